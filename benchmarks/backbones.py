@@ -1,8 +1,10 @@
-"""A Backpack over a backbone against the plain cross-encoder over the same weights: ``python -m benchmarks.backbones``.
+"""A Backpack over a backbone against the plain cross-encoder over the same weights:
+``python -m benchmarks.backbones``.
 
-Scoring and training steps in turns in one run. The backbones have random weights of published sizes; both rankers have
-the same backbone weights, texts, batches and head. The texts have nothing in common, or are those of a collection: the
-candidates and the training lists that ``train.py data=NAME`` draws.
+Scoring and training steps in turns in one run. The backbones have random weights of published
+sizes; both rankers have
+the same backbone weights, texts, batches and head. The texts have nothing in common, or are those
+of a collection: the candidates and the training lists that ``train.py data=NAME`` draws.
 """
 
 from __future__ import annotations
@@ -43,10 +45,23 @@ BACKBONES: dict[str, tuple[str, dict]] = {
     "gpt2": ("gpt2", {"attn_pdrop": 0.0}),
     "qwen3-0.6b": (
         "qwen3",
-        {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072}
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "intermediate_size": 3072,
+        }
         | {"num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": True},
     ),
-    "tiny": ("bert", {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}),
+    "tiny": (
+        "bert",
+        {
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 128,
+        },
+    ),
 }
 
 
@@ -70,17 +85,32 @@ def main() -> None:
     for name in options.backbones:
         config = AutoConfig.for_model(BACKBONES[name][0], **BACKBONES[name][1])
         texts, one_list = of_collection or _independent_texts(config, options)
-        times = _measure(name, _rankers(config, options), texts, one_list.to(options.device), options)
+        times = _measure(
+            name, _rankers(config, options), texts, one_list.to(options.device), options
+        )
         distinct = one_list.input_ids.unique().numel() / one_list.input_ids.numel()
         console.print(f"{name}: distinct tokens / tokens of a training step: {distinct:.2f}")
-        found[name] = {"distinct": distinct, "seconds": {job: part.seconds for job, part in times.items()}, "ratio": {}}
+        found[name] = {
+            "distinct": distinct,
+            "seconds": {job: part.seconds for job, part in times.items()},
+            "ratio": {},
+        }
         for job, part in times.items():
             ratio = part.speedup("backpack", "cross_encoder")
             found[name]["ratio"][job] = ratio
-            per_second = [f"{options.count(job) / part.median(ranker):.1f}" for ranker in ("backpack", "cross_encoder")]
+            per_second = [
+                f"{options.count(job) / part.median(ranker):.1f}"
+                for ranker in ("backpack", "cross_encoder")
+            ]
             rows.append([f"{name}, {job}", *per_second, f"{ratio:.3f}"])
             goals.append(
-                Goal(f"{name}, {job}, Backpack over cross-encoder", ratio, options.goal, True, not options.quick)
+                Goal(
+                    f"{name}, {job}, Backpack over cross-encoder",
+                    ratio,
+                    options.goal,
+                    True,
+                    not options.quick,
+                )
             )
     record |= {"backbones": found, "goals": [goal.as_record() for goal in goals]}
     columns = ["", "Backpack texts/s", "cross-encoder texts/s", "ratio"]
@@ -92,8 +122,18 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.backbones", description=__doc__)
     add = parser.add_argument
-    add("--quick", action="store_true", help="a tiny backbone and few texts: checks that all runs, judges no goal")
-    add("--backbones", nargs="+", choices=list(BACKBONES), default=None, help="minilm-l6 bert-base; quick: tiny")
+    add(
+        "--quick",
+        action="store_true",
+        help="a tiny backbone and few texts: checks that all runs, judges no goal",
+    )
+    add(
+        "--backbones",
+        nargs="+",
+        choices=list(BACKBONES),
+        default=None,
+        help="minilm-l6 bert-base; quick: tiny",
+    )
     add(
         "--data",
         default=None,
@@ -101,20 +141,45 @@ def _options() -> argparse.Namespace:
     )
     add("--documents", type=int, default=None, help="texts to score (200; quick 20)")
     add("--list", type=int, default=40, help="texts of a training step: four lists of ten")
-    add("--repeats", type=int, default=None, help="rounds; the median of their ratios is reported (7; quick 2)")
+    add(
+        "--repeats",
+        type=int,
+        default=None,
+        help="rounds; the median of their ratios is reported (7; quick 2)",
+    )
     add("--goal", type=float, default=GOAL, help=f"least ratio ({GOAL})")
     add("--senses", type=int, default=16)
-    add("--scale", type=int, default=4, help="width of the sense network's last hidden layer, in hidden sizes")
+    add(
+        "--scale",
+        type=int,
+        default=4,
+        help="width of the sense network's last hidden layer, in hidden sizes",
+    )
     add("--threads", type=int, default=torch.get_num_threads())
     add("--device", default="cpu", help="cpu, cuda, cuda:1")
-    add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of scoring; training uses autocast")
-    add("--output", type=Path, default=None, help="JSON file (benchmarks/results/backbones-DEVICE.json)")
+    add(
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of scoring; training uses autocast",
+    )
+    add(
+        "--output",
+        type=Path,
+        default=None,
+        help="JSON file (benchmarks/results/backbones-DEVICE.json)",
+    )
     options = parser.parse_args()
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {options.device}, but torch sees no GPU; use --device cpu")
     if options.data is not None and options.list % LIST:
-        parser.error(f"--list {options.list} with --data {options.data}: lists have {LIST} texts; give a multiple")
-    options.backbones = options.backbones or (["tiny"] if options.quick else ["minilm-l6", "bert-base"])
+        parser.error(
+            f"--list {options.list} with --data {options.data}: lists have {LIST} texts; give a "
+            "multiple"
+        )
+    options.backbones = options.backbones or (
+        ["tiny"] if options.quick else ["minilm-l6", "bert-base"]
+    )
     options.documents = options.documents or (20 if options.quick else 200)
     options.repeats = options.repeats or (2 if options.quick else 7)
     default = ROOT / "benchmarks" / "results" / f"backbones-{options.device.replace(':', '')}.json"
@@ -142,10 +207,14 @@ def _measure(
     scoring = {job: _scoring(ranker, batches, options.device) for job, ranker in rankers.items()}
     for score in scoring.values():
         score()
-    return times | {"scoring": in_turns(scoring, options.repeats, f"{name} scoring", options.device)}
+    return times | {
+        "scoring": in_turns(scoring, options.repeats, f"{name} scoring", options.device)
+    }
 
 
-def _independent_texts(config: PreTrainedConfig, options: argparse.Namespace) -> tuple[list[np.ndarray], PackedBatch]:
+def _independent_texts(
+    config: PreTrainedConfig, options: argparse.Namespace
+) -> tuple[list[np.ndarray], PackedBatch]:
     """Texts that share frequent words alone: to score, and of a training step."""
     size = Size("", 0, config.hidden_size, 0, options.senses, 512, config.vocab_size)
     texts = token_sequences(max(options.documents, options.list), size)
@@ -153,20 +222,26 @@ def _independent_texts(config: PreTrainedConfig, options: argparse.Namespace) ->
 
 
 def _collection_texts(options: argparse.Namespace) -> tuple[list[np.ndarray], PackedBatch]:
-    """Candidates of test queries to score, and the first training lists, which share queries and subjects."""
+    """Candidates of test queries to score, and the first training lists, which share queries and
+    subjects.
+    """
     data = dataset(options.data)
     train, test = data.split("train"), data.split("test")
     tokenizer = word_pieces(train)
     pair_tokenizer = PairTokenizer(tokenizer, max_length=192, start_id=tokenizer.cls_token_id)
     lists = TrainingLists(train, data.candidates("train", train)[1], size=LIST, seed=0)
     pairs = Pairs.from_run(data.candidates("test", test)[1], test)
-    batches = RankingData(lists, train, Pairs(train, (), ()), pair_tokenizer, lists_per_batch=options.list // LIST)
+    batches = RankingData(
+        lists, train, Pairs(train, (), ()), pair_tokenizer, lists_per_batch=options.list // LIST
+    )
     scored = [
-        pair_tokenizer.pairs(query, [text])[0] for query, text in itertools.islice(pairs.texts(), options.documents)
+        pair_tokenizer.pairs(query, [text])[0]
+        for query, text in itertools.islice(pairs.texts(), options.documents)
     ]
     if len(scored) < options.documents:
         raise SystemExit(
-            f"--documents {options.documents}: data={options.data} has {len(scored)} candidates; ask for less"
+            f"--documents {options.documents}: data={options.data} has {len(scored)} candidates; "
+            "ask for less"
         )
     return scored, next(iter(batches.train_dataloader())).texts
 
@@ -185,7 +260,9 @@ def _scoring(ranker: Ranker, batches: list[PackedBatch], device: str) -> Callabl
     def score() -> None:
         states: dict[str, TokenStateCache] = {}
         if isinstance(ranker, BackpackForRanking):
-            states["token_states"] = TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
+            states["token_states"] = TokenStateCache(
+                len(ranker.backpack.get_input_embeddings().weight)
+            )
         with torch.inference_mode(), eval_mode(ranker):
             for batch in batches:
                 ranker(batch.to(device), **states).scores.float().cpu()
@@ -193,7 +270,9 @@ def _scoring(ranker: Ranker, batches: list[PackedBatch], device: str) -> Callabl
     return score
 
 
-def _training_step(ranker: Ranker, batch: PackedBatch, options: argparse.Namespace) -> Callable[[], None]:
+def _training_step(
+    ranker: Ranker, batch: PackedBatch, options: argparse.Namespace
+) -> Callable[[], None]:
     """Forward, listwise softmax, backward, AdamW, with dropout as in training."""
     optimizer = OptimizerConfig(1e-6).optimizer(ranker)
     labels = torch.zeros(1, len(batch), device=options.device)

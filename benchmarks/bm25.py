@@ -1,6 +1,7 @@
 """Memory and time of BM25's index: in blocks, and by bm25s at once; each in a process of its own.
 
-``python -m benchmarks.bm25`` writes ``benchmarks/results/bm25.json``; ``--quick`` indexes 2,000 documents.
+``python -m benchmarks.bm25`` writes ``benchmarks/results/bm25.json``; ``--quick`` indexes 2,000
+documents.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from backpack_rank.data.sources.beir import load_beir
 from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 
 WORDS, NEW_WORDS, LENGTH = 100_000, 0.2, 58
-"""Words that texts are drawn from, share of documents with a word of their own, mean length (that of MS MARCO)."""
+"""Words that texts are drawn from, share of documents with a word of their own, mean length (that
+of MS MARCO).
+"""
 QUERIES, DEPTH = 100, 100
 
 
@@ -47,11 +50,21 @@ def main() -> None:
         rows.append({"documents": size, **found})
     goals = [
         Goal("runs equal, document by document", float(same), 1, True),
-        Goal("GB at the peak, most documents, in blocks", rows[-1]["blocks"]["peak_gb"], 2, False, not options.quick),
+        Goal(
+            "GB at the peak, most documents, in blocks",
+            rows[-1]["blocks"]["peak_gb"],
+            2,
+            False,
+            not options.quick,
+        ),
     ]
     console = Console()
     shown = [
-        [f"{row['documents']:,}", way, *(f"{row[way][figure]:.2f}" for figure in ("peak_gb", "seconds"))]
+        [
+            f"{row['documents']:,}",
+            way,
+            *(f"{row[way][figure]:.2f}" for figure in ("peak_gb", "seconds")),
+        ]
         for row in rows
         for way in ("blocks", "again", "at once")
     ]
@@ -69,10 +82,16 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=None, help="20000 200000 1000000; quick: 2000")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=None, help="20000 200000 1000000; quick: 2000"
+    )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
+    parser.add_argument(
+        "--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/"
+    )
     parser.add_argument("--worker", choices=["blocks", "again", "at once"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -94,7 +113,9 @@ def work(way: str, folder: Path) -> None:
     collection = load_beir(folder, "test")
     first_stage = Bm25(depth=DEPTH, stemmer=None, stopwords=False)  # made-up words
     if way == "at once":
-        Bm25Index.of = classmethod(lambda cls, documents, settings, **_: at_once(documents, settings))
+        Bm25Index.of = classmethod(
+            lambda cls, documents, settings, **_: at_once(documents, settings)
+        )
     begun = time.perf_counter()
     run: Run = first_stage.candidates(collection)
     seconds = time.perf_counter() - begun
@@ -127,7 +148,12 @@ def write_collection(folder: Path, size: int) -> None:
             at = 0
             for number, length in enumerate(lengths.tolist(), start=start):
                 own = f" n{number}" * (rng.random() < NEW_WORDS)
-                corpus.write(json.dumps({"_id": f"d{number}", "text": " ".join(drawn[at : at + length]) + own}) + "\n")
+                corpus.write(
+                    json.dumps(
+                        {"_id": f"d{number}", "text": " ".join(drawn[at : at + length]) + own}
+                    )
+                    + "\n"
+                )
                 at += length
     with open(folder / "queries.jsonl", "w") as queries:
         for number in range(QUERIES):

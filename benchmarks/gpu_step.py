@@ -1,10 +1,12 @@
-"""One step of ``benchmarks/gpu.sh``: run a command, and leave a record with device, commit and seconds.
+"""One step of ``benchmarks/gpu.sh``: run a command, and leave a record with device, commit and
+seconds.
 
     python -m benchmarks.gpu_step --name NAME --device cuda --results FOLDER -- COMMAND ...
     python -m benchmarks.gpu_step --summary --results FOLDER
 
-``{output}`` in the command is where a benchmark writes its own record, which becomes part of the step's. A step whose
-record is there, of the same commit and command, is not run again; one that fails leaves none.
+``{output}`` in the command is where a benchmark writes its own record, which becomes part of the
+step's. A step whose record is there, of the same commit and command, is not run again; one that
+fails leaves none.
 """
 
 from __future__ import annotations
@@ -36,19 +38,33 @@ def main() -> None:
     version, command = commit(), list(options.command)
     if file.is_file():
         known = json.loads(file.read_text(encoding="utf-8"))
-        if (known["commit"], known["command"], known["device"]) == (version, command, options.device):
+        if (known["commit"], known["command"], known["device"]) == (
+            version,
+            command,
+            options.device,
+        ):
             print(f"{options.name}: {file} is of this commit ({version}), not run again")
             return
     print(f"{options.name}: {' '.join(command)}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "record.json"
         start = time.perf_counter()
-        done = subprocess.run([part.replace("{output}", str(output)) for part in command], cwd=ROOT, check=False)
+        done = subprocess.run(
+            [part.replace("{output}", str(output)) for part in command], cwd=ROOT, check=False
+        )
         seconds = time.perf_counter() - start
         if done.returncode:
-            raise SystemExit(f"{options.name}: failed with {done.returncode} after {seconds:.0f} s, no record is left")
+            raise SystemExit(
+                f"{options.name}: failed with {done.returncode} after {seconds:.0f} s, no record "
+                "is left"
+            )
         found = json.loads(output.read_text(encoding="utf-8")) if output.is_file() else None
-    record: dict[str, Any] = {"step": options.name, "commit": version, "device": options.device, "command": command}
+    record: dict[str, Any] = {
+        "step": options.name,
+        "commit": version,
+        "device": options.device,
+        "command": command,
+    }
     record |= {"machine": machine(options.device), "seconds": seconds, "record": found}
     write_record(file, record)
 
@@ -63,20 +79,31 @@ def commit() -> str:
         head = _git("rev-parse", "HEAD").strip()
         changed = _git("diff", "HEAD", "--", ".", ":(exclude)benchmarks/results")
     except (OSError, subprocess.CalledProcessError) as error:
-        raise SystemExit(f"{ROOT} is no git checkout, so records could name no commit: clone the repository") from error
+        raise SystemExit(
+            f"{ROOT} is no git checkout, so records could name no commit: clone the repository"
+        ) from error
     return head + (f"+{hashlib.sha256(changed.encode()).hexdigest()[:8]}" if changed else "")
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
 
 
 def _summary(results: Path) -> None:
     """What has run, and every goal beside its figure."""
-    records = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(results.glob("gpu-*.json"))]
+    records = [
+        json.loads(file.read_text(encoding="utf-8")) for file in sorted(results.glob("gpu-*.json"))
+    ]
     console = Console(width=140)
     steps = [
-        [one["step"], one["machine"].get("gpu", one["device"]), one["commit"][:16], f"{one['seconds']:.0f}"]
+        [
+            one["step"],
+            one["machine"].get("gpu", one["device"]),
+            one["commit"][:16],
+            f"{one['seconds']:.0f}",
+        ]
         for one in records
     ]
     print_table(console, "Steps", ["", "device", "commit", "seconds"], steps)
@@ -89,7 +116,9 @@ def _summary(results: Path) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_step", description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_step", description=__doc__.splitlines()[0]
+    )  # type: ignore[union-attr]
     add = parser.add_argument
     add("--name", default=None, help="of the step and its record, gpu-NAME.json")
     add("--device", default="cuda", help="cpu, cuda, cuda:1")

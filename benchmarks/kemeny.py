@@ -1,8 +1,10 @@
-"""Exact Kemeny aggregation against the plain integer programme with all its constraints, in one process.
+"""Exact Kemeny aggregation against the plain integer programme with all its constraints, in one
+process.
 
-``python -m benchmarks.kemeny`` writes ``benchmarks/results/kemeny.json``; ``--quick`` leaves out 50 and 100 items.
-``--plain-up-to 100`` gives the plain programme 100 items too, which are 161,700 constraints.
-Rankings are drawn from Mallows' model: phi = 1 is uniformly random, and the smaller phi, the more they agree.
+``python -m benchmarks.kemeny`` writes ``benchmarks/results/kemeny.json``; ``--quick`` leaves out 50
+and 100 items. ``--plain-up-to 100`` gives the plain programme 100 items too, which are 161,700
+constraints. Rankings are drawn from Mallows' model: phi = 1 is uniformly random, and the smaller
+phi, the more they agree.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Instance:
-    """One set of rankings and what both programmes made of it; seconds are of CPU time, one for each round.
+    """One set of rankings and what both programmes made of it; seconds are of CPU time, one for
+    each round.
 
     Attributes:
         largest: items of the largest component of the majority graph.
@@ -61,7 +64,9 @@ class Instance:
 
     @property
     def ratio(self) -> float | None:
-        """Time of the plain programme over ours, the median of the rounds' ratios; None where it came to no end."""
+        """Time of the plain programme over ours, the median of the rounds' ratios; None where it
+        came to no end.
+        """
         if self.plain is None or self.plain_cost is None:
             return None
         return median(slow / fast for slow, fast in zip(self.plain, self.exact, strict=True))
@@ -70,7 +75,10 @@ class Instance:
 def main() -> None:
     """Time both on every instance, print tables and goals, write the record."""
     options = arguments()
-    facts = machine("cpu") | {"scipy": scipy.__version__, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")}
+    facts = machine("cpu") | {
+        "scipy": scipy.__version__,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+    }
     sizes = options.sizes or (QUICK if options.quick else SIZES)
     warm_up()
     instances = []
@@ -81,13 +89,27 @@ def main() -> None:
                 print(line_of(instances[-1]), file=sys.stderr, flush=True)
     goals = goals_of(instances)
     console = Console()
-    columns = ["items, phi", "largest component", "ours, CPU s", "plain, CPU s", "plain / ours", "optimal"]
+    columns = [
+        "items, phi",
+        "largest component",
+        "ours, CPU s",
+        "plain, CPU s",
+        "plain / ours",
+        "optimal",
+    ]
     print_table(console, "Median of the seeds", columns, rows_of(instances))
-    print_table(console, "Goals", ["what", "measured", "goal", ""], [goal.as_row() for goal in goals])
+    print_table(
+        console, "Goals", ["what", "measured", "goal", ""], [goal.as_row() for goal in goals]
+    )
     record: dict[str, object] = {
         "command": command_line("kemeny"),
         "machine": facts,
-        "workload": {"rankings": VOTERS, "phi": list(PHIS), "items": list(sizes), "seeds": options.seeds},
+        "workload": {
+            "rankings": VOTERS,
+            "phi": list(PHIS),
+            "items": list(sizes),
+            "seeds": options.seeds,
+        },
         "time_limit": options.time_limit,
         "left_out": f"the plain programme above {options.plain_up_to} items: 100 items have 161,700 constraints",
         "instances": [asdict(instance) for instance in instances],
@@ -98,14 +120,24 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=3, help="instances of each size and phi")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds of both programmes; one above 20 items")
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for one aggregation, wall clock")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="rounds of both programmes; one above 20 items"
+    )
+    parser.add_argument(
+        "--time-limit", type=float, default=60.0, help="seconds for one aggregation, wall clock"
+    )
     parser.add_argument("--quick", action="store_true", help="10 and 20 items only")
-    parser.add_argument("--plain-up-to", type=int, default=50, help="items that the plain programme is given")
+    parser.add_argument(
+        "--plain-up-to", type=int, default=50, help="items that the plain programme is given"
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=None, help="numbers of items")
-    parser.add_argument("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
+    parser.add_argument(
+        "--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/"
+    )
     options = parser.parse_args()
     options.output = options.output or record_file("kemeny.json", options.quick)
     return options
@@ -113,7 +145,9 @@ def arguments() -> argparse.Namespace:
 
 def measured(items: int, phi: float, seed: int, options: argparse.Namespace) -> Instance:
     """Both programmes in turns on one set of rankings."""
-    rankings = Rankings.of_orders(mallows(items, VOTERS, phi, np.random.default_rng((items, seed))), range(items))
+    rankings = Rankings.of_orders(
+        mallows(items, VOTERS, phi, np.random.default_rng((items, seed))), range(items)
+    )
     method = Kemeny(time_limit=options.time_limit)
     wins = rankings.precedence()
     exact, plain = [], []
@@ -125,13 +159,19 @@ def measured(items: int, phi: float, seed: int, options: argparse.Namespace) -> 
             seconds, plain_cost = cpu_seconds(lambda: plain_programme(rankings, options.time_limit))
             plain.append(seconds)
     if plain_cost is not None and found.optimal and plain_cost != found.cost:
-        raise RuntimeError(f"{items} items, phi {phi}, seed {seed}: costs {found.cost} and {plain_cost} differ")
+        raise RuntimeError(
+            f"{items} items, phi {phi}, seed {seed}: costs {found.cost} and {plain_cost} differ"
+        )
     largest = max(map(len, components(wins - wins.T)))
-    return Instance(items, phi, seed, largest, found.cost, found.bound, exact, plain or None, plain_cost)
+    return Instance(
+        items, phi, seed, largest, found.cost, found.bound, exact, plain or None, plain_cost
+    )
 
 
 def mallows(items: int, voters: int, phi: float, rng: np.random.Generator) -> list[list[int]]:
-    """Orders by repeated insertion: item i goes j places from the end with a probability proportional to phi^j."""
+    """Orders by repeated insertion: item i goes j places from the end with a probability
+    proportional to phi^j.
+    """
     orders = []
     for _ in range(voters):
         order: list[int] = []
@@ -143,7 +183,8 @@ def mallows(items: int, voters: int, phi: float, rng: np.random.Generator) -> li
 
 
 def plain_programme(rankings: Rankings[int], seconds: float = 60.0) -> int | None:
-    """Least cost by one integer programme: a variable for each pair, 0 <= x_ij + x_jk - x_ik <= 1 for all i < j < k.
+    """Least cost by one integer programme: a variable for each pair, 0 <= x_ij + x_jk - x_ik <= 1
+    for all i < j < k.
 
     None where ``seconds`` (wall clock) were not enough.
     """
@@ -152,7 +193,9 @@ def plain_programme(rankings: Rankings[int], seconds: float = 60.0) -> int | Non
     first, second = np.triu_indices(size, 1)
     column = np.zeros((size, size), dtype=np.int64)
     column[first, second] = np.arange(len(first))
-    i, j, k = np.array([(i, j, k) for i in range(size) for j in range(i + 1, size) for k in range(j + 1, size)]).T
+    i, j, k = np.array(
+        [(i, j, k) for i in range(size) for j in range(i + 1, size) for k in range(j + 1, size)]
+    ).T
     rows = np.tile(np.arange(len(i)), 3)
     columns = np.concatenate([column[i, j], column[j, k], column[i, k]])
     values = np.repeat([1.0, 1.0, -1.0], len(i))
@@ -189,9 +232,18 @@ def goals_of(instances: Sequence[Instance]) -> list[Goal]:
     ratios = [instance.ratio for instance in instances if instance.ratio is not None]
     goals = []
     if small:
-        goals.append(Goal(f"CPU seconds for {GOAL_ITEMS} items, slowest instance", max(small), 0.05, False))
+        goals.append(
+            Goal(f"CPU seconds for {GOAL_ITEMS} items, slowest instance", max(small), 0.05, False)
+        )
     if ratios:
-        goals.append(Goal("plain programme over ours, CPU time, least ratio of an instance", min(ratios), 1.0, True))
+        goals.append(
+            Goal(
+                "plain programme over ours, CPU time, least ratio of an instance",
+                min(ratios),
+                1.0,
+                True,
+            )
+        )
     return goals
 
 
@@ -219,11 +271,13 @@ def line_of(instance: Instance) -> str:
     """One instance for the terminal."""
     plain = ""
     if instance.plain is not None:
-        plain = f", plain {median(instance.plain):.3f} s" + ("" if instance.plain_cost is not None else " without end")
+        plain = f", plain {median(instance.plain):.3f} s" + (
+            "" if instance.plain_cost is not None else " without end"
+        )
     solved = "optimal" if instance.cost == instance.bound else f"not proven, bound {instance.bound}"
     return (
-        f"{instance.items} items, phi {instance.phi:g}, seed {instance.seed}: {median(instance.exact):.4f} s{plain}, "
-        f"cost {instance.cost} ({solved})"
+        f"{instance.items} items, phi {instance.phi:g}, seed {instance.seed}: "
+        f"{median(instance.exact):.4f} s{plain}, cost {instance.cost} ({solved})"
     )
 
 

@@ -18,7 +18,11 @@ class AttentionKernels:
     @property
     def text(self) -> str:
         """One sentence for the terminal."""
-        form = "variable-length flash attention in use" if self.variable_length else "no variable-length form"
+        form = (
+            "variable-length flash attention in use"
+            if self.variable_length
+            else "no variable-length form"
+        )
         return f"{form} ({', '.join(self.operators)})"
 
 
@@ -29,5 +33,11 @@ def attention_kernels(job: Callable[[], object], device: str) -> AttentionKernel
         activities.append(ProfilerActivity.CUDA)
     with profile(activities=activities) as profiler:
         job()
-    names = {event.key for event in profiler.key_averages() if "attention" in event.key or "attn" in event.key}
-    return AttentionKernels(tuple(sorted(names)), any("varlen" in name or "var_len" in name for name in names))
+    names = {
+        event.key
+        for event in profiler.key_averages()
+        if "attention" in event.key or "attn" in event.key
+    }
+    return AttentionKernels(
+        tuple(sorted(names)), any("varlen" in name or "var_len" in name for name in names)
+    )

@@ -1,8 +1,9 @@
 """What a document of 7 MB costs beside one of 10 kB: ``python -m benchmarks.long_documents``.
 
-A query with 100 candidates of 400 characters, one of which is long. ``evaluate.py`` at alpha = 0 of renditions, swaps
-and measures of bias included, and ``backpack-rank rerank`` of the same list, in this process and in turns,
-by processor time. The ranker is a small one that is trained first; its cache of senses is empty each time.
+A query with 100 candidates of 400 characters, one of which is long. ``evaluate.py`` at alpha = 0 of
+renditions, swaps and measures of bias included, and ``backpack-rank rerank`` of the same list, in
+this process and in turns, by processor time. The ranker is a small one that is trained first; its
+cache of senses is empty each time.
 """
 
 from __future__ import annotations
@@ -32,9 +33,28 @@ GOAL = 1.1
 CANDIDATES, USUAL, SHORT = 100, 400, 10_000
 LONG_ONE = 7
 """Place of the long document in the list."""
-WORDS = ("she", "her", "his", "he", "nurse", "doctor", "ward", "said", "that", "the", "brother", "sister", "bridge")
+WORDS = (
+    "she",
+    "her",
+    "his",
+    "he",
+    "nurse",
+    "doctor",
+    "ward",
+    "said",
+    "that",
+    "the",
+    "brother",
+    "sister",
+    "bridge",
+)
 TRAINING = (
-    *("training.epochs=1", "pretraining.epochs=0", "model.ranker.layers=2", "model.ranker.hidden_size=64"),
+    *(
+        "training.epochs=1",
+        "pretraining.epochs=0",
+        "model.ranker.layers=2",
+        "model.ranker.hidden_size=64",
+    ),
     *("model.ranker.heads=2", "model.tokenizer.vocab_size=1000"),
     *("+data.train.documents=400", "+data.train.train_queries=40"),
 )
@@ -56,7 +76,14 @@ def main() -> None:
     goals = []
     for command in ("evaluate", "rerank"):
         ratio = times.speedup(f"{command}, short", f"{command}, long")
-        goals.append(Goal(f"{command}: processor time with the long document over the short one", ratio, GOAL, False))
+        goals.append(
+            Goal(
+                f"{command}: processor time with the long document over the short one",
+                ratio,
+                GOAL,
+                False,
+            )
+        )
     for goal in goals:
         goal.__dict__["judged"] = not options.quick
     record: dict[str, object] = {
@@ -74,7 +101,9 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.long_documents", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.long_documents", description=__doc__
+    )
     add = parser.add_argument
     add("--characters", type=int, default=7_000_000, help="of the long document (%(default)s)")
     add("--repeats", type=int, default=None, help="rounds (5; quick 1)")
@@ -98,10 +127,14 @@ def _write_list(folder: Path, characters: int) -> Path:
     lengths = [USUAL] * CANDIDATES
     lengths[LONG_ONE] = characters
     texts = [" ".join(rng.choices(WORDS, k=length // 5)) for length in lengths]
-    (folder / "collection.tsv").write_text("".join(f"d{number}\t{text}\n" for number, text in enumerate(texts)))
+    (folder / "collection.tsv").write_text(
+        "".join(f"d{number}\t{text}\n" for number, text in enumerate(texts))
+    )
     (folder / "queries.tsv").write_text("q\tdoctor in the ward\n")
     (folder / "qrels").write_text(f"q 0 d{LONG_ONE} 1\n")
-    lines = [f"q Q0 d{number} {number + 1} {CANDIDATES - number} bm25\n" for number in range(CANDIDATES)]
+    lines = [
+        f"q Q0 d{number} {number + 1} {CANDIDATES - number} bm25\n" for number in range(CANDIDATES)
+    ]
     (folder / "run").write_text("".join(lines))
     return folder
 
@@ -109,7 +142,11 @@ def _write_list(folder: Path, characters: int) -> Path:
 def _composed(script: str, folder: Path, data: Path, *options: str) -> DictConfig:
     register_resolvers()
     given = [
-        *("data=trec", f"data.collection={data / 'collection.tsv'}", f"data.test.topics={data / 'queries.tsv'}"),
+        *(
+            "data=trec",
+            f"data.collection={data / 'collection.tsv'}",
+            f"data.test.topics={data / 'queries.tsv'}",
+        ),
         *(f"data.test.qrels={data / 'qrels'}", f"output={folder / 'outputs'}", "policy=renditions"),
     ]
     with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
@@ -120,7 +157,9 @@ def _evaluation(folder: Path, name: str, data: Path) -> Callable[[], object]:
     def job() -> None:
         place = Path(tempfile.mkdtemp(prefix=f"evaluate-{name}-", dir=folder))
         candidates = ("first_stage=given", f"+data.test.candidates={data / 'run'}")
-        config = _composed("evaluate", folder, data, *candidates, "alpha=0", f"cache.folder={place / 'senses'}")
+        config = _composed(
+            "evaluate", folder, data, *candidates, "alpha=0", f"cache.folder={place / 'senses'}"
+        )
         evaluate(config, place, True)
 
     return job

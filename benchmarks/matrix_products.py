@@ -1,6 +1,8 @@
-"""The matrix products of a job: which shapes it multiplies, and how long these take alone on the same device.
+"""The matrix products of a job: which shapes it multiplies, and how long these take alone on the
+same device.
 
-What is left of a job's time is everything else: attention, layer norms, the optimiser, and waiting for the processor.
+What is left of a job's time is everything else: attention, layer norms, the optimiser, and waiting
+for the processor.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _MATRICES = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1
 
 
 def matrix_products(job: Callable[[], object]) -> Counter[Shape]:
-    """Run the job once; how often it multiplies which shapes. Products inside attention kernels are not among them."""
+    """Run the job once; how often it multiplies which shapes. Products inside attention kernels are
+    not among them.
+    """
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         job()
     found: Counter[Shape] = Counter()
@@ -35,17 +39,23 @@ def matrix_products(job: Callable[[], object]) -> Counter[Shape]:
 
 def flops(products: Mapping[Shape, int]) -> float:
     """Of all products, 2 per multiply-add."""
-    return float(sum(2 * count * number * m * k * n for (number, m, k, n), count in products.items()))
+    return float(
+        sum(2 * count * number * m * k * n for (number, m, k, n), count in products.items())
+    )
 
 
-def seconds_alone(products: Mapping[Shape, int], device: str, dtype: torch.dtype, repeats: int = 5) -> float:
+def seconds_alone(
+    products: Mapping[Shape, int], device: str, dtype: torch.dtype, repeats: int = 5
+) -> float:
     """How long all products take, each shape alone: the median of its rounds, times its count."""
     return sum(count * _seconds(shape, device, dtype, repeats) for shape, count in products.items())
 
 
 def _seconds(shape: Shape, device: str, dtype: torch.dtype, repeats: int) -> float:
     number, m, k, n = shape
-    left, right = (torch.randn(number, *size, device=device, dtype=dtype) for size in ((m, k), (k, n)))
+    left, right = (
+        torch.randn(number, *size, device=device, dtype=dtype) for size in ((m, k), (k, n))
+    )
     # A GPU is timed over many calls, which then follow each other without a gap.
     calls = 20 if device.startswith("cuda") else 1
     rounds = []

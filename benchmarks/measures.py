@@ -1,6 +1,8 @@
-"""Measures of fairness over whole arrays against plain nested loops, and the counting of words in texts.
+"""Measures of fairness over whole arrays against plain nested loops, and the counting of words in
+texts.
 
-``python -m benchmarks.measures`` writes ``benchmarks/results/measures.json``; ``--quick`` is a tenth of the size.
+``python -m benchmarks.measures`` writes ``benchmarks/results/measures.json``; ``--quick`` is a
+tenth of the size.
 """
 
 from __future__ import annotations
@@ -38,9 +40,15 @@ def main() -> None:
     facts = machine("cpu") | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")}
     lexicon = load_lexicon("gender_words")
     texts = passages(lexicon, options.passages, np.random.default_rng(0))
-    run, background = runs(list(texts), options.queries, options.documents, np.random.default_rng(1))
+    run, background = runs(
+        list(texts), options.queries, options.documents, np.random.default_rng(1)
+    )
     settings = FairnessMeasures(
-        families=FAMILIES, cutoffs=CUTOFFS, kinds=MAGNITUDES, tokenizer="whitespace", background_depth=BACKGROUND
+        families=FAMILIES,
+        cutoffs=CUTOFFS,
+        kinds=MAGNITUDES,
+        tokenizer="whitespace",
+        background_depth=BACKGROUND,
     )
     store = MemoryStore(texts)
     magnitudes = settings.magnitudes(texts, store)
@@ -54,10 +62,16 @@ def main() -> None:
         MAGNITUDES_JOB: lambda: FairnessMeasures().magnitudes(texts, store),
     }
     times = in_turns(jobs, options.repeats, "measures", "cpu")
-    goals = goals_of(times, difference(found, nested_loops(run, background, magnitudes)), not options.quick)
+    goals = goals_of(
+        times, difference(found, nested_loops(run, background, magnitudes)), not options.quick
+    )
     console = Console()
-    print_table(console, "Seconds", ["job", "median"], [[job, f"{times.median(job):.3f}"] for job in jobs])
-    print_table(console, "Goals", ["what", "measured", "goal", ""], [goal.as_row() for goal in goals])
+    print_table(
+        console, "Seconds", ["job", "median"], [[job, f"{times.median(job):.3f}"] for job in jobs]
+    )
+    print_table(
+        console, "Goals", ["what", "measured", "goal", ""], [goal.as_row() for goal in goals]
+    )
     record: dict[str, object] = {
         "command": command_line("measures"),
         "machine": facts,
@@ -78,13 +92,17 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--queries", type=int, default=1765)
     parser.add_argument("--documents", type=int, default=1000, help="per query")
     parser.add_argument("--passages", type=int, default=50_000, help="of the collection")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a tenth of the queries and passages")
-    parser.add_argument("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
+    parser.add_argument(
+        "--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/"
+    )
     options = parser.parse_args()
     options.output = options.output or record_file("measures.json", options.quick)
     if options.quick:
@@ -117,8 +135,12 @@ def passages(lexicon: Lexicon, number: int, rng: np.random.Generator) -> dict[st
     return texts
 
 
-def runs(doc_ids: list[str], queries: int, documents: int, rng: np.random.Generator) -> tuple[Run, Run]:
-    """A run and a background run of its documents, sorted by score as files are; some scores are tied."""
+def runs(
+    doc_ids: list[str], queries: int, documents: int, rng: np.random.Generator
+) -> tuple[Run, Run]:
+    """A run and a background run of its documents, sorted by score as files are; some scores are
+    tied.
+    """
     run: Run = {}
     background: Run = {}
     for number in range(queries):
@@ -131,8 +153,12 @@ def runs(doc_ids: list[str], queries: int, documents: int, rng: np.random.Genera
 
 
 def nested_loops(run: Run, background: Run, magnitudes: GroupMagnitudes) -> Values:
-    """The formulas as they are written, for two groups, one value after the other; counts are given."""
-    counts = {doc_id: magnitudes.values["tc"][row].tolist() for doc_id, row in magnitudes.rows.items()}
+    """The formulas as they are written, for two groups, one value after the other; counts are
+    given.
+    """
+    counts = {
+        doc_id: magnitudes.values["tc"][row].tolist() for doc_id, row in magnitudes.rows.items()
+    }
     by_kind = {
         kind: {doc_id: values[row].tolist() for doc_id, row in magnitudes.rows.items()}
         for kind, values in magnitudes.values.items()
@@ -161,7 +187,9 @@ def rank_bias(
             yield f"ARaB({kind}{part})", arab(ranked, by_document, weights, cutoff)
 
 
-def rab(ranked: list[str], by_document: dict[str, list[float]], weights: tuple[int, int], cutoff: int) -> float:
+def rab(
+    ranked: list[str], by_document: dict[str, list[float]], weights: tuple[int, int], cutoff: int
+) -> float:
     """Eq. 8: the mean over the first documents."""
     total = 0.0
     first = ranked[:cutoff]
@@ -171,7 +199,9 @@ def rab(ranked: list[str], by_document: dict[str, list[float]], weights: tuple[i
     return total / len(first)
 
 
-def arab(ranked: list[str], by_document: dict[str, list[float]], weights: tuple[int, int], cutoff: int) -> float:
+def arab(
+    ranked: list[str], by_document: dict[str, list[float]], weights: tuple[int, int], cutoff: int
+) -> float:
     """Eq. 9: the mean of RaB at every place."""
     total = 0.0
     places = min(cutoff, len(ranked))

@@ -1,4 +1,6 @@
-"""Peak memory of one job, measured in a process of its own: ``python -m benchmarks.memory`` runs one job."""
+"""Peak memory of one job, measured in a process of its own: ``python -m benchmarks.memory`` runs
+one job.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ MIB = 1024**2
 
 @dataclass(frozen=True)
 class MemoryJob:
-    """What to measure: ``kind`` is ``scoring`` (``texts`` documents) or ``training`` (a list of ``texts``)."""
+    """What to measure: ``kind`` is ``scoring`` (``texts`` documents) or ``training`` (a list of
+    ``texts``).
+    """
 
     kind: str
     variant: str
@@ -39,7 +43,9 @@ class MemoryJob:
 
 @dataclass(frozen=True)
 class Memory:
-    """MiB before the job (weights, optimiser state, libraries) and its peak above that; how it was read."""
+    """MiB before the job (weights, optimiser state, libraries) and its peak above that; how it was
+    read.
+    """
 
     before: float
     above: float
@@ -90,7 +96,9 @@ def _above(run, device: str) -> Memory:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         run()
-        return Memory(before / MIB, (torch.cuda.max_memory_allocated() - before) / MIB, "torch.cuda")
+        return Memory(
+            before / MIB, (torch.cuda.max_memory_allocated() - before) / MIB, "torch.cuda"
+        )
     if platform.libc_ver()[0] == "glibc":
         # What building the model left behind in the allocator would otherwise count as "before".
         ctypes.CDLL(None).malloc_trim(0)
@@ -116,7 +124,9 @@ def _high_water_mark() -> int:
 
 
 def _ru_maxrss() -> int:
-    """Bytes; on Linux a process may inherit the figure of the one that started it, hence the mark above."""
+    """Bytes; on Linux a process may inherit the figure of the one that started it, hence the mark
+    above.
+    """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if platform.system() == "Darwin" else peak * 1024
 

@@ -1,8 +1,10 @@
-"""What bf16 and int8 cost a trained ranker, and what they bring: ``python -m benchmarks.number_formats RANKER``.
+"""What bf16 and int8 cost a trained ranker, and what they bring:
+``python -m benchmarks.number_formats RANKER``.
 
-For each format of ``scoring.dtype``: documents per second over those in float32 (the same texts in turns, one thread),
-nDCG@10, Kendall's tau of every list to the order in float32, and what the dial does (the change of scores when gendered
-words of documents are swapped, at alpha 1 and at alpha 0 of paired tokens).
+For each format of ``scoring.dtype``: documents per second over those in float32 (the same texts in
+turns, one thread), nDCG@10, Kendall's tau of every list to the order in float32, and what the dial
+does (the change of scores when gendered words of documents are swapped, at alpha 1 and at alpha 0
+of paired tokens).
 """
 
 from __future__ import annotations
@@ -49,14 +51,18 @@ def main() -> None:
         rows = _measured(options, name)
         record[name] = rows
         columns = list(rows["float32"])
-        shown = [[dtype, *(f"{row[column]:.4g}" for column in columns)] for dtype, row in rows.items()]
+        shown = [
+            [dtype, *(f"{row[column]:.4g}" for column in columns)] for dtype, row in rows.items()
+        ]
         print_table(console, name, ["", *columns], shown)
         write_record(output, record)
     console.print(f"written to {output}")
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.number_formats", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.number_formats", description=__doc__
+    )
     add = parser.add_argument
     add("ranker", type=Path, help="folder of a trained ranker, or of the run that trained it")
     add("--data", nargs="+", default=["dl19", "dl20"], help="of conf/data (%(default)s)")
@@ -99,7 +105,12 @@ def _measured(options: argparse.Namespace, name: str) -> dict[str, dict[str, flo
 
 def _settings(data: str, dtype: str, options: list[str]) -> EvaluationSettings:
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        overrides = [f"data={data}", "policy=paired_tokens", f"scoring.dtype={dtype}", "scoring.device=cpu"]
+        overrides = [
+            f"data={data}",
+            "policy=paired_tokens",
+            f"scoring.dtype={dtype}",
+            "scoring.device=cpu",
+        ]
         return EvaluationSettings.of(compose("evaluate", overrides=[*overrides, *options]))
 
 
@@ -107,7 +118,9 @@ def _scoring(scorer: Scorer, texts: list[tuple[str, str]]) -> Callable[[], np.nd
     return lambda: scorer.score_texts(texts)
 
 
-def _values(reranker: PointwiseReranker, metrics: MetricSuite, data: EvaluationData) -> tuple[dict[str, float], Run]:
+def _values(
+    reranker: PointwiseReranker, metrics: MetricSuite, data: EvaluationData
+) -> tuple[dict[str, float], Run]:
     """Means over queries, and the run."""
     ranked = rank_all(reranker, data)
     (system,) = metrics.measure([ranked], data).systems
@@ -125,7 +138,9 @@ def _tau(run: Run, exact: Run) -> float:
     return float(
         np.mean(
             [
-                kendalltau(list(run[query_id].values()), [documents[doc_id] for doc_id in run[query_id]]).statistic
+                kendalltau(
+                    list(run[query_id].values()), [documents[doc_id] for doc_id in run[query_id]]
+                ).statistic
                 for query_id, documents in exact.items()
                 if len(documents) > 1
             ]

@@ -1,9 +1,11 @@
-"""Our rankers against sentence-transformers' ``CrossEncoder`` on the same texts: ``python -m benchmarks.peers``.
+"""Our rankers against sentence-transformers' ``CrossEncoder`` on the same texts:
+``python -m benchmarks.peers``.
 
-From texts to scores, one query's candidates at a time, all variants in turns. Theirs is the network of our plain
-cross-encoder as transformers' own ``ElectraForSequenceClassification``, which has the same head: both have the same
-weights and compute the same function. The Backpack has the same backbone. Theirs runs in processes of its own
-(:mod:`benchmarks.peers_worker`), because its backends need other versions of transformers.
+From texts to scores, one query's candidates at a time, all variants in turns. Theirs is the network
+of our plain cross-encoder as transformers' own ``ElectraForSequenceClassification``, which has the
+same head: both have the same weights and compute the same function. The Backpack has the same
+backbone. Theirs runs in processes of its own (:mod:`benchmarks.peers_worker`), because its backends
+need other versions of transformers.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ LENGTH = 192
 """Tokens of a pair at most, on both sides."""
 CROSS, BACKPACK, THEIRS = "cross-encoder", "Backpack", "CrossEncoder"
 OURS = {
-    f"{ranker} {dtype}": (ranker, dtype) for ranker in (CROSS, BACKPACK) for dtype in ("float32", "bfloat16", "int8")
+    f"{ranker} {dtype}": (ranker, dtype)
+    for ranker in (CROSS, BACKPACK)
+    for dtype in ("float32", "bfloat16", "int8")
 }
 PEERS = {
     f"{THEIRS} {backend} {dtype}": {"backend": backend, "dtype": dtype}
@@ -71,7 +75,9 @@ Made = tuple[Ranker, PairTokenizer]
 
 @dataclass
 class Answer:
-    """Scores of one query's candidates [m], and the seconds of processor time and of the clock that they took."""
+    """Scores of one query's candidates [m], and the seconds of processor time and of the clock that
+    they took.
+    """
 
     scores: np.ndarray
     seconds: float
@@ -92,7 +98,11 @@ class Worker:
 
     def __init__(self, python: str) -> None:
         file = Path(__file__).with_name("peers_worker.py")
-        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        streams: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.DEVNULL,
+        }
         self._process = subprocess.Popen([python, str(file)], text=True, **streams)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +112,11 @@ class Worker:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        return json.loads(line) if line else {"error": f"the process ended with {self._process.wait()}"}
+        return (
+            json.loads(line)
+            if line
+            else {"error": f"the process ended with {self._process.wait()}"}
+        )
 
     def close(self) -> None:
         """End it."""
@@ -151,16 +165,37 @@ def main() -> None:
 
 
 def save_stock(folder: Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
-    """Write a plain cross-encoder over a BERT as a model and a tokenizer that need nothing of this package.
+    """Write a plain cross-encoder over a BERT as a model and a tokenizer that need nothing of this
+    package.
 
-    ELECTRA's classifier is BERT's network with the head of ours: linear, GELU, linear, on the first token.
+    ELECTRA's classifier is BERT's network with the head of ours: linear, GELU, linear, on the first
+    token.
     """
     own = ranker.config.backbone_config
-    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act")
-    names += ("max_position_embeddings", "type_vocab_size", "layer_norm_eps", "pad_token_id", "initializer_range")
+    names = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "hidden_act",
+    )
+    names += (
+        "max_position_embeddings",
+        "type_vocab_size",
+        "layer_norm_eps",
+        "pad_token_id",
+        "initializer_range",
+    )
     shape = {name: getattr(own, name) for name in names}
-    model = ElectraForSequenceClassification(ElectraConfig(embedding_size=own.hidden_size, num_labels=1, **shape))
-    parts = {"backbone.": "electra.", "head.dense.": "classifier.dense.", "head.out.": "classifier.out_proj."}
+    model = ElectraForSequenceClassification(
+        ElectraConfig(embedding_size=own.hidden_size, num_labels=1, **shape)
+    )
+    parts = {
+        "backbone.": "electra.",
+        "head.dense.": "classifier.dense.",
+        "head.out.": "classifier.out_proj.",
+    }
     weights = {
         new + name.removeprefix(old): values
         for name, values in ranker.state_dict().items()
@@ -170,10 +205,14 @@ def save_stock(folder: Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> N
     model.load_state_dict(weights)
     model.save_pretrained(folder)
     ids = pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id
-    shared_tokenizer(pair_tokenizer.tokenizer, pair_tokenizer.max_length, *ids).save_pretrained(folder)
+    shared_tokenizer(pair_tokenizer.tokenizer, pair_tokenizer.max_length, *ids).save_pretrained(
+        folder
+    )
     file = folder / "tokenizer_config.json"
     # The class has another name in older versions, and the token types are wanted.
-    settings = {key: value for key, value in json.loads(file.read_text()).items() if key != "backpack_rank"}
+    settings = {
+        key: value for key, value in json.loads(file.read_text()).items() if key != "backpack_rank"
+    }
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast"}
     settings |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     file.write_text(json.dumps(settings, indent=2))
@@ -182,13 +221,32 @@ def save_stock(folder: Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> N
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     add = parser.add_argument
-    add("--quick", action="store_true", help="a tiny encoder and few texts: checks that all runs, judges no goal")
-    add("--weights", default=None, help="folder or hub id of an encoder (random weights of MiniLM-L6's size)")
-    add("--ranker", nargs="+", default=[], help="a trained cross-encoder, a trained Backpack or both, for nDCG@10")
+    add(
+        "--quick",
+        action="store_true",
+        help="a tiny encoder and few texts: checks that all runs, judges no goal",
+    )
+    add(
+        "--weights",
+        default=None,
+        help="folder or hub id of an encoder (random weights of MiniLM-L6's size)",
+    )
+    add(
+        "--ranker",
+        nargs="+",
+        default=[],
+        help="a trained cross-encoder, a trained Backpack or both, for nDCG@10",
+    )
     add("--data", default="synthetic", help="one of conf/data; dl19 reads $BACKPACK_RANK_DATA")
     add("--queries", type=int, default=None, help="judged queries (16; quick 2)")
     add("--documents", type=int, default=None, help="candidates of each (100; quick 6)")
-    add("--peers", nargs="+", default=[sys.executable], metavar="PYTHON", help="interpreters that have their packages")
+    add(
+        "--peers",
+        nargs="+",
+        default=[sys.executable],
+        metavar="PYTHON",
+        help="interpreters that have their packages",
+    )
     add("--threads", type=int, default=1)
     add("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
     options = parser.parse_args()
@@ -203,7 +261,9 @@ def _lists(options: argparse.Namespace) -> tuple[Collection, dict[str, tuple[str
     data = dataset(options.data)
     test = data.split("test")
     run: Run = data.candidates("test", test)[1]
-    judged = [query for query in run if any(label > 0 for label in test.qrels.get(query, {}).values())]
+    judged = [
+        query for query in run if any(label > 0 for label in test.qrels.get(query, {}).values())
+    ]
     lists = {}
     for query in judged[: options.queries]:
         chosen = list(run[query])[: options.documents]
@@ -212,12 +272,17 @@ def _lists(options: argparse.Namespace) -> tuple[Collection, dict[str, tuple[str
     return test, lists
 
 
-def _rankers(options: argparse.Namespace, test: Collection, folder: Path) -> tuple[dict[str, Made], set[str]]:
+def _rankers(
+    options: argparse.Namespace, test: Collection, folder: Path
+) -> tuple[dict[str, Made], set[str]]:
     """Both rankers with their tokenizers, and which of them are trained."""
     made: dict[str, Made] = {}
     for given in options.ranker:
         ranker, pair_tokenizer = load_ranker(ranker_folder(given, "--ranker"))
-        made[CROSS if isinstance(ranker, CrossEncoderForRanking) else BACKPACK] = ranker, pair_tokenizer
+        made[CROSS if isinstance(ranker, CrossEncoderForRanking) else BACKPACK] = (
+            ranker,
+            pair_tokenizer,
+        )
     trained = set(made)
     weights = options.weights
     if weights is None:
@@ -226,21 +291,27 @@ def _rankers(options: argparse.Namespace, test: Collection, folder: Path) -> tup
         shape = (2, 64, 2, 128) if options.quick else (6, 384, 12, 1536)
         names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
         words.save_pretrained(weights)
-        BertModel(BertConfig(vocab_size=len(words), **dict(zip(names, shape, strict=True)))).save_pretrained(weights)  # type: ignore[arg-type]
+        BertModel(
+            BertConfig(vocab_size=len(words), **dict(zip(names, shape, strict=True)))
+        ).save_pretrained(weights)  # type: ignore[arg-type]
     for name, make in {CROSS: cross_encoder, BACKPACK: backpack_on_backbone}.items():
         if name not in made:
             torch.manual_seed(0)
             tokenizer = load_tokenizer(weights)
             ranker = make(tokenizer, name=weights)
             made[name] = ranker, make_pair_tokenizer(tokenizer, ranker, LENGTH)
-    return {name: (ranker.eval(), pair_tokenizer) for name, (ranker, pair_tokenizer) in made.items()}, trained
+    return {
+        name: (ranker.eval(), pair_tokenizer) for name, (ranker, pair_tokenizer) in made.items()
+    }, trained
 
 
 def _add_ours(variants: Variants, made: dict[str, Made]) -> None:
     for name, (ranker, dtype) in OURS.items():
         own, pair_tokenizer = made[ranker]
         try:
-            scorer = Scorer(copy.deepcopy(own), pair_tokenizer, ScoringSettings(device="cpu", dtype=dtype))
+            scorer = Scorer(
+                copy.deepcopy(own), pair_tokenizer, ScoringSettings(device="cpu", dtype=dtype)
+            )
         except ValueError as error:
             variants.skipped[name] = str(error)
             continue
@@ -267,7 +338,11 @@ def _add_theirs(
     workers = [Worker(python) for python in options.peers]
     for worker in workers:
         stack.callback(worker.close)
-    pairs = [(query, text) for query, own in lists.values() for text in itertools.islice(own.values(), 20)][:300]
+    pairs = [
+        (query, text)
+        for query, own in lists.values()
+        for text in itertools.islice(own.values(), 20)
+    ][:300]
     request = {"folder": str(folder), "threads": options.threads, "pairs": pairs}
     for name, variant in tqdm(PEERS.items(), desc="theirs", unit="variant", leave=False):
         errors = []
@@ -292,14 +367,18 @@ def _asked(worker: Worker, name: str) -> Callable[[str, list[str]], Answer]:
     return score
 
 
-def _in_turns(variants: Variants, lists: dict[str, tuple[str, dict[str, str]]]) -> dict[str, list[Answer]]:
+def _in_turns(
+    variants: Variants, lists: dict[str, tuple[str, dict[str, str]]]
+) -> dict[str, list[Answer]]:
     """Every list by every variant, in an order that shifts by one from list to list."""
     names = list(variants.score)
     answers: dict[str, list[Answer]] = {name: [] for name in names}
     query, own = next(iter(lists.values()))
     for name in names:
         variants.score[name](query, list(own.values()))
-    for turn, (query, own) in enumerate(tqdm(lists.values(), desc="scoring", unit="list", leave=False)):
+    for turn, (query, own) in enumerate(
+        tqdm(lists.values(), desc="scoring", unit="list", leave=False)
+    ):
         start = turn % len(names)
         for name in [*names[start:], *names[:start]]:
             answers[name].append(variants.score[name](query, list(own.values())))
@@ -315,20 +394,30 @@ def _figures(
 ) -> dict[str, Any]:
     own = answers[name]
     ranker = CROSS if name in PEERS else OURS[name][0]
-    reference = answers.get(f"{BACKPACK} float32" if ranker == BACKPACK else BASE, answers[f"{ranker} float32"])
+    reference = answers.get(
+        f"{BACKPACK} float32" if ranker == BACKPACK else BASE, answers[f"{ranker} float32"]
+    )
     figures: dict[str, Any] = {
         "documents_per_second": median(len(one.scores) / one.seconds for one in own),
         "by_the_clock": median(len(one.scores) / one.clock for one in own),
         "kendall_tau": float(
-            np.mean([kendalltau(one.scores, other.scores).statistic for one, other in zip(own, reference, strict=True)])
+            np.mean(
+                [
+                    kendalltau(one.scores, other.scores).statistic
+                    for one, other in zip(own, reference, strict=True)
+                ]
+            )
         ),
         "largest_difference": max(
-            float(np.abs(one.scores - other.scores).max()) for one, other in zip(own, reference, strict=True)
+            float(np.abs(one.scores - other.scores).max())
+            for one, other in zip(own, reference, strict=True)
         ),
     }
     for base in (BASE, f"{THEIRS} torch bfloat16"):
         if base in answers:
-            ratios = [theirs.seconds / one.seconds for one, theirs in zip(own, answers[base], strict=True)]
+            ratios = [
+                theirs.seconds / one.seconds for one, theirs in zip(own, answers[base], strict=True)
+            ]
             figures[f"over {base}"] = median(ratios)
     if ranker in trained:
         run = {
@@ -378,9 +467,13 @@ def _show(
         ]
         for name, row in rows.items()
     ]
-    print_table(console, f"{record['queries']} lists, {record['documents']} documents", columns, shown)
+    print_table(
+        console, f"{record['queries']} lists, {record['documents']} documents", columns, shown
+    )
     if goals:
-        print_table(console, "Goals", ["", "measured", "goal", ""], [goal.as_row() for goal in goals])
+        print_table(
+            console, "Goals", ["", "measured", "goal", ""], [goal.as_row() for goal in goals]
+        )
     for name, reason in skipped.items():
         console.print(f"{name} is left out: {reason}", markup=False)
 

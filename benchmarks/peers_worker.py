@@ -1,10 +1,12 @@
-"""Sentence-transformers' ``CrossEncoder`` in a process of its own, which :mod:`benchmarks.peers` asks for scores.
+"""Sentence-transformers' ``CrossEncoder`` in a process of its own, which :mod:`benchmarks.peers`
+asks for scores.
 
-Its backends need other versions of transformers than this package, so the process may run in another environment, and
-nothing of this package is imported. Requests and answers are lines of JSON on the standard streams:
+Its backends need other versions of transformers than this package, so the process may run in
+another environment, and nothing of this package is imported. Requests and answers are lines of JSON
+on the standard streams:
 
-    {"make": NAME, "variant": {...}, "folder": PATH, "threads": 1, "pairs": [[query, document], ...]}
-    {"score": NAME, "query": TEXT, "documents": [...]}
+    {"make": NAME, "variant": {...}, "folder": PATH, "threads": 1, "pairs": [[query, document],
+    ...]} {"score": NAME, "query": TEXT, "documents": [...]}
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def main() -> None:
         with redirect_stdout(sys.stderr):
             try:
                 answer = _make(request, made) if "make" in request else _score(request, made)
-            except Exception as error:  # whatever a library raises is the reason for leaving a variant out
+            except (
+                Exception
+            ) as error:  # whatever a library raises is the reason for leaving a variant out
                 answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
         print(json.dumps(answer), file=answers, flush=True)
 
@@ -39,7 +43,11 @@ def _make(request: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
 
     torch.set_num_threads(request["threads"])
     variant, folder = request["variant"], Path(request["folder"])
-    found = {"sentence-transformers": sentence_transformers, "torch": torch, "transformers": transformers}
+    found = {
+        "sentence-transformers": sentence_transformers,
+        "torch": torch,
+        "transformers": transformers,
+    }
     versions = {name: module.__version__ for name, module in found.items()}
     make = {"torch": _torch, "onnx": _onnx, "openvino": _openvino}[variant["backend"]]
     made[request["make"]] = make(variant["dtype"], folder, request, versions)
@@ -95,19 +103,29 @@ def _openvino(dtype: str, folder: Path, request: dict[str, Any], versions: dict[
     versions["openvino"] = openvino.__version__
     # Without a hint OpenVINO computes in bfloat16 wherever the processor can.
     hint = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}[dtype]
-    settings = {"INFERENCE_NUM_THREADS": request["threads"], "INFERENCE_PRECISION_HINT": hint, "NUM_STREAMS": "1"}
+    settings = {
+        "INFERENCE_NUM_THREADS": request["threads"],
+        "INFERENCE_PRECISION_HINT": hint,
+        "NUM_STREAMS": "1",
+    }
     options: dict[str, Any] = {"ov_config": settings}
     if not (folder / "openvino" / "openvino_model.xml").is_file():
         _encoder(folder, backend="openvino", model_kwargs=options).save_pretrained(str(folder))
     file = "openvino/openvino_model.xml"
     if dtype == "int8":
         file = "openvino/openvino_model_qint8_quantized.xml"
-        _quantise(_encoder(folder, backend="openvino", model_kwargs=options), folder / file, request["pairs"])
+        _quantise(
+            _encoder(folder, backend="openvino", model_kwargs=options),
+            folder / file,
+            request["pairs"],
+        )
     return _encoder(folder, backend="openvino", model_kwargs=options | {"file_name": file})
 
 
 def _quantise(model: Any, file: Path, pairs: list[list[str]]) -> None:
-    """The static quantisation of ``export_static_quantized_openvino_model``, calibrated on given pairs of texts."""
+    """The static quantisation of ``export_static_quantized_openvino_model``, calibrated on given
+    pairs of texts.
+    """
     import nncf
     import openvino
 
@@ -116,7 +134,10 @@ def _quantise(model: Any, file: Path, pairs: list[list[str]]) -> None:
     read = [model.tokenizer([pair], truncation=True, return_tensors="np") for pair in pairs]
     inputs = [{name: values for name, values in one.items() if name in names} for one in read]
     quantised = nncf.quantize(
-        network, nncf.Dataset(inputs), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(inputs)
+        network,
+        nncf.Dataset(inputs),
+        model_type=nncf.ModelType.TRANSFORMER,
+        subset_size=len(inputs),
     )
     openvino.save_model(quantised, file)
 

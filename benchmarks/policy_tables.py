@@ -1,7 +1,9 @@
-"""The tables of :mod:`benchmarks.real_collections`: means over seeds, their spread, intervals, differences.
+"""The tables of :mod:`benchmarks.real_collections`: means over seeds, their spread, intervals,
+differences.
 
-A value of a query is its mean over the seeds; intervals are bootstrap intervals over the queries of these. A difference
-is taken query by query against alpha 1 of the same ranker. It is given in percent too where the interval of the value
+A value of a query is its mean over the seeds; intervals are bootstrap intervals over the queries of
+these. A difference is taken query by query against alpha 1 of the same ranker. It is given in
+percent too where the interval of the value
 at alpha 1 leaves out 0: a share of nearly nothing says nothing.
 """
 
@@ -69,13 +71,17 @@ def stacked(seeds: Sequence[Mapping[str, Mapping[str, float]]], measure: str) ->
     """
     queries = sorted(seeds[0][measure])
     if any(sorted(one[measure]) != queries for one in seeds):
-        raise ValueError(f"{measure}: seeds have values of different queries; were the collections the same?")
+        raise ValueError(
+            f"{measure}: seeds have values of different queries; were the collections the same?"
+        )
     return np.array([[one[measure][query] for query in queries] for one in seeds])
 
 
 def tables(records: Sequence[Mapping[str, Any]]) -> str:
     """All tables as Markdown."""
-    by_collection = {name: [row for row in rows_of(records, name) if row.alpha in ALPHAS] for name in COLLECTIONS}
+    by_collection = {
+        name: [row for row in rows_of(records, name) if row.alpha in ALPHAS] for name in COLLECTIONS
+    }
     parts = [overview(by_collection)]
     for measure, heading in MEASURES.items():
         for name, rows in by_collection.items():
@@ -90,17 +96,34 @@ def tables(records: Sequence[Mapping[str, Any]]) -> str:
 def overview(by_collection: Mapping[str, Sequence[Row]]) -> str:
     """The main measures side by side: means over seeds, and what they are of alpha 1."""
     columns = [
-        *((name, "nDCG@10", f"nDCG@10, {where} [difference]") for name, where in COLLECTIONS.items()),
+        *(
+            (name, "nDCG@10", f"nDCG@10, {where} [difference]")
+            for name, where in COLLECTIONS.items()
+        ),
         *((name, SWAP, f"swap change / std, {where}") for name, where in COLLECTIONS.items()),
         ("dl19", GAP, "abs. gap / std, Grep-BiasIR"),
     ]
-    found = {(name, row.model, row.policy, row.alpha): row for name, rows in by_collection.items() for row in rows}
+    found = {
+        (name, row.model, row.policy, row.alpha): row
+        for name, rows in by_collection.items()
+        for row in rows
+    }
     lines = []
-    for model, policy, alpha in dict.fromkeys((row.model, row.policy, row.alpha) for row in by_collection["dl19"]):
+    for model, policy, alpha in dict.fromkeys(
+        (row.model, row.policy, row.alpha) for row in by_collection["dl19"]
+    ):
         seeds = len(found["dl19", model, policy, alpha].seeds)
-        line = [MODELS.get(model, ""), policy, f"{alpha:g}" if model else "", str(seeds) if model else ""]
+        line = [
+            MODELS.get(model, ""),
+            policy,
+            f"{alpha:g}" if model else "",
+            str(seeds) if model else "",
+        ]
         for name, measure, _ in columns:
-            row, base = found.get((name, model, policy, alpha)), found.get((name, model, UNCHANGED, 1.0))
+            row, base = (
+                found.get((name, model, policy, alpha)),
+                found.get((name, model, UNCHANGED, 1.0)),
+            )
             line.append(_beside(row, base, measure))
         lines.append(line)
     heads = ["ranker", "policy", "alpha", "seeds", *(head for _, _, head in columns)]
@@ -108,7 +131,9 @@ def overview(by_collection: Mapping[str, Sequence[Row]]) -> str:
 
 
 def _beside(row: Row | None, base: Row | None, measure: str) -> str:
-    """The mean, with the interval of the difference (nDCG@10) or the difference in percent (others)."""
+    """The mean, with the interval of the difference (nDCG@10) or the difference in percent
+    (others).
+    """
     if row is None or measure not in row.seeds[0]:
         return ""
     values = row.array(measure)
@@ -135,26 +160,48 @@ def rows_of(records: Sequence[Mapping[str, Any]], collection: str) -> list[Row]:
                 model = "" if policy == FIRST_STAGE else record["model"]
                 keys.setdefault((model, policy, float(alpha)), []).append(values)
     models = ["", *MODELS]
-    return sorted((Row(*key, own) for key, own in keys.items()), key=lambda row: models.index(row.model))
+    return sorted(
+        (Row(*key, own) for key, own in keys.items()), key=lambda row: models.index(row.model)
+    )
 
 
 def measure_table(rows: Sequence[Row], measure: str) -> str:
     """A row for each policy and alpha."""
-    heads = ["ranker", "policy", "alpha", "mean over seeds [95% over queries]", "seeds", "difference to alpha 1"]
+    heads = [
+        "ranker",
+        "policy",
+        "alpha",
+        "mean over seeds [95% over queries]",
+        "seeds",
+        "difference to alpha 1",
+    ]
     lines = []
-    base: dict[str, np.ndarray] = {row.model: row.array(measure) for row in rows if row.policy == UNCHANGED}
+    base: dict[str, np.ndarray] = {
+        row.model: row.array(measure) for row in rows if row.policy == UNCHANGED
+    }
     for row in rows:
         values = row.array(measure)
         if row.policy == FIRST_STAGE:
             lines.append([FIRST_STAGE, "", "", _mean(values[:1]), "", ""])
             continue
         change = "" if row.policy == UNCHANGED else difference(values, base[row.model])
-        lines.append([MODELS[row.model], row.policy, f"{row.alpha:g}", _mean(values), _spread(values), change])
+        lines.append(
+            [
+                MODELS[row.model],
+                row.policy,
+                f"{row.alpha:g}",
+                _mean(values),
+                _spread(values),
+                change,
+            ]
+        )
     return markdown(heads, lines)
 
 
 def difference(values: np.ndarray, base: np.ndarray) -> str:
-    """Difference of the means with its interval, and in percent where that says something. Both [seeds, queries]"""
+    """Difference of the means with its interval, and in percent where that says something. Both
+    [seeds, queries]
+    """
     if len(values) != len(base):
         return "seeds differ"
     change = _mean(values - base, sign=True)
@@ -180,8 +227,13 @@ def split_gaps(records: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str
         means = dict(zip(queries, row.array(GAP).mean(axis=0), strict=True))
         line = [MODELS[row.model], row.policy, f"{row.alpha:g}"]
         for equal in forms.values():
-            for part in ([q for q in queries if q in equal], [q for q in queries if q not in equal]):
-                line.append(_number(float(np.mean([means[query] for query in part]))) if part else "")
+            for part in (
+                [q for q in queries if q in equal],
+                [q for q in queries if q not in equal],
+            ):
+                line.append(
+                    _number(float(np.mean([means[query] for query in part]))) if part else ""
+                )
         lines.append(line)
     return f"### The gap on Grep-BiasIR by whether both wordings have one canonical form\n\n{markdown(heads, lines)}"
 
@@ -202,9 +254,19 @@ def costs(records: Sequence[Mapping[str, Any]]) -> str:
         times = [one["turned ms"] / one["unchanged ms"] for one in own]
         seconds = [one["turned ms"] for one in own]
         lines.append(
-            [MODELS[model], policy, *(f"{float(np.median(values)):.2f}" for values in (passes, seconds, times))]
+            [
+                MODELS[model],
+                policy,
+                *(f"{float(np.median(values)):.2f}" for values in (passes, seconds, times)),
+            ]
         )
-    heads = ["ranker", "policy", "passes per document", "CPU seconds per 1,000 documents", "times alpha 1"]
+    heads = [
+        "ranker",
+        "policy",
+        "passes per document",
+        "CPU seconds per 1,000 documents",
+        "times alpha 1",
+    ]
     return f"### Cost at alpha 0 (TREC DL 2019)\n\n{markdown(heads, lines)}"
 
 
@@ -230,19 +292,27 @@ def chosen(records: Sequence[Mapping[str, Any]]) -> str:
                 if not known:
                     line.append("")
                     continue
-                values = stacked([record[key] for key, (record, _) in zip(keys, own, strict=True)], measure)
+                values = stacked(
+                    [record[key] for key, (record, _) in zip(keys, own, strict=True)], measure
+                )
                 base = stacked([record[f"{name} {UNCHANGED} 1"] for record, _ in own], measure)
                 line.append(difference(values, base))
         lines.append(line)
     heads = ["ranker", "policy", "alpha of each seed"]
-    heads += [f"{measure}, {where}" for where in COLLECTIONS.values() for measure in ("nDCG@10", "swap change")]
+    heads += [
+        f"{measure}, {where}"
+        for where in COLLECTIONS.values()
+        for measure in ("nDCG@10", "swap change")
+    ]
     return f"### `alpha=auto` with `{budget}` on msmarco_dev600's dev split\n\n{markdown(heads, lines)}"
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table."""
     lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def _mean(values: np.ndarray, sign: bool = False) -> str:
@@ -259,7 +329,11 @@ def _percent(values: np.ndarray, base: np.ndarray) -> str:
 def _spread(values: np.ndarray) -> str:
     """From the lowest seed to the highest."""
     means = values.mean(axis=1)
-    return _number(means[0]) if len(means) == 1 else f"{_number(means.min())} to {_number(means.max())}"
+    return (
+        _number(means[0])
+        if len(means) == 1
+        else f"{_number(means.min())} to {_number(means.max())}"
+    )
 
 
 def _number(value: float, sign: bool = False) -> str:

@@ -1,7 +1,7 @@
 """What it brings a decoder to read the query once for its list: ``python -m benchmarks.prefixes``.
 
-A Backpack of GPT-2-small size with random weights scores a collection's lists of candidates, query by query, with
-common beginnings read once and with every text read in full, in turns.
+A Backpack of GPT-2-small size with random weights scores a collection's lists of candidates, query
+by query, with common beginnings read once and with every text read in full, in turns.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def main() -> None:
     }
     console = Console(width=118)
     rows = [[name, f"{len(lengths) / times.median(name):.1f}"] for name in times.seconds]
-    print_table(console, f"scores differ by {difference:.1e} standard deviations", ["", "documents/s"], rows)
+    print_table(
+        console, f"scores differ by {difference:.1e} standard deviations", ["", "documents/s"], rows
+    )
     print_table(console, "Goals", ["", "measured", "goal", ""], [goal.as_row() for goal in goals])
     write_record(options.output, record)
     console.print(f"written to {options.output}")
@@ -73,7 +75,11 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.prefixes", description=__doc__)
     add = parser.add_argument
-    add("--quick", action="store_true", help="a tiny model and short lists: checks that all runs, judges no goal")
+    add(
+        "--quick",
+        action="store_true",
+        help="a tiny model and short lists: checks that all runs, judges no goal",
+    )
     add("--data", default=None, help="one of conf/data (dl19; quick: synthetic)")
     add("--queries", type=int, default=3, help="lists (%(default)s)")
     add("--documents", type=int, default=None, help="candidates of a list (30; quick 4)")
@@ -89,7 +95,9 @@ def _options() -> argparse.Namespace:
 
 
 def _lists(options: argparse.Namespace) -> tuple[list[list[np.ndarray]], PairTokenizer]:
-    """The first queries' first candidates as token ids, in a vocabulary of the collection's own words."""
+    """The first queries' first candidates as token ids, in a vocabulary of the collection's own
+    words.
+    """
     data = dataset(options.data)
     test = data.split("test")
     candidates = data.candidates("test", test)[1]
@@ -98,7 +106,11 @@ def _lists(options: argparse.Namespace) -> tuple[list[list[np.ndarray]], PairTok
     lists = []
     for query_id, documents in islice(candidates.items(), options.queries):
         texts = test.documents.get_many(list(islice(documents, options.documents)))
-        lists.append(join_pairs(tokenizer, [(test.queries[query_id], text) for text in texts.values()]).sequences)
+        lists.append(
+            join_pairs(
+                tokenizer, [(test.queries[query_id], text) for text in texts.values()]
+            ).sequences
+        )
     return lists, tokenizer
 
 

@@ -1,9 +1,10 @@
 """The published Backpack ranking network, computed the plain way: the thing to be faster than.
 
-Sense vectors, contextual weights and outputs are built at all positions, the trunk is the library's GPT-2 as it
-comes, the activation is composed of elementary operations (``gelu_new``). Written from the formulas of Afzali et al.
-section 2 and Hewitt et al. 2023, without any code of ``backpack_rank.models.backpack``; parameter names are those
-of the published checkpoint, so one state dict fits both networks.
+Sense vectors, contextual weights and outputs are built at all positions, the trunk is the library's
+GPT-2 as it comes, the activation is composed of elementary operations (``gelu_new``). Written from
+the formulas of Afzali et al. section 2 and Hewitt et al. 2023, without any code of
+``backpack_rank.models.backpack``; parameter names are those of the published checkpoint, so one
+state dict fits both networks.
 
 Notation: B texts, n tokens of a (padded) text, d hidden size, k senses.
 """
@@ -47,13 +48,19 @@ class PublishedBackpack(nn.Module):
         self.sense_weight_net = _SenseWeights(config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """[B, n] -> [B, n, d]. A mask is 1 at tokens; padding stands to the right, so causal order hides it."""
+        """[B, n] -> [B, n, d]. A mask is 1 at tokens; padding stands to the right, so causal order
+        hides it.
+        """
         senses = self.sense_network(self.backbone.wte(input_ids))  # [B, k, n, d]
-        hidden = self.backbone(input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
+        hidden = self.backbone(
+            input_ids, attention_mask=attention_mask, use_cache=False
+        ).last_hidden_state
         return (self.sense_weight_net(hidden) @ senses).sum(dim=1)
 
 
-def pad_right(sequences: Sequence[np.ndarray], pad_id: int, length: int | None = None) -> tuple[Tensor, Tensor]:
+def pad_right(
+    sequences: Sequence[np.ndarray], pad_id: int, length: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Token ids and mask [B, n], n the longest text or ``length``."""
     width = length or max(len(sequence) for sequence in sequences)
     ids = torch.full((len(sequences), width), pad_id, dtype=torch.long)
@@ -126,4 +133,6 @@ class _SenseWeights(nn.Module):
 
 
 def _gelu_new(x: Tensor) -> Tensor:
-    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+    return (
+        0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+    )

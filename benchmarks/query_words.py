@@ -1,13 +1,14 @@
-"""What attribute senses do to queries that hold words of the attribute: nDCG@10 by kind of query, at alpha 1 and 0.
+"""What attribute senses do to queries that hold words of the attribute: nDCG@10 by kind of query,
+at alpha 1 and 0.
 
 ::
 
     python -m benchmarks.query_words RANKER [RANKER ...]
 
 RANKER is a folder that train.py wrote, such as one of ``recipe=minilm`` and one of ``recipe=minilm
-model.ranker.attribute_senses_where=all``. The queries are SQuAD's test questions, ``--queries`` with a word that a swap
-replaces and as many without one, each with BM25's first ``--depth`` paragraphs. Prints a table; ``--json FILE`` keeps
-the values of each query.
+model.ranker.attribute_senses_where=all``. The queries are SQuAD's test questions, ``--queries``
+with a word that a swap replaces and as many without one, each with BM25's first
+``--depth`` paragraphs. Prints a table; ``--json FILE`` keeps the values of each query.
 """
 
 from __future__ import annotations
@@ -34,16 +35,22 @@ ALPHAS = (1.0, 0.0)
 
 def main() -> None:
     """Rank, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("rankers", nargs="+", type=Path, help="folders of rankers")
     parser.add_argument("--queries", type=int, default=300, help="of each kind")
     parser.add_argument("--depth", type=int, default=20, help="of BM25")
-    parser.add_argument("--cache", type=Path, default=Path("build/query_words"), help="folder for sense vectors")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("build/query_words"), help="folder for sense vectors"
+    )
     parser.add_argument("--json", type=Path, default=None, help="file for the values of each query")
     given = parser.parse_args()
     register_resolvers()
     with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
-        config = compose("evaluate", overrides=["data=squad", f"+data.first_stage.depth={given.depth}"])
+        config = compose(
+            "evaluate", overrides=["data=squad", f"+data.first_stage.depth={given.depth}"]
+        )
     dataset = dataset_of(config.data)
     collection = dataset.split("test")
     found: dict[str, dict[str, float]] = {}
@@ -64,7 +71,9 @@ def main() -> None:
         write_text(given.json, json.dumps(found) + "\n")
 
 
-def queries_by_kind(collection: Collection, reranker: PointwiseReranker, most: int) -> dict[str, list[str]]:
+def queries_by_kind(
+    collection: Collection, reranker: PointwiseReranker, most: int
+) -> dict[str, list[str]]:
     """Query ids with a class word and without one, the same for every ranker."""
     swap = reranker.attribute.swap()
     kinds: dict[str, list[str]] = {"with a class word": [], "without": []}

@@ -1,7 +1,9 @@
-"""Every ranker on the same candidates and training lists in one run: ``python -m benchmarks.rankers``.
+"""Every ranker on the same candidates and training lists in one run:
+``python -m benchmarks.rankers``.
 
-Each ranker is made as ``train.py model=NAME`` makes it, with random weights; those over a pretrained encoder take one
-of MiniLM-L6's size (6 layers of 384), so that times are comparable. Times include reading the texts (tokenisation).
+Each ranker is made as ``train.py model=NAME`` makes it, with random weights; those over a
+pretrained encoder take one of MiniLM-L6's size (6 layers of 384), so that times are comparable.
+Times include reading the texts (tokenisation).
 """
 
 from __future__ import annotations
@@ -53,9 +55,14 @@ def main() -> None:
         "machine": machine("cpu"),
         "data": options.data,
     }
-    with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        initialize_config_dir(str(ROOT / "conf"), version_base="1.3"),
+    ):
         settings = {
-            name: TrainingSettings(compose("train", [f"data={options.data}", *_model(name, folder)]))
+            name: TrainingSettings(
+                compose("train", [f"data={options.data}", *_model(name, folder)])
+            )
             for name in options.models
         }
         data = next(iter(settings.values())).dataset
@@ -64,7 +71,12 @@ def main() -> None:
         pairs = _pairs(data, test, options.documents)
         candidates = data.candidates("train", train)[1]
         made = {name: build(one, train) for name, one in settings.items()}
-    scoring = in_turns({name: _scoring(*one, pairs) for name, one in made.items()}, options.repeats, "scoring", "cpu")
+    scoring = in_turns(
+        {name: _scoring(*one, pairs) for name, one in made.items()},
+        options.repeats,
+        "scoring",
+        "cpu",
+    )
     steps = {name: _training(*one, train, candidates, options) for name, one in made.items()}
     for step in steps.values():
         step()
@@ -72,7 +84,12 @@ def main() -> None:
     record |= _figures(made, pairs, scoring, training, options)
     columns = ["ranker", "parameters, millions", "documents/s", "lists/s in training"]
     rows = [
-        [name, f"{row['parameters'] / 1e6:.2f}", f"{row['documents_per_second']:.0f}", f"{row['lists_per_second']:.1f}"]
+        [
+            name,
+            f"{row['parameters'] / 1e6:.2f}",
+            f"{row['documents_per_second']:.0f}",
+            f"{row['lists_per_second']:.1f}",
+        ]
         for name, row in record["rankers"].items()  # type: ignore[attr-defined]
     ]
     title = f"{len(pairs)} candidates of {options.data}; lists of {options.list}; fp32, {options.threads} threads"
@@ -84,9 +101,23 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rankers", description=__doc__)
     add = parser.add_argument
-    add("--quick", action="store_true", help="three rankers, few texts, one round: checks that all runs")
-    add("--models", nargs="+", choices=MODELS, default=None, help="all; quick: knrm, backpack_tiny, cross_encoder")
-    add("--data", default="synthetic", help="one of conf/data; dl19, squad ... read $BACKPACK_RANK_DATA")
+    add(
+        "--quick",
+        action="store_true",
+        help="three rankers, few texts, one round: checks that all runs",
+    )
+    add(
+        "--models",
+        nargs="+",
+        choices=MODELS,
+        default=None,
+        help="all; quick: knrm, backpack_tiny, cross_encoder",
+    )
+    add(
+        "--data",
+        default="synthetic",
+        help="one of conf/data; dl19, squad ... read $BACKPACK_RANK_DATA",
+    )
     add("--documents", type=int, default=None, help="candidates to score (500; quick 10)")
     add("--lists", type=int, default=4, help="lists of a training step")
     add("--list", type=int, default=10, help="documents of a list")
@@ -95,7 +126,9 @@ def _options() -> argparse.Namespace:
     add("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
     options = parser.parse_args()
     options.output = options.output or record_file("rankers-cpu.json", options.quick)
-    options.models = options.models or (["knrm", "backpack_tiny", "cross_encoder"] if options.quick else list(MODELS))
+    options.models = options.models or (
+        ["knrm", "backpack_tiny", "cross_encoder"] if options.quick else list(MODELS)
+    )
     options.documents = options.documents or (10 if options.quick else 500)
     options.repeats = options.repeats or (1 if options.quick else 5)
     return options
@@ -107,10 +140,14 @@ def _model(name: str, folder: str) -> list[str]:
 
 
 def _small_encoder(collection: Collection, folder: Path) -> None:
-    """A BERT of MiniLM-L6's size with random weights and a WordPiece vocabulary of the collection's text."""
+    """A BERT of MiniLM-L6's size with random weights and a WordPiece vocabulary of the collection's
+    text.
+    """
     words = word_pieces(collection)
     words.save_pretrained(folder)
-    shape = BertConfig(vocab_size=len(words), hidden_size=384, num_hidden_layers=6, intermediate_size=1536)
+    shape = BertConfig(
+        vocab_size=len(words), hidden_size=384, num_hidden_layers=6, intermediate_size=1536
+    )
     BertModel(shape, add_pooling_layer=False).save_pretrained(folder)
 
 
@@ -125,11 +162,19 @@ def _scoring(ranker: Ranker, pair_tokenizer: PairTokenizer, pairs: Pairs) -> Cal
 
 
 def _training(
-    ranker: Ranker, pair_tokenizer: PairTokenizer, train: Collection, candidates: Run, options: argparse.Namespace
+    ranker: Ranker,
+    pair_tokenizer: PairTokenizer,
+    train: Collection,
+    candidates: Run,
+    options: argparse.Namespace,
 ) -> Callable[[], None]:
-    """Reading of the lists, forward, listwise softmax, backward, AdamW, with dropout as in training."""
+    """Reading of the lists, forward, listwise softmax, backward, AdamW, with dropout as in
+    training.
+    """
     lists = TrainingLists(train, candidates, size=options.list, seed=0)
-    data = RankingData(lists, train, Pairs(train, (), ()), pair_tokenizer, lists_per_batch=options.lists)
+    data = RankingData(
+        lists, train, Pairs(train, (), ()), pair_tokenizer, lists_per_batch=options.lists
+    )
     batches = itertools.cycle(data.train_dataloader())
     optimizer = OptimizerConfig(1e-6).optimizer(ranker)
 
@@ -160,7 +205,13 @@ def _figures(
         for name, (ranker, _) in made.items()
     }
     seconds = {"scoring": scoring.seconds, "training": training.seconds}
-    return {"documents": len(pairs), "lists": options.lists, "list": options.list, "rankers": rows, "seconds": seconds}
+    return {
+        "documents": len(pairs),
+        "lists": options.lists,
+        "list": options.list,
+        "rankers": rows,
+        "seconds": seconds,
+    }
 
 
 if __name__ == "__main__":

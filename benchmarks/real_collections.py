@@ -1,4 +1,5 @@
-"""What each policy does to rankers of real passages, with seeds and intervals: trains, measures, prints the tables.
+"""What each policy does to rankers of real passages, with seeds and intervals: trains, measures,
+prints the tables.
 
 ::
 
@@ -6,14 +7,16 @@
     python -m benchmarks.real_collections --weights FOLDER      # the same weights from a folder
     python -m benchmarks.real_collections --tables              # from what is measured already
 
-Three rankers for each seed: the Backpack of ``recipe=minilm``, which has attribute senses, one without them
-(``model.ranker.attribute_senses=null``), and the plain cross-encoder on the same weights. Each is measured on
-TREC DL 2019, DL 2020 and Grep-BiasIR under its policies. All of it takes hours on one core; whatever is already in the
-JSON files of ``--records`` (one for each ranker and seed) or among the rankers below ``--rankers`` is taken as it is. A
-ranker whose file is complete is not needed any more.
+Three rankers for each seed: the Backpack of ``recipe=minilm``, which has attribute senses, one
+without them (``model.ranker.attribute_senses=null``), and the plain cross-encoder on the same
+weights. Each is measured on TREC DL 2019, DL 2020 and Grep-BiasIR under its policies. All of it
+takes hours on one core; whatever is already in the JSON files of ``--records`` (one for each ranker
+and seed) or among the rankers below ``--rankers`` is taken as it is. A ranker whose file is
+complete is not needed any more.
 
-Texts that a policy leaves alone are not read again, and texts that several policies read are read once, so the time of
-the measurement is not the time of a policy. That is measured apart, on some lists, without any cache.
+Texts that a policy leaves alone are not read again, and texts that several policies read are read
+once, so the time of the measurement is not the time of a policy. That is measured apart, on some
+lists, without any cache.
 """
 
 from __future__ import annotations
@@ -128,14 +131,27 @@ POLICIES: Mapping[str, tuple[Setting, ...]] = {
 
 def main() -> None:
     """Train and measure what is missing, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weights", default=WEIGHTS, help="folder or hub id of the pretrained weights")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--weights", default=WEIGHTS, help="folder or hub id of the pretrained weights"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=None, help="0 to 2; quick: 0")
     parser.add_argument("--models", nargs="+", choices=list(POLICIES), default=list(POLICIES))
-    parser.add_argument("--rankers", type=Path, default=Path("outputs/real_collections"), help="folder of the rankers")
+    parser.add_argument(
+        "--rankers",
+        type=Path,
+        default=Path("outputs/real_collections"),
+        help="folder of the rankers",
+    )
     parser.add_argument("--records", type=Path, default=None, help="folder of the JSON files")
-    parser.add_argument("--tables", action="store_true", help="train and measure nothing, only print")
-    parser.add_argument("--quick", action="store_true", help="one seed, few lists: checks that all runs")
+    parser.add_argument(
+        "--tables", action="store_true", help="train and measure nothing, only print"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed, few lists: checks that all runs"
+    )
     given = parser.parse_args()
     folder = given.records or (ROOT / "build" / "real_collections" if given.quick else RECORDS)
     seeds = given.seeds or (SEEDS[:1] if given.quick else SEEDS)
@@ -143,8 +159,12 @@ def main() -> None:
         register_resolvers()
         for seed in seeds:
             for model in given.models:
-                measure(Job(model, seed, given.weights, given.rankers.absolute(), given.quick), folder)
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*-*.json"))]
+                measure(
+                    Job(model, seed, given.weights, given.rankers.absolute(), given.quick), folder
+                )
+    records = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*-*.json"))
+    ]
     shown = tables(records)
     write_text(folder / "tables.md", shown)
     print(shown)
@@ -177,7 +197,9 @@ class Job:
         if not list(folder.glob("train/*/ranker/config.json")):
             small = QUICK if self.quick else ()
             subprocess.run(
-                [sys.executable, "train.py", *self.options, *small, f"output={folder}"], cwd=ROOT, check=True
+                [sys.executable, "train.py", *self.options, *small, f"output={folder}"],
+                cwd=ROOT,
+                check=True,
             )
         return max(folder.glob("train/*/ranker"))
 
@@ -192,7 +214,9 @@ QUICK = ("lists.per_epoch=4", "reconstruct.texts=20", "reconstruct.held_out=10")
 
 
 class Record:
-    """The JSON file of one ranker: a line for each thing that is known, written whenever one more is."""
+    """The JSON file of one ranker: a line for each thing that is known, written whenever one more
+    is.
+    """
 
     def __init__(self, path: Path, about: Mapping[str, object]) -> None:
         self.path = path
@@ -203,20 +227,27 @@ class Record:
         """Find and write what is not known yet."""
         if key not in self.content:
             self.content[key] = find()
-            lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in self.content.items()]
+            lines = [
+                f"{json.dumps(name)}: {json.dumps(value)}" for name, value in self.content.items()
+            ]
             write_text(self.path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def measure(job: Job, folder: Path) -> None:
     """Measure one ranker under all its policies, as far as its record does not have it."""
-    record = Record(folder / f"{job.name}.json", {"model": job.model, "seed": job.seed, "machine": machine("cpu")})
+    record = Record(
+        folder / f"{job.name}.json",
+        {"model": job.model, "seed": job.seed, "machine": machine("cpu")},
+    )
     for name in COLLECTIONS:
         Measurement(job, name, record).run()
 
 
 @dataclass
 class Measurement:
-    """One ranker on one collection; the ranker and the texts are loaded when something has to be measured."""
+    """One ranker on one collection; the ranker and the texts are loaded when something has to be
+    measured.
+    """
 
     job: Job
     collection: str
@@ -226,16 +257,22 @@ class Measurement:
     def run(self) -> None:
         """Find what the record lacks."""
         self.record.need(f"{self.collection} unchanged 1", lambda: self.values(self.reranker))
-        self.record.need(f"{self.collection} BM25 1", lambda: self.values(FirstStageOrder(self.data.stage)))
+        self.record.need(
+            f"{self.collection} BM25 1", lambda: self.values(FirstStageOrder(self.data.stage))
+        )
         if self.collection == COLLECTIONS[0]:
             self.record.need("equal forms", self.equal_forms)
         for setting in POLICIES[self.job.model]:
             for alpha in setting.alphas:
                 self._at(setting, alpha)
             if self.collection == COLLECTIONS[0]:
-                self.record.need(f"cost {setting.policy}", lambda setting=setting: self.cost(setting))
+                self.record.need(
+                    f"cost {setting.policy}", lambda setting=setting: self.cost(setting)
+                )
             if setting.chosen:
-                self.record.need(f"auto {setting.policy}", lambda setting=setting: self.chosen(setting))
+                self.record.need(
+                    f"auto {setting.policy}", lambda setting=setting: self.chosen(setting)
+                )
                 if (alpha := self.record.content[f"auto {setting.policy}"]["alpha"]) != 1:
                     self._at(setting, alpha)
 
@@ -247,9 +284,15 @@ class Measurement:
         """``{measure: {query id: value}}``, five digits."""
         started = time.perf_counter()
         (system,) = self.metrics.measure([rank_all(reranker, self.data)], self.data).systems
-        print(f"{self.job.name} {self.collection} {reranker.name}: {time.perf_counter() - started:.0f} s", flush=True)
+        print(
+            f"{self.job.name} {self.collection} {reranker.name}: "
+            f"{time.perf_counter() - started:.0f} s",
+            flush=True,
+        )
         return {
-            measure: {query_id: float(f"{value:.5g}") for query_id, value in of.values[measure].items()}
+            measure: {
+                query_id: float(f"{value:.5g}") for query_id, value in of.values[measure].items()
+            }
             for of in system.values.values()
             for measure in of.measures
             if measure in MEASURES
@@ -260,7 +303,9 @@ class Measurement:
         return self.reranker.with_policy(self.settings(setting.overrides).policy, alpha)
 
     def equal_forms(self) -> dict[str, list[str]]:
-        """Queries of Grep-BiasIR whose relevant document has one canonical form in both wordings, by kind of form."""
+        """Queries of Grep-BiasIR whose relevant document has one canonical form in both wordings,
+        by kind of form.
+        """
         variants = self.data.variants
         assert variants is not None
         pairs = [pair for pair in variants.variants.pairs() if pair.relevance]
@@ -270,13 +315,17 @@ class Measurement:
             name = f"{relations}_wide" if wide else relations
             found[name] = []
             for pair in pairs:
-                first, second = variants.collection.documents.get_many([pair.first, pair.second]).values()
+                first, second = variants.collection.documents.get_many(
+                    [pair.first, pair.second]
+                ).values()
                 if canonical(first) == canonical(second):
                     found[name].append(pair.query_id)
         return found
 
     def cost(self, setting: Setting) -> dict[str, float]:
-        """Texts that the network reads per candidate, and CPU seconds per candidate beside those of alpha 1."""
+        """Texts that the network reads per candidate, and CPU seconds per candidate beside those of
+        alpha 1.
+        """
         candidates = {
             query_id: {doc_id: documents[doc_id] for doc_id in islice(documents, 0, None, TIMED)}
             for query_id, documents in self.data.candidates.items()
@@ -296,11 +345,15 @@ class Measurement:
 
     def chosen(self, setting: Setting) -> dict[str, Any]:
         """The largest change of alpha within the budget on dev."""
-        settings = self.settings((*setting.overrides, "alpha=auto", f"budget='{BUDGET}'", "swap=false"))
+        settings = self.settings(
+            (*setting.overrides, "alpha=auto", f"budget='{BUDGET}'", "swap=false")
+        )
         dataset = settings.dataset(self.checkpoint)
         lexicon = self.metrics.fairness.lexicon
         dev = load_evaluation_data(dataset, settings.attribute, lexicon, "dev", swap=settings.swap)
-        alpha, (note, *_) = choose_alpha(settings.budget, settings.policy, self.reranker, dev, self.metrics)
+        alpha, (note, *_) = choose_alpha(
+            settings.budget, settings.policy, self.reranker, dev, self.metrics
+        )
         return {"alpha": alpha, "budget": BUDGET, "note": note}
 
     def settings(self, options: tuple[str, ...] = ()) -> EvaluationSettings:
@@ -308,10 +361,13 @@ class Measurement:
         if options not in self._policies:
             variants = ("variants=grep_biasir",) if self.collection == COLLECTIONS[0] else ()
             folder = f"cache.folder={self.job.rankers / 'senses'}"
-            # The Backpack without attribute senses is measured under the paper's rule on the senses that it has.
+            # The Backpack without attribute senses is measured under the paper's rule on the senses
+            # that it has.
             variants = (*variants, "split_attribute=false")
             with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
-                config = compose("evaluate", overrides=[f"data={self.collection}", folder, *variants, *options])
+                config = compose(
+                    "evaluate", overrides=[f"data={self.collection}", folder, *variants, *options]
+                )
             self._policies[options] = EvaluationSettings.of(config)
         return self._policies[options]
 
@@ -331,14 +387,16 @@ class Measurement:
     @cached_property
     def reranker(self) -> PointwiseReranker:
         own = self.settings().reranker(self.checkpoint)
-        return PointwiseReranker(SparingScorer(own.local_scorer), attribute=own.attribute, cache=own.cache)
+        return PointwiseReranker(
+            SparingScorer(own.local_scorer), attribute=own.attribute, cache=own.cache
+        )
 
 
 class SparingScorer(TextScorer):
     """The scores of another scorer, which reads no text twice under one view.
 
-    Under a view that moves tokens, texts without such a token keep the score that they have without the shift; a
-    rewritten text that was read before has the score that it had.
+    Under a view that moves tokens, texts without such a token keep the score that they have without
+    the shift; a rewritten text that was read before has the score that it had.
     """
 
     def __init__(self, scorer: Scorer) -> None:
@@ -351,7 +409,9 @@ class SparingScorer(TextScorer):
         """As of the other scorer."""
         return self.scorer.score_texts(pairs, view, long_documents)
 
-    def scores(self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None) -> np.ndarray:
+    def scores(
+        self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None
+    ) -> np.ndarray:
         """Raw logits of all rows. [N] float32"""
         if view.token_shift is not None:
             return self._moved(pairs, view, cache)
@@ -361,7 +421,9 @@ class SparingScorer(TextScorer):
         distinct = dict.fromkeys(texts)
         missing = [pair for pair in distinct if pair not in self._known]
         if len(missing) == len(distinct):  # the cache keeps them for policies that weigh senses
-            self._known.update(zip(texts, self.scorer.scores(pairs, view, cache).tolist(), strict=True))
+            self._known.update(
+                zip(texts, self.scorer.scores(pairs, view, cache).tolist(), strict=True)
+            )
         elif missing:
             self._known.update(zip(missing, self.scorer.score_texts(missing).tolist(), strict=True))
         return np.array([self._known[pair] for pair in texts], dtype=np.float32)
@@ -370,7 +432,9 @@ class SparingScorer(TextScorer):
         shift, scores = view.token_shift, self.scores(pairs, replace(view, token_shift=None), cache)
         assert shift is not None
         names = [f"query {query_id}" for query_id in pairs.query_ids]
-        sequences = join_pairs(self.scorer.pair_tokenizer, list(pairs.texts()), names=names).sequences
+        sequences = join_pairs(
+            self.scorer.pair_tokenizer, list(pairs.texts()), names=names
+        ).sequences
         if moved := [row for row, ids in enumerate(sequences) if shift.moves(ids)]:
             scores = scores.copy()
             scores[moved] = self.scorer.score_tokens([sequences[row] for row in moved], view)

@@ -28,8 +28,10 @@ class Goal:
         text: what is measured.
         value: as measured.
         bound: the goal.
-        at_least: True when the value must not fall below the bound, False when it must not exceed it.
-        judged: False where the goal was set for another device or size; the value is then only shown.
+        at_least: True when the value must not fall below the bound, False when it must not exceed
+            it.
+        judged: False where the goal was set for another device or size; the value is then only
+            shown.
     """
 
     text: str
@@ -50,7 +52,12 @@ class Goal:
 
     def as_row(self) -> list[str]:
         """Text, value, goal and verdict for the table."""
-        return [self.text, _number(self.value), f"{'>=' if self.at_least else '<='} {self.bound:g}", self.verdict]
+        return [
+            self.text,
+            _number(self.value),
+            f"{'>=' if self.at_least else '<='} {self.bound:g}",
+            self.verdict,
+        ]
 
     def as_record(self) -> dict[str, object]:
         """For the JSON file."""

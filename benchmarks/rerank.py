@@ -1,10 +1,11 @@
 """Re-ranking at scale: ``python -m benchmarks.rerank``.
 
-A collection of made-up texts on disk (Zipf's law, as many words as MS MARCO's passages), a TREC run of 1,000 documents
-for each query, a ranker that ``train.py`` trained for one epoch. Measured are
+A collection of made-up texts on disk (Zipf's law, as many words as MS MARCO's passages), a TREC run
+of 1,000 documents for each query, a ranker that ``train.py`` trained for one epoch. Measured are
 
-- the speed of two workers over one, against that of two processes over one that multiply matrices, one thread each, in
-  turns: what other work on the machine and shared caches take, they take from both;
+- the speed of two workers over one, against that of two processes over one that multiply matrices,
+  one thread each, in turns: what other work on the machine and shared caches take, they take from
+  both;
 - the time of planning, scoring and merging, and the memory of a worker as it goes on;
 - what this makes of other sizes: shards, hours, memory.
 """
@@ -39,7 +40,10 @@ MIB = 1024**2
 GOAL = 0.9
 FLAT = 1.1
 """Most memory of a worker over its whole way, over that after a tenth of it."""
-SIZES = {"MS MARCO dev, top 1,000": (6_980, 6_980_000), "8.8 million documents x 1,000 queries": (1_000, 8_841_823_000)}
+SIZES = {
+    "MS MARCO dev, top 1,000": (6_980, 6_980_000),
+    "8.8 million documents x 1,000 queries": (1_000, 8_841_823_000),
+}
 """Queries and pairs."""
 PROGRAM = "from backpack_rank.cli import main; main()"
 
@@ -62,10 +66,18 @@ class Bench:
 
     def start(self, verb: str, *options: str) -> subprocess.Popen[bytes]:
         """In the background, from the folder of the repository."""
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "BACKPACK_RANK_CACHE": str(self.folder / "cache")}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "BACKPACK_RANK_CACHE": str(self.folder / "cache"),
+        }
         with open(self.folder / "log.txt", "ab") as log:
             return subprocess.Popen(
-                self.command(verb, *options), cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
+                self.command(verb, *options),
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     def run(self, verb: str, *options: str) -> float:
@@ -77,9 +89,18 @@ class Bench:
 
     def rerank(self, run: str, folder: str, *options: str) -> list[str]:
         """Options of a re-ranking."""
-        data = [f"data.collection={self.folder / 'collection.tsv'}", f"data.test.topics={self.folder / 'queries.tsv'}"]
+        data = [
+            f"data.collection={self.folder / 'collection.tsv'}",
+            f"data.test.topics={self.folder / 'queries.tsv'}",
+        ]
         return [
-            *("data=trec", *data, "data.test.qrels=null", f"run={self.folder / run}", f"alpha={self.alphas}"),
+            *(
+                "data=trec",
+                *data,
+                "data.test.qrels=null",
+                f"run={self.folder / run}",
+                f"alpha={self.alphas}",
+            ),
             *(f"folder={self.folder / folder}", *options),
         ]
 
@@ -97,8 +118,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         bench = Bench(Path(name), options.alphas)
         _write_collection(bench.folder, options.documents, options.pairs, options.rate_pairs)
-        small = ["+data.train.documents=400", "+data.train.train_queries=40"] if options.quick else []
-        bench.run("train", f"model={options.ranker}", "training.epochs=1", "pretraining.epochs=0", *small)
+        small = (
+            ["+data.train.documents=400", "+data.train.train_queries=40"] if options.quick else []
+        )
+        bench.run(
+            "train", f"model={options.ranker}", "training.epochs=1", "pretraining.epochs=0", *small
+        )
         goals = []
         if options.rounds:
             record["speed"] = speed = _speed(bench, options)
@@ -107,7 +132,9 @@ def main() -> None:
                 goals.append(Goal(text, speed[clock]["share"], GOAL, True))  # type: ignore[index,call-overload]
         if options.pairs:
             record["way"] = way = _whole_way(bench, options.workers)
-            goals.append(Goal("memory of a worker, over that after a tenth", way["growth"], FLAT, False))  # type: ignore[arg-type]
+            goals.append(
+                Goal("memory of a worker, over that after a tenth", way["growth"], FLAT, False)
+            )  # type: ignore[arg-type]
             record["plans"] = plans = {name: _computed(way, *size) for name, size in SIZES.items()}
             _print_plans(console, plans)
     for goal in goals:
@@ -115,7 +142,9 @@ def main() -> None:
     record["goals"] = [goal.as_record() for goal in goals]
     write_record(options.output, record)
     print_table(console, "Goals", ["", "measured", "goal", ""], [goal.as_row() for goal in goals])
-    console.print(json.dumps({key: record[key] for key in ("speed", "way") if key in record}, indent=1))
+    console.print(
+        json.dumps({key: record[key] for key in ("speed", "way") if key in record}, indent=1)
+    )
     console.print(f"written to {options.output}")
 
 
@@ -125,8 +154,8 @@ def main() -> None:
 def _speed(bench: Bench, options: argparse.Namespace) -> dict[str, object]:
     """Rates of one and two processes, in turns; shares are ratios of ratios within a round.
 
-    By the clock, and by processor time, which other work on the machine disturbs less: it shows what processes take
-    from each other (caches, memory), and not what they wait for.
+    By the clock, and by processor time, which other work on the machine disturbs less: it shows
+    what processes take from each other (caches, memory), and not what they wait for.
     """
     jobs: dict[str, Callable[[int], tuple[float, float]]] = {
         "products/s, 1 process": lambda _: _products(1, options.seconds),
@@ -154,10 +183,14 @@ def _speed(bench: Bench, options: argparse.Namespace) -> dict[str, object]:
 
 
 def _products(processes: int, seconds: float) -> tuple[float, float]:
-    """Products of two matrices [512, 512] of one-thread processes: a second, and a processor second of each of them."""
+    """Products of two matrices [512, 512] of one-thread processes: a second, and a processor second
+    of each of them.
+    """
     context = multiprocessing.get_context("spawn")
     ready, counts = context.Barrier(processes), context.Queue()
-    started = [context.Process(target=_multiply, args=(ready, seconds, counts)) for _ in range(processes)]
+    started = [
+        context.Process(target=_multiply, args=(ready, seconds, counts)) for _ in range(processes)
+    ]
     for process in started:
         process.start()
     found = [counts.get() for _ in started]
@@ -179,16 +212,22 @@ def _multiply(ready, seconds: float, counts) -> None:
 
 
 def _rate(bench: Bench, folder: str, workers: int) -> tuple[float, float]:
-    """Pairs a second, from the start of the first shard to the end of the last, and a processor second of a worker."""
+    """Pairs a second, from the start of the first shard to the end of the last, and a processor
+    second of a worker.
+    """
     options = bench.rerank("rate.trec", folder)
     bench.run("rerank", *options, "action=plan")
     bench.run("rerank", *options, "action=score", f"workers={workers}")
     plan = Plan.read(bench.folder / folder)
-    shards = [shard for number in range(len(plan)) if (shard := read_shard(plan, number)) is not None]
+    shards = [
+        shard for number in range(len(plan)) if (shard := read_shard(plan, number)) is not None
+    ]
     ends = [scores_path(plan, number).stat().st_mtime for number in range(len(plan))]
     starts = [end - shard.seconds for end, shard in zip(ends, shards, strict=True)]
     pairs = sum(shard.pairs for shard in plan.shards)
-    return pairs / (max(ends) - min(starts)), workers * pairs / sum(shard.processor_seconds for shard in shards)
+    return pairs / (max(ends) - min(starts)), workers * pairs / sum(
+        shard.processor_seconds for shard in shards
+    )
 
 
 # the whole way
@@ -212,12 +251,18 @@ def _whole_way(bench: Bench, workers: int) -> dict[str, object]:
         raise RuntimeError((bench.folder / "log.txt").read_text()[-2000:])
     scoring = time.monotonic() - begun
     merging = bench.run("rerank", "action=merge", f"folder={bench.folder / 'whole'}")
-    lines = sum(path.read_bytes().count(b"\n") for path in (bench.folder / "whole").glob("runs/*/run.txt"))
+    lines = sum(
+        path.read_bytes().count(b"\n") for path in (bench.folder / "whole").glob("runs/*/run.txt")
+    )
     grown = []
     for seen in memory.values():
         early = [mib for done, mib in seen if 0 < done <= pairs / 10] or [mib for _, mib in seen]
         grown.append(max(mib for _, mib in seen) / max(early))
-    seconds = sum(shard.seconds for number in range(len(plan)) if (shard := read_shard(plan, number)) is not None)
+    seconds = sum(
+        shard.seconds
+        for number in range(len(plan))
+        if (shard := read_shard(plan, number)) is not None
+    )
     return {
         "pairs": pairs,
         "shards": len(plan),
@@ -227,22 +272,33 @@ def _whole_way(bench: Bench, workers: int) -> dict[str, object]:
         "pairs/s, all in all": pairs / (planning + scoring + merging),
         "pairs/s of a worker": pairs / seconds,
         "lines of the runs": lines,
-        "MiB of the scores": sum(path.stat().st_size for path in plan.folder.glob("scores/*")) / MIB,
+        "MiB of the scores": sum(path.stat().st_size for path in plan.folder.glob("scores/*"))
+        / MIB,
         "MiB of a worker": [seen[:: max(1, len(seen) // 20)] for seen in memory.values()],
         "growth": max(grown),
         "MiB, most": max(mib for seen in memory.values() for _, mib in seen),
     }
 
 
-def _watch(pid: int, plan: Plan, memory: dict[int, list[tuple[int, float]]], ended: threading.Event) -> None:
+def _watch(
+    pid: int, plan: Plan, memory: dict[int, list[tuple[int, float]]], ended: threading.Event
+) -> None:
     """Pairs scored and resident MiB of each worker, twice a second."""
     while not ended.wait(0.5):
-        done = [shard.pairs for number, shard in enumerate(plan.shards) if scores_path(plan, number).is_file()]
+        done = [
+            shard.pairs
+            for number, shard in enumerate(plan.shards)
+            if scores_path(plan, number).is_file()
+        ]
         try:
             family = psutil.Process(pid).children(recursive=True)
-            workers = [child for child in family if any("spawn_main" in part for part in child.cmdline())]
+            workers = [
+                child for child in family if any("spawn_main" in part for part in child.cmdline())
+            ]
             for worker in workers:
-                memory.setdefault(worker.pid, []).append((sum(done), worker.memory_info().rss / MIB))
+                memory.setdefault(worker.pid, []).append(
+                    (sum(done), worker.memory_info().rss / MIB)
+                )
         except psutil.NoSuchProcess:
             continue
 
@@ -288,16 +344,23 @@ def _write_collection(folder: Path, documents: int, pairs: int, rate_pairs: int)
     queries = max(1, max(pairs, rate_pairs) // 1000)
     with open(folder / "queries.tsv", "w") as handle:
         for number in range(queries):
-            handle.write(f"q{number}\t{' '.join(random.choice(words[:5000], random.integers(2, 8)))}\n")
+            handle.write(
+                f"q{number}\t{' '.join(random.choice(words[:5000], random.integers(2, 8)))}\n"
+            )
     for name, lines in (("run.trec", pairs), ("rate.trec", rate_pairs)):
         with open(folder / name, "w") as handle:
             for number in range(lines // 1000):
                 chosen = random.choice(documents, 1000, replace=False)
-                handle.writelines(f"q{number} Q0 d{doc} {rank} {-rank} made-up\n" for rank, doc in enumerate(chosen))
+                handle.writelines(
+                    f"q{number} Q0 d{doc} {rank} {-rank} made-up\n"
+                    for rank, doc in enumerate(chosen)
+                )
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rerank", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rerank", description=__doc__.splitlines()[0]
+    )
     add = parser.add_argument
     add("--ranker", default="knrm", help="a model of train.py")
     add("--alphas", default="1", help="such as [1,0.5,0]")
@@ -307,8 +370,17 @@ def _options() -> argparse.Namespace:
     add("--rounds", type=int, default=3, help="of speeds; 0 leaves them out")
     add("--rate-pairs", type=int, default=300_000, help="for speeds")
     add("--seconds", type=float, default=10.0, help="of matrix products")
-    add("--folder", type=Path, default=None, help="for 200 MB of files; default: the folder for temporary files")
-    add("--quick", action="store_true", help="4,000 pairs, no speeds: checks that it runs, judges no goal")
+    add(
+        "--folder",
+        type=Path,
+        default=None,
+        help="for 200 MB of files; default: the folder for temporary files",
+    )
+    add(
+        "--quick",
+        action="store_true",
+        help="4,000 pairs, no speeds: checks that it runs, judges no goal",
+    )
     add("--output", type=Path, default=None, help="JSON file (benchmarks/results/rerank-cpu.json)")
     options = parser.parse_args()
     if options.quick:

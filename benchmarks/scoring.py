@@ -1,4 +1,5 @@
-"""Speed and memory of the ranker against the published practice and plain GPT-2: ``python -m benchmarks.scoring``.
+"""Speed and memory of the ranker against the published practice and plain GPT-2:
+``python -m benchmarks.scoring``.
 
 Every figure is a ratio of times taken in turns in one run. See ``benchmarks/README.md``.
 """
@@ -86,16 +87,36 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scoring", description=__doc__)
     add = parser.add_argument
-    add("--quick", action="store_true", help="a tiny model and few texts: checks that all runs, judges no goal")
+    add(
+        "--quick",
+        action="store_true",
+        help="a tiny model and few texts: checks that all runs, judges no goal",
+    )
     add("--documents", type=_positive, default=None, help="texts to score (32; quick 8)")
-    add("--sweep-documents", type=_positive, default=None, help="texts of the sweep of alpha (200; quick 8)")
+    add(
+        "--sweep-documents",
+        type=_positive,
+        default=None,
+        help="texts of the sweep of alpha (200; quick 8)",
+    )
     add("--batch", type=_positive, default=16, help="texts per padded batch")
     add("--repeats", type=_positive, default=None, help="rounds; medians are reported (5; quick 2)")
     add("--threads", type=_positive, default=torch.get_num_threads())
     add("--device", default="cpu", help="cpu, cuda, cuda:1")
     add("--dtype", nargs="+", choices=("float32", "bfloat16"), default=["float32", "bfloat16"])
-    add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="training at full size needs 18 GB (b)")
-    add("--output", type=Path, default=None, help="JSON file (benchmarks/results/scoring-DEVICE.json)")
+    add(
+        "--parts",
+        nargs="+",
+        choices=PARTS,
+        default=list(PARTS),
+        help="training at full size needs 18 GB (b)",
+    )
+    add(
+        "--output",
+        type=Path,
+        default=None,
+        help="JSON file (benchmarks/results/scoring-DEVICE.json)",
+    )
     options = parser.parse_args()
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {options.device}, but torch sees no GPU; use --device cpu")
@@ -112,19 +133,32 @@ def _options() -> argparse.Namespace:
 
 
 def _scoring_part(
-    options: argparse.Namespace, bench: Workbench, texts: Sequences, console: Console, findings: Findings
+    options: argparse.Namespace,
+    bench: Workbench,
+    texts: Sequences,
+    console: Console,
+    findings: Findings,
 ) -> None:
     reference = reference_scores(bench, texts)
-    benches = {dtype: bench if dtype == "float32" else bench.converted(dtype) for dtype in dict.fromkeys(options.dtype)}
-    scorers = {f"{name} {dtype}": scoring(name, b) for dtype, b in benches.items() for name in LABELS}
+    benches = {
+        dtype: bench if dtype == "float32" else bench.converted(dtype)
+        for dtype in dict.fromkeys(options.dtype)
+    }
+    scorers = {
+        f"{name} {dtype}": scoring(name, b) for dtype, b in benches.items() for name in LABELS
+    }
     scores = {job: score(texts[:2]) for job, score in scorers.items()}  # warm-up
 
     def keep(job: str) -> Callable[[], None]:
         return lambda: scores.__setitem__(job, scorers[job](texts))
 
-    times = in_turns({job: keep(job) for job in scorers}, options.repeats, "scoring", options.device)
+    times = in_turns(
+        {job: keep(job) for job in scorers}, options.repeats, "scoring", options.device
+    )
     differences = {job: _agreement(values, reference) for job, values in scores.items()}
-    kernels = {dtype: attention_kernels(keep(f"ranker {dtype}"), options.device) for dtype in benches}
+    kernels = {
+        dtype: attention_kernels(keep(f"ranker {dtype}"), options.device) for dtype in benches
+    }
     _show_scoring(console, times, differences, len(texts), list(benches))
     for dtype, names in kernels.items():
         console.print(f"attention of the ranker in {dtype}: {names.text}")
@@ -141,15 +175,25 @@ def _scoring_part(
     findings.goals += _scoring_goals(times, differences, list(benches), options.judged)
 
 
-def _scoring_goals(times: Times, differences: dict[str, Agreement], dtypes: list[str], judged: bool) -> list[Goal]:
+def _scoring_goals(
+    times: Times, differences: dict[str, Agreement], dtypes: list[str], judged: bool
+) -> list[Goal]:
     own = "ranker float32"
     bounds = {BASE: ("(a)", 2.4), "published_512": ("(b)", 14.0), "gpt2_hf": ("(c)", 1.4)}
     goals = [
-        Goal(f"fp32 scoring, times {mark}", times.speedup(own, f"{name} float32"), bound, True, judged)
+        Goal(
+            f"fp32 scoring, times {mark}",
+            times.speedup(own, f"{name} float32"),
+            bound,
+            True,
+            judged,
+        )
         for name, (mark, bound) in bounds.items()
     ]
     goals += [
-        Goal(f"fp32 difference, {LABELS[name]}", differences[f"{name} float32"].largest, 1e-4, False)
+        Goal(
+            f"fp32 difference, {LABELS[name]}", differences[f"{name} float32"].largest, 1e-4, False
+        )
         for name in SAME_FUNCTION
     ]
     if "bfloat16" in dtypes:
@@ -172,7 +216,8 @@ def _show_scoring(
                     f"{LABELS[name]}, {SHORT[dtype]}",
                     f"{count / times.median(job):.2f}",
                     f"{times.speedup(job, f'{BASE} float32'):.2f}",
-                    f"{times.speedup(f'ranker {dtype}', job):.2f} ({min(ratios):.2f}-{max(ratios):.2f})",
+                    f"{times.speedup(f'ranker {dtype}', job):.2f} "
+                    f"({min(ratios):.2f}-{max(ratios):.2f})",
                     f"{differences[job].largest:.1e}" if same else "other",
                     f"{differences[job].kendall:.3f}" if same else "-",
                 ]
@@ -182,24 +227,41 @@ def _show_scoring(
 
 
 def _sweep_part(
-    options: argparse.Namespace, bench: Workbench, texts: Sequences, console: Console, findings: Findings
+    options: argparse.Namespace,
+    bench: Workbench,
+    texts: Sequences,
+    console: Console,
+    findings: Findings,
 ) -> None:
     result = sweep(bench, token_sequences(options.sweep_documents, bench.size), options.repeats)
     one, many = result.times.median("one"), result.times.median("many")
-    rows = [["1 alpha", f"{one:.2f}", "1"], [f"{len(ALPHAS)} alphas", f"{many:.2f}", f"{result.ratio:.3f}"]]
-    print_table(console, f"Sweep over {options.sweep_documents} documents", ["", "seconds", "ratio"], rows)
-    console.print(f"largest difference of a cached score to a pass of its own: {result.difference:.1e}")
+    rows = [
+        ["1 alpha", f"{one:.2f}", "1"],
+        [f"{len(ALPHAS)} alphas", f"{many:.2f}", f"{result.ratio:.3f}"],
+    ]
+    print_table(
+        console, f"Sweep over {options.sweep_documents} documents", ["", "seconds", "ratio"], rows
+    )
+    console.print(
+        f"largest difference of a cached score to a pass of its own: {result.difference:.1e}"
+    )
     findings.record["sweep"] = {
         "documents": options.sweep_documents,
         "seconds": result.times.seconds,
         "ratio": result.ratio,
         "difference_to_a_pass_of_its_own": result.difference,
     }
-    findings.goals.append(Goal("time of 21 alphas / one", result.ratio, 1.05, False, options.judged))
+    findings.goals.append(
+        Goal("time of 21 alphas / one", result.ratio, 1.05, False, options.judged)
+    )
 
 
 def _training_part(
-    options: argparse.Namespace, bench: Workbench, texts: Sequences, console: Console, findings: Findings
+    options: argparse.Namespace,
+    bench: Workbench,
+    texts: Sequences,
+    console: Console,
+    findings: Findings,
 ) -> None:
     rounds = min(options.repeats, 3)
     times = training_times(bench, token_sequences(LIST_LENGTH, bench.size), rounds, options.dtype)
@@ -221,17 +283,30 @@ def _training_part(
 
 
 def _memory_part(options: argparse.Namespace, console: Console, findings: Findings) -> None:
-    jobs = [("scoring", name, dtype, options.documents) for dtype in dict.fromkeys(options.dtype) for name in LABELS]
+    jobs = [
+        ("scoring", name, dtype, options.documents)
+        for dtype in dict.fromkeys(options.dtype)
+        for name in LABELS
+    ]
     jobs += [("training", name, "float32", LIST_LENGTH) for name in TRAINED]
     peaks: dict[str, Memory] = {}
     for kind, name, dtype, count in tqdm(jobs, desc="peak memory", unit="process", leave=False):
-        job = MemoryJob(kind, name, dtype, options.size, options.device, options.threads, count, options.batch)
+        job = MemoryJob(
+            kind, name, dtype, options.size, options.device, options.threads, count, options.batch
+        )
         peaks[f"{kind} {name} {dtype}"] = measure(job)
     rows = []
     for kind, name, dtype, _ in jobs:
         peak, own = peaks[f"{kind} {name} {dtype}"], peaks[f"{kind} ranker {dtype}"]
         share = f"{own.above / peak.above:.2f}"
-        rows.append([f"{kind}: {LABELS[name]}, {SHORT[dtype]}", f"{peak.before:.0f}", f"{peak.above:.0f}", share])
+        rows.append(
+            [
+                f"{kind}: {LABELS[name]}, {SHORT[dtype]}",
+                f"{peak.before:.0f}",
+                f"{peak.above:.0f}",
+                share,
+            ]
+        )
     title = f"Peak memory above weights and optimiser state ({next(iter(peaks.values())).source})"
     print_table(console, title, ["", "before, MiB", "above, MiB", "ranker / it"], rows)
     findings.record["memory"] = {job: asdict(peak) for job, peak in peaks.items()}

@@ -1,9 +1,10 @@
 """The server under load, against the reranker alone: ``python -m benchmarks.serving``.
 
-Real HTTP on loopback. The server is a process (``backpack-rank serve``), the clients are another. The reranker alone
-runs in this one while the others are idle, before and after every load, so that each share is of its own minutes.
-``--litserve`` gives the same loads to LitServe with the same ranker, in turns with the server, and then sends both more
-requests at a time than the server was told to hold.
+Real HTTP on loopback. The server is a process (``backpack-rank serve``), the clients are another.
+The reranker alone runs in this one while the others are idle, before and after every load, so that
+each share is of its own minutes. ``--litserve`` gives the same loads to LitServe with the same
+ranker, in turns with the server, and then sends both more requests at a time than the server was
+told to hold.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from benchmarks.report import Goal, command_line, machine, print_table, record_f
 ROOT = Path(__file__).resolve().parents[1]
 REQUESTS = 64
 HELD, SENT = 16, 64
-"""Requests that a server may hold at a time when it is sent too many, and clients that send them."""
+"""Requests that a server may hold at a time when it is sent too many, and clients that send them.
+"""
 SHAPES = {
     "tiny": {"layers": 2, "hidden_size": 128, "heads": 4, "senses": 16},
     "small": {"layers": 6, "hidden_size": 384, "heads": 12, "senses": 16},
@@ -68,16 +70,30 @@ def main() -> None:
                 servers.append(Server(_litserve(ranker, options), options, Path(folder)))
                 difference = _difference(servers, Path(folder))
                 servers[1].pause()
-            rows = [_load(clients, servers, Path(folder), reranker, texts, options) for clients in options.clients]
+            rows = [
+                _load(clients, servers, Path(folder), reranker, texts, options)
+                for clients in options.clients
+            ]
             if options.litserve:
                 command = [*_serve(ranker, options), "--max-requests", str(HELD)]
                 servers.append(Server(command, options, Path(folder)))
-                ours, theirs = _in_turns(SENT, [servers[2], servers[1]], Path(folder), options.seconds)
+                ours, theirs = _in_turns(
+                    SENT, [servers[2], servers[1]], Path(folder), options.seconds
+                )
                 compared = [*rows, {"clients": SENT, "held": HELD, **ours, "litserve": theirs}]
         finally:
             for server in servers:
                 server.stop()
-    columns = ["clients", "requests/s", "p50 ms", "p95 ms", "p99 ms", "documents/s alone", "share", "answers"]
+    columns = [
+        "clients",
+        "requests/s",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "documents/s alone",
+        "share",
+        "answers",
+    ]
     lines = [
         [
             str(row["clients"]),
@@ -89,13 +105,26 @@ def main() -> None:
         ]
         for row in rows
     ]
-    print_table(console, f"{options.documents} documents in a request, {options.seconds:g} s each", columns, lines)
+    print_table(
+        console,
+        f"{options.documents} documents in a request, {options.seconds:g} s each",
+        columns,
+        lines,
+    )
     if compared:
         columns = ["clients", "", "requests/s", "p50 ms", "p95 ms", "p99 ms", "answers"]
-        print_table(console, "beside LitServe", columns, [line for row in compared for line in _beside(row)])
+        print_table(
+            console, "beside LitServe", columns, [line for row in compared for line in _beside(row)]
+        )
     judged = not options.quick and options.device == "cpu"
     goals = [
-        Goal(f"share of the reranker alone, {row['clients']} clients", row["share"], 0.9, True, judged)
+        Goal(
+            f"share of the reranker alone, {row['clients']} clients",
+            row["share"],
+            0.9,
+            True,
+            judged,
+        )
         for row in rows
         if row["clients"] >= 8
     ]
@@ -106,8 +135,14 @@ def main() -> None:
     ]
     if len(rows) > 1:
         growth = rows[-1]["resident_mb"] - rows[0]["resident_mb"]
-        goals.append(Goal("memory that the server gained since the first load, MB", growth, 100, False, judged))
-    bad = sum(count for row in rows for status, count in row["statuses"].items() if int(status) >= 500)
+        goals.append(
+            Goal(
+                "memory that the server gained since the first load, MB", growth, 100, False, judged
+            )
+        )
+    bad = sum(
+        count for row in rows for status, count in row["statuses"].items() if int(status) >= 500
+    )
     goals.append(Goal("answers of 5xx", bad, 0, False))
     print_table(console, "goals", ["", "measured", "goal", ""], [goal.as_row() for goal in goals])
     record: dict[str, Any] = {
@@ -118,7 +153,11 @@ def main() -> None:
         "goals": [goal.as_record() for goal in goals],
     }
     if options.litserve:
-        record |= {"litserve": version("litserve"), "score_difference": difference, "too_many_requests": compared[-1]}
+        record |= {
+            "litserve": version("litserve"),
+            "score_difference": difference,
+            "too_many_requests": compared[-1],
+        }
     write_record(options.output, record)
     console.print(f"written to {options.output}")
 
@@ -144,17 +183,30 @@ def _options() -> argparse.Namespace:
     add("--quick", action="store_true", help="few short loads: checks that all runs")
     add("--ranker", default=None, help="folder of a ranker; default: random weights of --size")
     add("--size", choices=SHAPES, default="tiny", help="small is about MiniLM-L6's")
-    add("--clients", type=int, nargs="+", default=None, help="one load after the other (1 8 32; quick 1 4)")
+    add(
+        "--clients",
+        type=int,
+        nargs="+",
+        default=None,
+        help="one load after the other (1 8 32; quick 1 4)",
+    )
     add("--documents", type=int, default=None, help="of a request (100; quick 10)")
     add("--seconds", type=float, default=None, help="of a load (20; quick 1)")
     add("--alphas", action="store_true", help="every request asks for an alpha of its own")
     add("--threads", type=int, default=1, help="of the model, in the server and alone")
     add("--device", default="cpu")
     add("--litserve", action="store_true", help="LitServe with the same ranker beside it")
-    add("--output", type=Path, default=None, help="benchmarks/results/serving-cpu.json; of a quick run build/")
+    add(
+        "--output",
+        type=Path,
+        default=None,
+        help="benchmarks/results/serving-cpu.json; of a quick run build/",
+    )
     options = parser.parse_args()
     if options.litserve and importlib.util.find_spec("litserve") is None:
-        parser.error("--litserve needs a package that this project does not depend on: pip install litserve")
+        parser.error(
+            "--litserve needs a package that this project does not depend on: pip install litserve"
+        )
     name = "serving-litserve-cpu.json" if options.litserve else "serving-cpu.json"
     options.output = options.output or record_file(name, options.quick)
     options.clients = options.clients or ([1, 4] if options.quick else [1, 8, 32])
@@ -164,12 +216,19 @@ def _options() -> argparse.Namespace:
 
 
 def _requests(options: argparse.Namespace, folder: Path) -> list[tuple[str, list[str]]]:
-    """Queries with documents drawn from the synthetic collection; also written as bodies, a line each."""
+    """Queries with documents drawn from the synthetic collection; also written as bodies, a line
+    each.
+    """
     collection = load_synthetic("test", test_queries=REQUESTS, documents=2_000)
     documents = [text for _, text in collection.documents]
     chance = random.Random(0)
-    texts = [(query, chance.sample(documents, options.documents)) for query in collection.queries.values()][:REQUESTS]
-    bodies = [{"query": query, "documents": given, "return_documents": False} for query, given in texts]
+    texts = [
+        (query, chance.sample(documents, options.documents))
+        for query in collection.queries.values()
+    ][:REQUESTS]
+    bodies = [
+        {"query": query, "documents": given, "return_documents": False} for query, given in texts
+    ]
     if options.alphas:
         bodies = [{**body, "alpha": number / len(bodies)} for number, body in enumerate(bodies)]
     (folder / "bodies").write_text("".join(json.dumps(body) + "\n" for body in bodies))
@@ -186,7 +245,13 @@ def _ranker(options: argparse.Namespace, folder: Path, texts: list[tuple[str, li
 
 
 def _serve(ranker: str | Path, options: argparse.Namespace) -> list[str]:
-    command = [sys.executable, "-c", "from backpack_rank.cli import main; main()", "serve", str(ranker)]
+    command = [
+        sys.executable,
+        "-c",
+        "from backpack_rank.cli import main; main()",
+        "serve",
+        str(ranker),
+    ]
     return [*command, "--device", options.device, "--port", "PORT"]
 
 
@@ -227,7 +292,9 @@ class Server:
         raise RuntimeError((folder / f"log-{port}").read_text())
 
     def pause(self) -> None:
-        """LitServe's worker polls its queue when idle, which would slow down what is measured beside it."""
+        """LitServe's worker polls its queue when idle, which would slow down what is measured
+        beside it.
+        """
         os.killpg(self.process.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -264,16 +331,27 @@ def _load(
         "resident_mb": servers[0].process.memory_info().rss / 1e6,
     }
     if others:
-        row |= {"litserve": others[0], "ratio": row["requests_per_second"] / others[0]["requests_per_second"]}
+        row |= {
+            "litserve": others[0],
+            "ratio": row["requests_per_second"] / others[0]["requests_per_second"],
+        }
     return row
 
 
 def _in_turns(clients: int, servers: list[Server], folder: Path, seconds: float) -> list[dict]:
-    """Figures of each server; where there are two, each has its time in two parts: ours, theirs, theirs, ours."""
+    """Figures of each server; where there are two, each has its time in two parts: ours, theirs,
+    theirs, ours.
+    """
     found: list[list[dict]] = [[] for _ in servers]
     turns = [0] if len(servers) == 1 else [0, 1, 1, 0]
     for turn in turns:
-        command = [sys.executable, "-m", "benchmarks.serving_client", servers[turn].address, str(folder / "bodies")]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.serving_client",
+            servers[turn].address,
+            str(folder / "bodies"),
+        ]
         command += [str(clients), str(seconds * len(servers) / len(turns))]
         if turn:
             servers[turn].go_on()
@@ -285,7 +363,9 @@ def _in_turns(clients: int, servers: list[Server], folder: Path, seconds: float)
 
 
 def _figures(parts: list[dict]) -> dict:
-    """Rate, also of each turn, and milliseconds of answers with 200; how many had which status; ms until a refusal."""
+    """Rate, also of each turn, and milliseconds of answers with 200; how many had which status; ms
+    until a refusal.
+    """
     took: dict[str, list[float]] = {}
     for part in parts:
         for status, seconds in part["took"].items():
@@ -314,7 +394,9 @@ def _difference(servers: list[Server], folder: Path) -> float:
     return float(np.abs(scores[0] - scores[1]).max())
 
 
-def _alone(reranker: PointwiseReranker, texts: list[tuple[str, list[str]]], seconds: float) -> float:
+def _alone(
+    reranker: PointwiseReranker, texts: list[tuple[str, list[str]]], seconds: float
+) -> float:
     """Documents per second of ``predict``, a request at a time."""
     started, scored, turn = time.monotonic(), 0, 0
     while time.monotonic() - started < seconds:

@@ -1,8 +1,10 @@
-"""The clients of ``benchmarks.serving``: ``python -m benchmarks.serving_client ADDRESS FILE N SECONDS``.
+"""The clients of ``benchmarks.serving``: ``python -m benchmarks.serving_client ADDRESS FILE N
+SECONDS``.
 
-FILE has a request in every line. Each of the N clients sends one after the other over one connection, until the time is
-over, and a line of JSON says how it went: seconds of each answer, by status. A client that is refused with 429 waits as
-long as the server asks it to.
+FILE has a request in every line. Each of the N clients sends one after the other over one
+connection, until the time is
+over, and a line of JSON says how it went: seconds of each answer, by status. A client that is
+refused with 429 waits as long as the server asks it to.
 """
 
 from __future__ import annotations
@@ -18,7 +20,12 @@ from pathlib import Path
 
 def main() -> None:
     """Send requests, print a line."""
-    address, file, clients, seconds = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    address, file, clients, seconds = (
+        sys.argv[1],
+        Path(sys.argv[2]),
+        int(sys.argv[3]),
+        float(sys.argv[4]),
+    )
     bodies = file.read_bytes().splitlines()
     took: defaultdict[int, list[float]] = defaultdict(list)
     end = time.monotonic() + seconds

@@ -1,7 +1,9 @@
-"""LitServe in front of the same ranker: ``python -m benchmarks.serving_litserve RANKER PORT DEVICE THREADS``.
+"""LitServe in front of the same ranker: ``python -m benchmarks.serving_litserve RANKER PORT DEVICE
+THREADS``.
 
-What ``benchmarks.serving --litserve`` compares with: one worker, LitServe's own batching by number of requests, its
-queue between processes over ZeroMQ, and the deadline of ``backpack-rank serve``. Needs the package ``litserve``.
+What ``benchmarks.serving --litserve`` compares with: one worker, LitServe's own batching by number
+of requests, its queue between processes over ZeroMQ, and the deadline of ``backpack-rank serve``.
+Needs the package ``litserve``.
 """
 
 from __future__ import annotations
@@ -21,10 +23,14 @@ BATCH_SECONDS = 0.005
 
 
 class RerankAPI(litserve.LitAPI):
-    """Bodies of ``benchmarks.serving`` in, results in the same form out; requests of one alpha are scored together."""
+    """Bodies of ``benchmarks.serving`` in, results in the same form out; requests of one alpha are
+    scored together.
+    """
 
     def __init__(self, ranker: str, threads: int) -> None:
-        super().__init__(max_batch_size=BATCH_REQUESTS, batch_timeout=BATCH_SECONDS, api_path="/v1/rerank")
+        super().__init__(
+            max_batch_size=BATCH_REQUESTS, batch_timeout=BATCH_SECONDS, api_path="/v1/rerank"
+        )
         self._folder, self._threads = ranker, threads
 
     def setup(self, device: str) -> None:
@@ -38,12 +44,18 @@ class RerankAPI(litserve.LitAPI):
         found: list[dict[str, Any]] = [{} for _ in x]
         for alpha in {body.get("alpha") for body in x}:
             places = [place for place, body in enumerate(x) if body.get("alpha") == alpha]
-            pairs = [(x[place]["query"], document) for place in places for document in x[place]["documents"]]
+            pairs = [
+                (x[place]["query"], document)
+                for place in places
+                for document in x[place]["documents"]
+            ]
             scores = sigmoid(self._reranker.predict(pairs, alpha=alpha))
             ends = np.cumsum([len(x[place]["documents"]) for place in places])
             for place, own in zip(places, np.split(scores, ends[:-1]), strict=True):
                 order = np.argsort(-own, kind="stable").tolist()
-                found[place] = {"results": [{"index": row, "relevance_score": float(own[row])} for row in order]}
+                found[place] = {
+                    "results": [{"index": row, "relevance_score": float(own[row])} for row in order]
+                }
         return found
 
 

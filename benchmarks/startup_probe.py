@@ -5,7 +5,8 @@
     python benchmarks/startup_probe.py CHECKOUT PARTS.json [--first-batch] [--no-network] evaluate [OPTION=VALUE ...]
     python benchmarks/startup_probe.py CHECKOUT PARTS.json rank FOLDER
 
-It imports nothing of the repository that it lies in, so it measures any checkout that has the methods of :data:`PARTS`.
+It imports nothing of the repository that it lies in, so it measures any checkout that has the
+methods of :data:`PARTS`.
 Every part is the time of its own: what is imported while an index is read is an import.
 """
 
@@ -23,7 +24,11 @@ from typing import Any
 
 BORN = (time.process_time(), time.perf_counter())
 PARTS = (
-    ("Hydra composition", "hydra._internal.config_loader_impl", "ConfigLoaderImpl.load_configuration"),
+    (
+        "Hydra composition",
+        "hydra._internal.config_loader_impl",
+        "ConfigLoaderImpl.load_configuration",
+    ),
     ("reading the collection", "backpack_rank.data.dataset", "Dataset.split"),
     ("candidates, BM25", "backpack_rank.data.dataset", "Dataset.candidates"),
     ("loading the ranker", "backpack_rank.pipelines.settings", "load_ranker"),
@@ -129,7 +134,9 @@ class Probe:
                 setattr(owner, last, self._timed(name, getattr(owner, last), (module, path)))
                 self._waiting.remove(entry)
 
-    def _timed(self, name: str, work: Callable[..., Any], place: tuple[str, str]) -> Callable[..., Any]:
+    def _timed(
+        self, name: str, work: Callable[..., Any], place: tuple[str, str]
+    ) -> Callable[..., Any]:
         if place == FIRST and not self._network:
             work = _no_forward
 
@@ -143,8 +150,12 @@ class Probe:
         return timed
 
 
-def _no_forward(scorer: Any, batch: Any, view: Any, token_states: Any, return_senses: bool = False) -> Any:
-    """Values of the right shapes in place of a forward pass: they depend on lengths and first tokens alone."""
+def _no_forward(
+    scorer: Any, batch: Any, view: Any, token_states: Any, return_senses: bool = False
+) -> Any:
+    """Values of the right shapes in place of a forward pass: they depend on lengths and first
+    tokens alone.
+    """
     import types
 
     import torch
@@ -152,7 +163,9 @@ def _no_forward(scorer: Any, batch: Any, view: Any, token_states: Any, return_se
     config = scorer.ranker.config
     ends = torch.tensor(batch.lengths).cumsum(0) - 2
     seeds = (batch.input_ids[ends] % 97).float()[:, None, None] / 97
-    vectors = torch.linspace(-1, 1, config.total_senses * config.hidden_size).reshape(config.total_senses, -1)
+    vectors = torch.linspace(-1, 1, config.total_senses * config.hidden_size).reshape(
+        config.total_senses, -1
+    )
     return types.SimpleNamespace(senses=vectors * seeds, scores=seeds[:, 0, 0])
 
 

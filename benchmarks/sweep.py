@@ -1,4 +1,6 @@
-"""21 values of alpha against one, through the cache of sense vectors, as ``evaluate.py -m alpha=...`` uses it."""
+"""21 values of alpha against one, through the cache of sense vectors, as
+``evaluate.py -m alpha=...`` uses it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ ALPHAS = tuple(round(float(alpha), 2) for alpha in np.linspace(0.0, 1.0, 21))
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Times of ``one`` and ``many`` alphas, and the largest difference of a cached score to a pass of its own."""
+    """Times of ``one`` and ``many`` alphas, and the largest difference of a cached score to a pass
+    of its own.
+    """
 
     times: Times
     difference: float
@@ -56,7 +60,9 @@ def sweep(bench: Workbench, texts: Sequences, rounds: int) -> SweepResult:
 def _pairs(texts: Sequences) -> Pairs:
     documents = {f"d{row:05d}": as_text(text) for row, text in enumerate(texts)}
     queries = {"q1": as_text(texts[0][:6])}
-    collection = Collection(name="benchmark", documents=MemoryStore(documents), queries=queries, qrels={})
+    collection = Collection(
+        name="benchmark", documents=MemoryStore(documents), queries=queries, qrels={}
+    )
     return Pairs(collection, ("q1",) * len(documents), tuple(documents))
 
 

@@ -27,7 +27,9 @@ class Times:
 
     def speedups(self, job: str, over: str) -> list[float]:
         """The ratio of each round."""
-        return [slow / fast for fast, slow in zip(self.seconds[job], self.seconds[over], strict=True)]
+        return [
+            slow / fast for fast, slow in zip(self.seconds[job], self.seconds[over], strict=True)
+        ]
 
 
 def in_turns(

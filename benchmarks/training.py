@@ -16,14 +16,17 @@ MIXED = "bf16-mixed"
 
 
 def training_times(bench: Workbench, texts: Sequences, rounds: int, dtypes: list[str]) -> Times:
-    """Seconds of a step per variant, and with ``bfloat16`` of its bf16-mixed form too (``NAME bf16-mixed``).
+    """Seconds of a step per variant, and with ``bfloat16`` of its bf16-mixed form too
+    (``NAME bf16-mixed``).
 
     All variants train the same parameters with one optimiser, dropout off.
     """
     optimizer = prepared_optimizer(bench)
     jobs = {}
     for mixed, name in product([False, True] if "bfloat16" in dtypes else [False], TRAINED):
-        jobs[f"{name} {MIXED}" if mixed else name] = training_step(name, bench, optimizer, texts, mixed)
+        jobs[f"{name} {MIXED}" if mixed else name] = training_step(
+            name, bench, optimizer, texts, mixed
+        )
     jobs["ranker"]()
     return in_turns(jobs, rounds, "training steps", str(bench.device))
 
@@ -41,9 +44,15 @@ def prepared_optimizer(bench: Workbench) -> torch.optim.Optimizer:
 
 
 def training_step(
-    name: str, bench: Workbench, optimizer: torch.optim.Optimizer, texts: Sequences, mixed: bool = False
+    name: str,
+    bench: Workbench,
+    optimizer: torch.optim.Optimizer,
+    texts: Sequences,
+    mixed: bool = False,
 ) -> Callable[[], float]:
-    """A step of that variant on one list, its first passage relevant; gives the loss. ``mixed``: autocast to bf16."""
+    """A step of that variant on one list, its first passage relevant; gives the loss. ``mixed``:
+    autocast to bf16.
+    """
     bench.ranker.train()
     forward = forward_of(name, bench)
     labels = torch.zeros(1, len(texts), device=bench.device)

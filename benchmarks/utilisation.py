@@ -1,14 +1,17 @@
-"""Training and scoring throughput with model FLOP utilisation: ``python -m benchmarks.utilisation --device cuda``.
+"""Training and scoring throughput with model FLOP utilisation:
+``python -m benchmarks.utilisation --device cuda``.
 
-Written for a GPU: bf16, variable-length flash attention, with and without torch.compile, over a few batch sizes. On a
-CPU, ``--quick`` checks that all runs.
+Written for a GPU: bf16, variable-length flash attention, with and without torch.compile, over a few
+batch sizes. On a CPU, ``--quick`` checks that all runs.
 
-Model FLOPs are those of the matrix products that a text needs, 2 per multiply-add and three times that in training:
-projections of the trunk per token, attention over causal pairs, the sense network per distinct token, the mix and the
-senses' last layer per text. What an implementation computes beyond that does not count.
+Model FLOPs are those of the matrix products that a text needs, 2 per multiply-add and three times
+that in training: projections of the trunk per token, attention over causal pairs, the sense network
+per distinct token, the mix and the senses' last layer per text. What an implementation computes
+beyond that does not count.
 
-Beside it stands the share of a job's time that its own matrix products take alone, in the same run on the same device
-(:mod:`benchmarks.matrix_products`): their rate within the job over their rate alone.
+Beside it stands the share of a job's time that its own matrix products take alone, in the same run
+on the same device (:mod:`benchmarks.matrix_products`): their rate within the job over their rate
+alone.
 """
 
 from __future__ import annotations
@@ -61,13 +64,26 @@ def main() -> None:
         for job, rate in row["tflops"].items():  # type: ignore[union-attr]
             share = f"{rate / peak:.1%}" if peak else "-"
             alone = f"{row['of_products_alone'][job]:.1%}"  # type: ignore[index]
-            rows.append([f"{texts} texts, {job}", f"{row['texts_per_second'][job]:.0f}", f"{rate:.2f}", share, alone])  # type: ignore[index]
+            rows.append(
+                [
+                    f"{texts} texts, {job}",
+                    f"{row['texts_per_second'][job]:.0f}",
+                    f"{rate:.2f}",
+                    share,
+                    alone,
+                ]
+            )  # type: ignore[index]
     record["batches"] = found
     judged = options.device.startswith("cuda") and not options.quick
     goals = [
         Goal(
             f"{kind}, rate of its matrix products over their rate alone, best batch size",
-            max(share for row in found for job, share in row["of_products_alone"].items() if job.startswith(kind)),  # type: ignore[attr-defined]
+            max(
+                share
+                for row in found
+                for job, share in row["of_products_alone"].items()
+                if job.startswith(kind)
+            ),  # type: ignore[attr-defined]
             OF_ALONE,
             True,
             judged,
@@ -75,11 +91,29 @@ def main() -> None:
         for kind in ("scoring", "training")
     ]
     if peak:
-        best = max(share for row in found for job, share in row["utilisation"].items() if job.startswith("training"))  # type: ignore[union-attr]
-        goals.append(Goal("training, model FLOP utilisation, best batch size", best, GOAL, True, not options.quick))
+        best = max(
+            share
+            for row in found
+            for job, share in row["utilisation"].items()
+            if job.startswith("training")
+        )  # type: ignore[union-attr]
+        goals.append(
+            Goal(
+                "training, model FLOP utilisation, best batch size",
+                best,
+                GOAL,
+                True,
+                not options.quick,
+            )
+        )
     record["goals"] = [goal.as_record() for goal in goals]
     print_table(console, "Goals", ["", "measured", "goal", ""], [goal.as_row() for goal in goals])
-    print_table(console, f"{size.name}, bf16", ["", "texts/s", "TFLOP/s", "of the peak", "of products alone"], rows)
+    print_table(
+        console,
+        f"{size.name}, bf16",
+        ["", "texts/s", "TFLOP/s", "of the peak", "of products alone"],
+        rows,
+    )
     write_record(options.output, record)
     console.print(f"written to {options.output}")
 
@@ -87,9 +121,9 @@ def main() -> None:
 def model_flops(size: Size, batch: PackedBatch) -> float:
     """FLOPs of one forward pass over a batch, see the module's docstring.
 
-    By hand for one layer, d = 2, k = 1, f = 8, one text of 3 different tokens: trunk 2 * 3 * 12 * 4, attention
-    2 * 2 * 6 * 2 (6 causal pairs), sense network 2 * 3 * (2 * 8 + 8 * 2 + 2 * 8), weights 2 * (4 + 4 + 3 * 2), mix
-    2 * 3 * 8, last layer 2 * 8 * 2, head 2 * (4 + 2).
+    By hand for one layer, d = 2, k = 1, f = 8, one text of 3 different tokens: trunk 2 * 3 * 12 *
+    4, attention 2 * 2 * 6 * 2 (6 causal pairs), sense network 2 * 3 * (2 * 8 + 8 * 2 + 2 * 8),
+    weights 2 * (4 + 4 + 3 * 2), mix 2 * 3 * 8, last layer 2 * 8 * 2, head 2 * (4 + 2).
     """
     d, k = size.hidden, size.senses
     f = 4 * d
@@ -117,15 +151,25 @@ def _measure(size: Size, texts: int, options: argparse.Namespace) -> dict[str, o
     }
     if options.compile:
         compiled = torch.compile(ranker, dynamic=True)
-        jobs["training, compiled"] = (_training(ranker, batch, options.device, compiled), 3 * forward)
+        jobs["training, compiled"] = (
+            _training(ranker, batch, options.device, compiled),
+            3 * forward,
+        )
     for job, _ in jobs.values():
         job()
         job()
-    times = in_turns({name: job for name, (job, _) in jobs.items()}, options.repeats, f"{texts} texts", options.device)
+    times = in_turns(
+        {name: job for name, (job, _) in jobs.items()},
+        options.repeats,
+        f"{texts} texts",
+        options.device,
+    )
     kernels = attention_kernels(jobs["training"][0], options.device)
     # A compiled step multiplies the shapes of the plain one.
     products = {kind: matrix_products(jobs[kind][0]) for kind in ("scoring", "training")}
-    alone = {kind: seconds_alone(own, options.device, torch.bfloat16) for kind, own in products.items()}
+    alone = {
+        kind: seconds_alone(own, options.device, torch.bfloat16) for kind, own in products.items()
+    }
     return {
         "texts": texts,
         "tokens": len(batch.input_ids),
@@ -134,9 +178,12 @@ def _measure(size: Size, texts: int, options: argparse.Namespace) -> dict[str, o
         "texts_per_second": {name: texts / times.median(name) for name in jobs},
         "tflops": {name: flops / times.median(name) / 1e12 for name, (_, flops) in jobs.items()},
         "matrix_products": {
-            kind: {"tflop": flops(own) / 1e12, "seconds_alone": alone[kind]} for kind, own in products.items()
+            kind: {"tflop": flops(own) / 1e12, "seconds_alone": alone[kind]}
+            for kind, own in products.items()
         },
-        "of_products_alone": {name: alone[name.partition(",")[0]] / times.median(name) for name in jobs},
+        "of_products_alone": {
+            name: alone[name.partition(",")[0]] / times.median(name) for name in jobs
+        },
         "attention": list(kernels.operators),
         "variable_length_flash": kernels.variable_length,
     }
@@ -175,15 +222,33 @@ def _training(
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.utilisation", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.utilisation", description=__doc__.splitlines()[0]
+    )
     add = parser.add_argument
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    add("--texts", type=int, nargs="+", default=[40, 160, 640, 1280], help=f"batch sizes, multiples of {LIST_LENGTH}")
+    add(
+        "--texts",
+        type=int,
+        nargs="+",
+        default=[40, 160, 640, 1280],
+        help=f"batch sizes, multiples of {LIST_LENGTH}",
+    )
     add("--repeats", type=int, default=10)
     add("--compile", action=argparse.BooleanOptionalAction, default=True)
-    add("--peak", type=float, default=None, help="TFLOP/s of the device in bf16, where it is not known")
+    add(
+        "--peak",
+        type=float,
+        default=None,
+        help="TFLOP/s of the device in bf16, where it is not known",
+    )
     add("--quick", action="store_true", help="a tiny model: checks that all runs, judges no goal")
-    add("--output", type=Path, default=None, help="JSON file (benchmarks/results/utilisation-DEVICE.json)")
+    add(
+        "--output",
+        type=Path,
+        default=None,
+        help="JSON file (benchmarks/results/utilisation-DEVICE.json)",
+    )
     options = parser.parse_args()
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"--device {options.device}, but torch sees no GPU; use --device cpu --quick")

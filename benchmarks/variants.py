@@ -30,13 +30,17 @@ LABELS = {
     "gpt2_hf": "(c) HF GPT-2 classifier, dynamic",
 }
 SAME_FUNCTION = ("ranker", "published_dynamic", "own_full")
-"""Variants that must give the reference's scores; (b) reads a padding position, (c) is another model."""
+"""Variants that must give the reference's scores; (b) reads a padding position, (c) is another
+model.
+"""
 TRAINED = ("ranker", "published_dynamic", "published_512")
 
 
 @dataclass(frozen=True)
 class Workbench:
-    """What a variant needs: the ranker whose parameters all variants use, its size, and the batch size."""
+    """What a variant needs: the ranker whose parameters all variants use, its size, and the batch
+    size.
+    """
 
     ranker: BackpackForRanking
     size: Size
@@ -57,7 +61,9 @@ class Workbench:
 
 
 def new_ranker(size: Size, device: str) -> BackpackForRanking:
-    """A ranker with random weights; the sense weights are enlarged threefold, so that they are not uniform."""
+    """A ranker with random weights; the sense weights are enlarged threefold, so that they are not
+    uniform.
+    """
     torch.manual_seed(SEED)
     ranker = BackpackForRanking(size.config())
     with torch.no_grad():
@@ -67,7 +73,9 @@ def new_ranker(size: Size, device: str) -> BackpackForRanking:
 
 
 def standardise(ranker: BackpackForRanking, sequences: Sequences) -> None:
-    """Scale the head so that the texts' scores have a standard deviation of 1: differences are then in its units."""
+    """Scale the head so that the texts' scores have a standard deviation of 1: differences are then
+    in its units.
+    """
     with torch.inference_mode():
         scores = ranker(PackedBatch.from_sequences(sequences).to(ranker.device)).scores
     factor = float(1.0 / scores.std())
@@ -76,7 +84,9 @@ def standardise(ranker: BackpackForRanking, sequences: Sequences) -> None:
 
 
 def scoring(name: str, bench: Workbench) -> Callable[[Sequences], np.ndarray]:
-    """Scores of any number of texts: the ranker through its :class:`Scorer`, the others in batches as they come."""
+    """Scores of any number of texts: the ranker through its :class:`Scorer`, the others in batches
+    as they come.
+    """
     if name == "ranker":
         settings = ScoringSettings(device=str(bench.device), dtype=bench.dtype)
         scorer = Scorer(bench.ranker, pair_tokenizer(bench.size), settings)
@@ -86,7 +96,10 @@ def scoring(name: str, bench: Workbench) -> Callable[[Sequences], np.ndarray]:
     def score(texts: Sequences) -> np.ndarray:
         starts = range(0, len(texts), bench.batch_size)
         with torch.inference_mode():
-            parts = [forward(texts[start : start + bench.batch_size]).float().cpu().numpy() for start in starts]
+            parts = [
+                forward(texts[start : start + bench.batch_size]).float().cpu().numpy()
+                for start in starts
+            ]
         return np.concatenate(parts)
 
     return score
@@ -115,9 +128,13 @@ def forward_of(name: str, bench: Workbench) -> Forward:
     return lambda texts: _published_scores(network, bench, texts, length)
 
 
-def _published_scores(network: PublishedRanker, bench: Workbench, texts: Sequences, length: int | None) -> Tensor:
+def _published_scores(
+    network: PublishedRanker, bench: Workbench, texts: Sequences, length: int | None
+) -> Tensor:
     ids, mask = (part.to(bench.device) for part in pad_right(texts, bench.size.pad_id, length))
-    if length is not None:  # the published practice: no mask, read at the last position, padding or not
+    if (
+        length is not None
+    ):  # the published practice: no mask, read at the last position, padding or not
         return network(ids, None, torch.full((len(texts),), length - 1, device=ids.device))
     return network(ids, None if len(texts) == 1 else mask, mask.sum(dim=1) - 1)
 
@@ -125,7 +142,9 @@ def _published_scores(network: PublishedRanker, bench: Workbench, texts: Sequenc
 def _own_full_scores(bench: Workbench, texts: Sequences) -> Tensor:
     ids, mask = (part.to(bench.device) for part in pad_right(texts, bench.size.pad_id))
     mixed = bench.ranker.backpack(ids, mask).mixed
-    return bench.ranker.head(mixed[torch.arange(len(texts), device=ids.device), mask.sum(dim=1) - 1])
+    return bench.ranker.head(
+        mixed[torch.arange(len(texts), device=ids.device), mask.sum(dim=1) - 1]
+    )
 
 
 def _classifier(bench: Workbench) -> Forward:
@@ -163,10 +182,15 @@ def _share(network: nn.Module, ranker: BackpackForRanking, prefixes: dict[str, s
     own = ranker.state_dict(keep_vars=True)
     wanted = network.state_dict().keys()
     renamed = {
-        new + key.removeprefix(old): own[key] for old, new in prefixes.items() for key in own if key[: len(old)] == old
+        new + key.removeprefix(old): own[key]
+        for old, new in prefixes.items()
+        for key in own
+        if key[: len(old)] == old
     }
     shared = {key: value for key, value in renamed.items() if key in wanted}
     missing = set(wanted) - set(shared) - {"score.weight"}
     if missing:
-        raise ValueError(f"the ranker has no parameter for {sorted(missing)[:5]} of {type(network).__name__}")
+        raise ValueError(
+            f"the ranker has no parameter for {sorted(missing)[:5]} of {type(network).__name__}"
+        )
     network.load_state_dict(shared, strict=False, assign=True)

@@ -1,4 +1,6 @@
-"""What is scored: model sizes, texts with lengths and word frequencies like those of MS MARCO passages, collections."""
+"""What is scored: model sizes, texts with lengths and word frequencies like those of MS MARCO
+passages, collections.
+"""
 
 from __future__ import annotations
 
@@ -68,11 +70,13 @@ SIZES = {"gpt2-small": GPT2_SMALL, "quick": QUICK}
 def token_sequences(count: int, size: Size, seed: int = SEED) -> list[np.ndarray]:
     """Texts as token ids. Lengths: gamma with mean 75 and deviation 30, cut to 10 ... 256.
 
-    Ids follow Zipf's law (Mandelbrot's form, exponent 1, shift 2.7), because the ranker computes a token's
-    hidden layer once per distinct id and uniform ids would hide that.
+    Ids follow Zipf's law (Mandelbrot's form, exponent 1, shift 2.7), because the ranker computes a
+    token's hidden layer once per distinct id and uniform ids would hide that.
     """
     generator = np.random.default_rng(seed)
-    lengths = np.clip(np.rint(generator.gamma(shape=6.25, scale=12.0, size=count)), 10, 256).astype(int)
+    lengths = np.clip(np.rint(generator.gamma(shape=6.25, scale=12.0, size=count)), 10, 256).astype(
+        int
+    )
     weights = 1.0 / (np.arange(size.vocabulary - 1) + 2.7)
     ids = generator.permutation(size.vocabulary - 1)
     draws = (generator.choice(ids, size=length, p=weights / weights.sum()) for length in lengths)
@@ -125,7 +129,9 @@ class IdEncoder(PairTokenizer):
 
     def beginnings(self, texts: Sequence[str]) -> list[Beginning]:
         """Whole texts: there is no vocabulary that would say how many characters a token can have."""
-        return [Beginning(text, ids, True) for text, ids in zip(texts, self.encode(texts), strict=True)]
+        return [
+            Beginning(text, ids, True) for text, ids in zip(texts, self.encode(texts), strict=True)
+        ]
 
 
 def pair_tokenizer(size: Size) -> IdEncoder:

@@ -39,7 +39,9 @@ def pytest_configure(config):
 
 
 def pytest_runtest_setup(item):
-    """Tests marked ``cuda`` (``cuda(devices=2)``) are left out where that many GPUs are not to be seen."""
+    """Tests marked ``cuda`` (``cuda(devices=2)``) are left out where that many GPUs are not to be
+    seen.
+    """
     if mark := item.get_closest_marker("cuda"):
         wanted = mark.kwargs.get("devices", 1)
         if torch.cuda.device_count() < wanted:
@@ -63,10 +65,19 @@ def pair_tokenizer(tokenizer):
 
 @pytest.fixture(scope="session")
 def make_backpack(tokenizer):
-    """A function that gives a Backpack ranker with large random weights, so that softmaxes are far from even."""
+    """A function that gives a Backpack ranker with large random weights, so that softmaxes are far
+    from even.
+    """
 
     def make(seed=0, dtype=torch.float32, **options):
-        shape = {"layers": 2, "hidden_size": 32, "heads": 4, "senses": 8, "positions": 64, "dropout": 0.0}
+        shape = {
+            "layers": 2,
+            "hidden_size": 32,
+            "heads": 4,
+            "senses": 8,
+            "positions": 64,
+            "dropout": 0.0,
+        }
         torch.manual_seed(seed)
         ranker = new_backpack(tokenizer, **{**shape, "initializer_range": 0.2, **options})
         return _shake(ranker, seed).to(dtype).eval()
@@ -81,7 +92,11 @@ def make_gpt2(tokenizer):
     def make(seed=0, dtype=torch.float32, **options):
         shape = {"layers": 2, "hidden_size": 32, "heads": 4, "positions": 64, "dropout": 0.0}
         torch.manual_seed(seed)
-        return _shake(new_gpt2(tokenizer, **{**shape, "initializer_range": 0.2, **options}), seed).to(dtype).eval()
+        return (
+            _shake(new_gpt2(tokenizer, **{**shape, "initializer_range": 0.2, **options}), seed)
+            .to(dtype)
+            .eval()
+        )
 
     return make
 

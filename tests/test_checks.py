@@ -13,15 +13,27 @@ from backpack_rank import checks
 @pytest.mark.parametrize(
     ("check", "said"),
     [
-        (lambda: checks.one_of("task.match", "some", ("offsets", "all")), "task.match=some: use one of offsets, all"),
+        (
+            lambda: checks.one_of("task.match", "some", ("offsets", "all")),
+            "task.match=some: use one of offsets, all",
+        ),
         (lambda: checks.at_least("size", 1, 2, " passages"), "size=1 must be at least 2 passages"),
-        (lambda: checks.at_least("depth", 0, 1, null="for all"), "depth=0 must be at least 1, or null for all"),
+        (
+            lambda: checks.at_least("depth", 0, 1, null="for all"),
+            "depth=0 must be at least 1, or null for all",
+        ),
         (lambda: checks.at_least("depth", None, 1), "depth=None must be at least 1"),
         (lambda: checks.at_least("noise", math.nan, 0), "noise=nan must be at least 0"),
         (lambda: checks.above("rate", 0.0, 0), "rate=0.0 must be above 0"),
         (lambda: checks.above("limit", -1.0, 0, null=""), "limit=-1.0 must be above 0, or null"),
-        (lambda: checks.finite("weight", math.inf, 0), "weight=inf must be a finite number of at least 0"),
-        (lambda: checks.finite("weight", -1.0, 0), "weight=-1.0 must be a finite number of at least 0"),
+        (
+            lambda: checks.finite("weight", math.inf, 0),
+            "weight=inf must be a finite number of at least 0",
+        ),
+        (
+            lambda: checks.finite("weight", -1.0, 0),
+            "weight=-1.0 must be a finite number of at least 0",
+        ),
         (lambda: checks.finite("threshold", math.nan), "threshold=nan must be a finite number"),
         (lambda: checks.fraction("b", 1.5), "b=1.5 must lie in [0, 1]"),
         (lambda: checks.fraction("b", math.nan), "b=nan must lie in [0, 1]"),
@@ -51,7 +63,21 @@ def test_what_is_in_range_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1_0", "\uff11", "\u0661", "nan", "inf", "-Infinity", "1e999", "", "0x10", "--1", "1,5", "9" * 400]
+    "text",
+    [
+        "1_0",
+        "\uff11",
+        "\u0661",
+        "nan",
+        "inf",
+        "-Infinity",
+        "1e999",
+        "",
+        "0x10",
+        "--1",
+        "1,5",
+        "9" * 400,
+    ],
 )
 def test_what_only_python_takes_for_a_number_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="is no number"):

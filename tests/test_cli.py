@@ -19,7 +19,14 @@ from omegaconf import OmegaConf
 from backpack_rank import cli
 from backpack_rank.checks import UsageError
 from backpack_rank.files import resource_folder
-from backpack_rank.options import check_files, check_grammar, check_options, choices, groups_of, quoted
+from backpack_rank.options import (
+    check_files,
+    check_grammar,
+    check_options,
+    choices,
+    groups_of,
+    quoted,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -66,12 +73,20 @@ def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, said:
     assert said in done.stdout
 
 
-@pytest.mark.parametrize(("script", "examples"), [("train", 8), ("evaluate", 8), ("rerank", 8), ("retrieve", 4)])
+@pytest.mark.parametrize(
+    ("script", "examples"), [("train", 8), ("evaluate", 8), ("rerank", 8), ("retrieve", 4)]
+)
 def test_help_names_examples_and_every_group(script: str, examples: int) -> None:
     text = cli.help_text(script)
-    assert sum(line.startswith(f"  backpack-rank {script}") for line in text.splitlines()) == examples
+    assert (
+        sum(line.startswith(f"  backpack-rank {script}") for line in text.splitlines()) == examples
+    )
     config = (resource_folder("conf") / f"{script}.yaml").read_text()
-    groups = [line.split(":")[0].removeprefix("  - ") for line in config.splitlines() if line.startswith("  - ")]
+    groups = [
+        line.split(":")[0].removeprefix("  - ")
+        for line in config.splitlines()
+        if line.startswith("  - ")
+    ]
     for group in set(groups) - {"_self_", "override hydra/job_logging"}:
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {group} ")]
         assert len(line.split("]")[1]) > 5, line
@@ -89,7 +104,8 @@ def test_lists_take_singular_and_plural() -> None:
     assert cli.choices_text("evaluate", "policies") == cli.choices_text("evaluate", "policy")
     assert "experiment=fair_retrieval/table1" in cli.choices_text("evaluate", "experiments")
     with pytest.raises(
-        SystemExit, match=r"list=polices: backpack-rank evaluate has no such group; did you mean policy\?"
+        SystemExit,
+        match=r"list=polices: backpack-rank evaluate has no such group; did you mean policy\?",
     ):
         cli.choices_text("evaluate", "polices")
 
@@ -97,8 +113,16 @@ def test_lists_take_singular_and_plural() -> None:
 @pytest.mark.parametrize(
     ("script", "option", "said"),
     [
-        ("evaluate", "polcy=uniform", r"polcy: backpack-rank evaluate has no such option; did you mean policy\?"),
-        ("evaluate", "policy=paired_token", "policy=paired_token: there is no such choice; did you mean paired_tokens"),
+        (
+            "evaluate",
+            "polcy=uniform",
+            r"polcy: backpack-rank evaluate has no such option; did you mean policy\?",
+        ),
+        (
+            "evaluate",
+            "policy=paired_token",
+            "policy=paired_token: there is no such choice; did you mean paired_tokens",
+        ),
         ("evaluate", "policy=uniform,lowest_sense", "policy=lowest_sense: there is no such choice"),
         ("evaluate", "policy.cont=3", "policy.cont: policy has no option cont; did you mean count"),
         (
@@ -106,15 +130,35 @@ def test_lists_take_singular_and_plural() -> None:
             "policy.count=3",
             "policy=default has no option count; add policy=lowest_senses or policy=random_se",
         ),
-        ("evaluate", "scoring.devise=cpu", "scoring.devise: scoring has no option devise; did you mean device"),
+        (
+            "evaluate",
+            "scoring.devise=cpu",
+            "scoring.devise: scoring has no option devise; did you mean device",
+        ),
         ("rerank", "alfa=0.5", "alfa: backpack-rank rerank has no such option; did you mean alpha"),
         ("rerank", "scoring.workers=2", "scoring.workers: scoring has no option workers"),
-        ("train", "training.epoch=3", "training.epoch: training has no option epoch; did you mean epochs"),
-        ("train", "model=backpack_tny", "model=backpack_tny: there is no such choice; did you mean backpack_tiny"),
-        ("evaluate", "+alfa=0.5", r"\+alfa: backpack-rank evaluate has no such option; did you mean alpha\?"),
+        (
+            "train",
+            "training.epoch=3",
+            "training.epoch: training has no option epoch; did you mean epochs",
+        ),
+        (
+            "train",
+            "model=backpack_tny",
+            "model=backpack_tny: there is no such choice; did you mean backpack_tiny",
+        ),
+        (
+            "evaluate",
+            "+alfa=0.5",
+            r"\+alfa: backpack-rank evaluate has no such option; did you mean alpha\?",
+        ),
         ("evaluate", "++alfa=0.5", "did you mean alpha"),
         ("evaluate", "~alfa", "did you mean alpha"),
-        ("train", "+training.epoch=3", "training.epoch: training has no option epoch; did you mean epochs"),
+        (
+            "train",
+            "+training.epoch=3",
+            "training.epoch: training has no option epoch; did you mean epochs",
+        ),
         ("train", "+data.trian=null", "data has no option trian; did you mean train"),
         ("train", "+lists.sizes=3", "lists has no option sizes; did you mean size"),
         ("train", "+model.recommended.warm=1", "model.recommended has no option warm"),
@@ -125,9 +169,17 @@ def test_lists_take_singular_and_plural() -> None:
         ("evaluate", "=3", "'=3' names no option"),
         ("evaluate", "aggregate_depth=10", "does nothing without aggregate="),
         ("evaluate", "ties=id", r"does nothing without run=\.\.\. or recalibrate\.run="),
-        ("train", "training.margin=2", "training.margin does nothing without training.loss=pairwise_hinge: add that"),
+        (
+            "train",
+            "training.margin=2",
+            "training.margin does nothing without training.loss=pairwise_hinge: add that",
+        ),
         ("train", "data.rotation_seed=3", r"does nothing without data\.rotation="),
-        ("train", "reconstruct.texts=9", r"does nothing without reconstruct\.steps=\.\.\. or model="),
+        (
+            "train",
+            "reconstruct.texts=9",
+            r"does nothing without reconstruct\.steps=\.\.\. or model=",
+        ),
         ("rerank", "executor=ray", "executor does nothing without engine=datatrove: add that"),
         (
             "rerank",
@@ -156,10 +208,30 @@ def test_a_wrong_option_is_refused_with_the_right_one(script: str, option: str, 
         ("train", ["model=backpack", "reconstruct.texts=9"]),
         ("evaluate", ["run=[a.trec,b.trec]", "ties=id", "aggregate=rrf", "aggregate_depth=10"]),
         ("evaluate", ["data.rotation_seed=3"]),
-        ("train", ["data=beir", "data.folder=x", "model=backpack", "model.ranker.name=y", "training.epochs=1"]),
-        ("train", ["task=listwise", "model=listwise_tiny", "task.lists=mathsort", "+data.train.documents=3"]),
+        (
+            "train",
+            [
+                "data=beir",
+                "data.folder=x",
+                "model=backpack",
+                "model.ranker.name=y",
+                "training.epochs=1",
+            ],
+        ),
+        (
+            "train",
+            [
+                "task=listwise",
+                "model=listwise_tiny",
+                "task.lists=mathsort",
+                "+data.train.documents=3",
+            ],
+        ),
         ("evaluate", ["-m", "alpha=1,0", "policy=uniform,threshold", "hydra.job.num=1"]),
-        ("evaluate", ["experiment=lists/bias", "task.size=3", "listwise=trained", "listwise.depth=3"]),
+        (
+            "evaluate",
+            ["experiment=lists/bias", "task.size=3", "listwise=trained", "listwise.depth=3"],
+        ),
         ("evaluate", ["first_stage=run", "first_stage.path=a=b.trec", "run=null", "--cfg", "job"]),
         ("evaluate", ["data=dl19", "+data.first_stage.depth=10"]),
         ("evaluate", ["--config-dir=my", "data=mine"]),
@@ -174,13 +246,40 @@ def test_a_wrong_option_is_refused_with_the_right_one(script: str, option: str, 
                 "data=beir",
             ],
         ),
-        ("evaluate", ["+hydra.sweeper.max_batch_size=3", "run=a.trec", "aggregate=borda", "aggregate_depth=10"]),
         (
             "evaluate",
-            ["recalibrate.run=a.trec", "recalibrate.weight=0.5", "policy=paired_tokens", "policy.wide=true"],
+            [
+                "+hydra.sweeper.max_batch_size=3",
+                "run=a.trec",
+                "aggregate=borda",
+                "aggregate_depth=10",
+            ],
         ),
-        ("train", ["+trainer.limit_train_batches=3", "+logger.flush_logs_every_n_steps=1", "+model.ranker.dropout=0"]),
-        ("train", ["+data.test_first_stage={_target_:x.Y}", "+model.recommended.reconstruct_steps=3", "~data.bias"]),
+        (
+            "evaluate",
+            [
+                "recalibrate.run=a.trec",
+                "recalibrate.weight=0.5",
+                "policy=paired_tokens",
+                "policy.wide=true",
+            ],
+        ),
+        (
+            "train",
+            [
+                "+trainer.limit_train_batches=3",
+                "+logger.flush_logs_every_n_steps=1",
+                "+model.ranker.dropout=0",
+            ],
+        ),
+        (
+            "train",
+            [
+                "+data.test_first_stage={_target_:x.Y}",
+                "+model.recommended.reconstruct_steps=3",
+                "~data.bias",
+            ],
+        ),
     ],
 )
 def test_right_options_pass(script: str, options: list[str]) -> None:
@@ -201,7 +300,11 @@ SENTENCES = (
 )
 
 
-@given(text=st.one_of(st.sampled_from(SENTENCES), st.text(st.characters(exclude_categories=["Cs"]), max_size=40)))
+@given(
+    text=st.one_of(
+        st.sampled_from(SENTENCES), st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+    )
+)
 def test_any_sentence_is_a_text_to_be_explained(text: str) -> None:
     if re.fullmatch(r"(['\"]).*\1|null", text, re.DOTALL):
         return  # in Hydra's own quotes already
@@ -214,7 +317,13 @@ def test_any_sentence_is_a_text_to_be_explained(text: str) -> None:
 
 
 def test_texts_in_quotes_and_other_options_stay_as_they_are() -> None:
-    given = ["explain.query='what is it?'", 'explain.document="a \\" b"', "alpha=0.5", "explain.query=null", "-m"]
+    given = [
+        "explain.query='what is it?'",
+        'explain.document="a \\" b"',
+        "alpha=0.5",
+        "explain.query=null",
+        "-m",
+    ]
     assert quoted(given) == given
 
 
@@ -229,23 +338,38 @@ def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -
     cli.main(["--help"])
     usage, _, *lines = capsys.readouterr().out.splitlines()
     assert usage == "backpack-rank train|evaluate|rerank|retrieve|serve|export ..."
-    assert [line.split()[0] for line in lines] == ["train", "evaluate", "rerank", "retrieve", "serve", "export"]
+    assert [line.split()[0] for line in lines] == [
+        "train",
+        "evaluate",
+        "rerank",
+        "retrieve",
+        "serve",
+        "export",
+    ]
     cli.main(["evaluate", "list=aggregate"])
     assert "aggregate=kemeny" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"use one of train, .*, serve, export; did you mean evaluate\?"):
+    with pytest.raises(
+        SystemExit, match=r"use one of train, .*, serve, export; did you mean evaluate\?"
+    ):
         cli.main(["evalute"])
     with pytest.raises(SystemExit, match=r"takes no -m: give several alphas as alpha=\[1,0\.5,0\]"):
         cli.main(["rerank", "-m", "alpha=1,0"])
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
-def test_an_export_names_the_package_that_is_missing(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for present in {"onnx", "onnxscript"} - {package}:  # which are imported first, and may not be installed either
+def test_an_export_names_the_package_that_is_missing(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for present in {"onnx", "onnxscript"} - {
+        package
+    }:  # which are imported first, and may not be installed either
         monkeypatch.setitem(sys.modules, present, ModuleType(present))
     monkeypatch.setitem(sys.modules, package, None)
     for module in ("onnx_export", "onnx_check"):
         monkeypatch.delitem(sys.modules, f"backpack_rank.integrations.{module}", raising=False)
-    with pytest.raises(UsageError, match=rf"the export needs {package}: pip install '\.\[onnx\]' in the checkout"):
+    with pytest.raises(
+        UsageError, match=rf"the export needs {package}: pip install '\.\[onnx\]' in the checkout"
+    ):
         cli.main(["export", "onnx", "folder"])
 
 
@@ -274,27 +398,38 @@ def test_help_and_mistakes_name_the_command_that_was_typed(console_script: str) 
         assert other not in shown
         refused = called(*command, "sed=1")
         assert refused.returncode == 2
-        assert refused.stderr.startswith(f"sed: {own.removeprefix('python ')} has no such option; did you mean seed")
+        assert refused.stderr.startswith(
+            f"sed: {own.removeprefix('python ')} has no such option; did you mean seed"
+        )
         nowhere = called(*command, "data.train.x=1", "data=synthetic")
         assert nowhere.returncode == 2, nowhere.stderr
         assert other not in nowhere.stderr
 
 
 @pytest.mark.processes
-def test_a_sentence_on_another_verb_names_it_in_the_same_way(console_script: str, tmp_path: Path) -> None:
-    for command, own in ((["evaluate.py"], "python train.py"), ([console_script, "evaluate"], "backpack-rank train")):
+def test_a_sentence_on_another_verb_names_it_in_the_same_way(
+    console_script: str, tmp_path: Path
+) -> None:
+    for command, own in (
+        (["evaluate.py"], "python train.py"),
+        ([console_script, "evaluate"], "backpack-rank train"),
+    ):
         refused = called(*command, f"output={tmp_path / 'none'}")
         assert f"run `{own}` first" in refused.stderr
 
 
-@pytest.mark.parametrize("arguments", ["-h", "--version", "train -h", "evaluate list=policy", "serve -h", "export -h"])
+@pytest.mark.parametrize(
+    "arguments", ["-h", "--version", "train -h", "evaluate list=policy", "serve -h", "export -h"]
+)
 def test_a_reader_may_leave_before_the_help_ends(console_script: str, arguments: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)  # as when `head` has its lines
     command = [sys.executable, console_script, *arguments.split()]
     for buffered in ("", "1"):
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": buffered}
-        done = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            command, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True
+        )
         assert (done.returncode, done.stderr) == (0, "")
     os.close(writing)
 
@@ -302,7 +437,10 @@ def test_a_reader_may_leave_before_the_help_ends(console_script: str, arguments:
 def test_what_is_to_be_installed_is_a_name_that_pip_finds() -> None:
     """The project is on no package index: an extra is installed from the checkout."""
     section = (
-        (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+        (ROOT / "pyproject.toml")
+        .read_text()
+        .partition("[project.optional-dependencies]\n")[2]
+        .partition("\n[")[0]
     )
     extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE))
     pages = [
@@ -322,7 +460,9 @@ def test_what_is_to_be_installed_is_a_name_that_pip_finds() -> None:
 
 
 @pytest.mark.parametrize("value", ["none.trec", "[none.trec]", "[{there},none.trec]"])
-def test_a_run_that_is_not_there_is_named_before_torch_is_imported(value: str, tmp_path: Path) -> None:
+def test_a_run_that_is_not_there_is_named_before_torch_is_imported(
+    value: str, tmp_path: Path
+) -> None:
     there = tmp_path / "there.trec"
     there.write_text("q Q0 d 1 1 x\n")
     given = value.format(there=there)
@@ -338,4 +478,12 @@ def test_a_run_that_is_not_there_is_named_before_torch_is_imported(value: str, t
 def test_names_of_runs_in_quotes_and_those_that_are_there_go_on(tmp_path: Path) -> None:
     (tmp_path / "a,b.trec").touch()
     (tmp_path / "a.trec").touch()
-    check_files([f"run='{tmp_path}/a,b.trec'", f"run={tmp_path}/a.trec", "run=null", "run=${oc.env:RUN}", "-m"])
+    check_files(
+        [
+            f"run='{tmp_path}/a,b.trec'",
+            f"run={tmp_path}/a.trec",
+            "run=null",
+            "run=${oc.env:RUN}",
+            "-m",
+        ]
+    )

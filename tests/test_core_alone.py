@@ -1,4 +1,6 @@
-"""The core works by itself: without the part about position and without the doors, it trains, evaluates and reports."""
+"""The core works by itself: without the part about position and without the doors, it trains,
+evaluates and reports.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,21 @@ def run(folder: Path, *command: str) -> str:
     """What a script of the copy prints."""
     own = {"PYTHONPATH": str(folder), "BACKPACK_RANK_CACHE": str(folder / "cache")}
     done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, timeout=600
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.mark.processes
-def test_the_core_trains_evaluates_measures_runs_and_reports_without_the_rest(tmp_path: Path) -> None:
+def test_the_core_trains_evaluates_measures_runs_and_reports_without_the_rest(
+    tmp_path: Path,
+) -> None:
     shutil.copytree(ROOT / "backpack_rank", tmp_path / "backpack_rank")
     for room in BESIDE_THE_CORE:
         shutil.rmtree(tmp_path / "backpack_rank" / room)
@@ -34,7 +43,9 @@ def test_the_core_trains_evaluates_measures_runs_and_reports_without_the_rest(tm
     for name in ("train.py", "evaluate.py"):
         shutil.copy(ROOT / name, tmp_path)
 
-    assert run(tmp_path, "-c", "import backpack_rank; print(backpack_rank.__file__)").startswith(str(tmp_path))
+    assert run(tmp_path, "-c", "import backpack_rank; print(backpack_rank.__file__)").startswith(
+        str(tmp_path)
+    )
     run(tmp_path, "train.py", *SMALL, "training.epochs=1")
     run(tmp_path, "evaluate.py", "alpha=0.5")
     (evaluation,) = (tmp_path / "outputs" / "evaluate").iterdir()

@@ -1,4 +1,6 @@
-"""The one function that hashes: the same bytes as the libraries' own functions, whatever form the content has."""
+"""The one function that hashes: the same bytes as the libraries' own functions, whatever form the
+content has.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from backpack_rank.digests import digest, with_lengths
 TEXT = "Straße, 東京 " * 1000
 
 
-@pytest.mark.parametrize("content", [TEXT, TEXT.encode(), [TEXT], iter([TEXT[:7], TEXT[7:].encode()])])
+@pytest.mark.parametrize(
+    "content", [TEXT, TEXT.encode(), [TEXT], iter([TEXT[:7], TEXT[7:].encode()])]
+)
 def test_a_text_its_bytes_and_its_parts_have_one_digest(content) -> None:
     assert digest(content) == hashlib.blake2b(TEXT.encode(), digest_size=16).hexdigest()
 
@@ -28,7 +32,10 @@ def test_the_digests_are_those_of_the_libraries(tmp_path: Path) -> None:
     content = path.read_bytes()
     assert digest(content, size=8) == hashlib.blake2b(content, digest_size=8).hexdigest()
     assert digest(content, algorithm="xxh3") == xxhash.xxh3_64(content).hexdigest()
-    assert digest(content, algorithm="sha256") == subprocess.check_output(["sha256sum", path], text=True).split()[0]
+    assert (
+        digest(content, algorithm="sha256")
+        == subprocess.check_output(["sha256sum", path], text=True).split()[0]
+    )
     assert digest(b"") == hashlib.blake2b(b"", digest_size=16).hexdigest()
 
 

@@ -137,7 +137,9 @@ def test_gzip_by_name_round_trips_and_equal_text_gives_equal_bytes(tmp_path: Pat
         assert handle.read() == "Grüße\n"
 
 
-def test_the_cache_folder_is_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_is_named_by_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "here"))
     assert cache_dir() == tmp_path / "here"
     assert not cache_dir().exists()  # whoever writes to it makes it
@@ -148,15 +150,21 @@ def test_a_hub_id_is_left_as_it_is(name: str) -> None:
     assert hub_or_folder(name) == name
 
 
-@pytest.mark.parametrize("name", ["/no/such/model", "./ranker", "../ranker", "outputs/train/ranker", "~/ranker"])
-def test_a_path_to_nowhere_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["/no/such/model", "./ranker", "../ranker", "outputs/train/ranker", "~/ranker"]
+)
+def test_a_path_to_nowhere_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=re.escape(f"{name}: there is no such folder")):
         hub_or_folder(name)
 
 
-def test_a_folder_may_be_relative_or_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_may_be_relative_or_in_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "outputs" / "train" / "ranker").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -193,7 +201,9 @@ def _flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("harm", [_cut, _zero, _flip, Path.unlink, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize(
+    "harm", [_cut, _zero, _flip, Path.unlink, lambda path: path.write_bytes(b"")]
+)
 @pytest.mark.parametrize("which", ["data", "seal"])
 def test_any_damage_to_a_sealed_file_or_folder_is_seen_and_makes_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: Callable[[Path], object], which: str
@@ -218,7 +228,10 @@ def test_any_damage_to_a_sealed_file_or_folder_is_seen_and_makes_room(
 def test_the_checksum_is_xxh3(tmp_path: Path) -> None:
     seal = json.loads((_sealed_folder(tmp_path / "index") / "seal.json").read_text())
     # Of nothing: the published test vector of XXH3_64bits.
-    assert seal == {"empty": [0, "2d06800538d394c2"], "parts/one": [10, xxhash.xxh3_64(b"0123456789").hexdigest()]}
+    assert seal == {
+        "empty": [0, "2d06800538d394c2"],
+        "parts/one": [10, xxhash.xxh3_64(b"0123456789").hexdigest()],
+    }
 
 
 def test_a_kill_between_seal_and_file_counts_as_damage(tmp_path: Path) -> None:
@@ -237,7 +250,10 @@ def test_leftovers_of_a_killed_process_go_and_nothing_else(tmp_path: Path) -> No
         "    temporary.mkdir()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path / "run" / "checkpoints" / "ranker")], check=False)
+    subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "run" / "checkpoints" / "ranker")],
+        check=False,
+    )
     assert len(os.listdir(tmp_path / "run" / "checkpoints")) == 1
     assert remove_leftovers(tmp_path) == 1
     assert os.listdir(tmp_path / "run" / "checkpoints") == []
@@ -263,14 +279,24 @@ except DiskFullError as error:
 """
 
 
-@pytest.mark.parametrize(("folder", "option"), [("outputs", "output=FOLDER"), ("cache", "BACKPACK_RANK_CACHE=FOLDER")])
-def test_no_space_is_one_sentence_with_file_size_and_what_to_do(tmp_path: Path, folder: str, option: str) -> None:
+@pytest.mark.parametrize(
+    ("folder", "option"), [("outputs", "output=FOLDER"), ("cache", "BACKPACK_RANK_CACHE=FOLDER")]
+)
+def test_no_space_is_one_sentence_with_file_size_and_what_to_do(
+    tmp_path: Path, folder: str, option: str
+) -> None:
     target = tmp_path / folder / "runs" / "a.run"
     environment = {**os.environ, "BACKPACK_RANK_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(target)], capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-c", LIMITED, str(target)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
     (line,) = done.stdout.splitlines()
-    assert line.startswith(f"{target} could not be written: File too large (2 MB of it were written, ")
+    assert line.startswith(
+        f"{target} could not be written: File too large (2 MB of it were written, "
+    )
     assert line.endswith(f"or give {option} on another disk")
     assert os.listdir(target.parent) == []

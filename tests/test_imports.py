@@ -1,4 +1,6 @@
-"""What the doors import, which is most of the time until they work: nothing that they do not use, and no collection."""
+"""What the doors import, which is most of the time until they work: nothing that they do not use,
+and no collection.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ from backpack_rank._gc import without_gc
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAINING = {"lightning", "torchmetrics", "peft", "tensorboard", "wandb"}
-LATER = {"scipy.stats", "bm25s", "altair", "vl_convert", "ir_datasets", "pandas", "matplotlib", "openai"}
+LATER = {
+    "scipy.stats",
+    "bm25s",
+    "altair",
+    "vl_convert",
+    "ir_datasets",
+    "pandas",
+    "matplotlib",
+    "openai",
+}
 """Of one source, of measures once all is scored, or of a command that is not given."""
 
 
@@ -31,7 +42,9 @@ DOORS = [
     # What Hydra imports for evaluate.py, and what it calls then.
     ("import backpack_rank.pipelines.sweep, backpack_rank.pipelines.evaluate", TRAINING | LATER),
 ]
-"""Statements, and what neither they nor those above them may import: those that import least come first."""
+"""Statements, and what neither they nor those above them may import: those that import least come
+first.
+"""
 
 
 def test_a_door_imports_nothing_that_it_does_not_use() -> None:
@@ -51,12 +64,13 @@ def test_the_package_registers_nothing_before_it_is_asked() -> None:
         "import backpack_rank\n"
         "assert sys.meta_path == finders and sys.path_hooks == hooks\n"
         "assert 'transformers' not in sys.modules\n"
-        "from transformers import CONFIG_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as classifiers\n"
-        "assert not [finder for finder in sys.meta_path if type(finder).__module__.startswith('backpack_rank')]\n"
-        "assert 'backpack' not in CONFIG_MAPPING\n"
-        "assert not [config for config in classifiers if config.__module__.startswith('backpack_rank')]\n"
-        "backpack_rank.load\n"
-        "assert not [config for config in classifiers if config.__module__.startswith('backpack_rank')]\n"
+        "from transformers import CONFIG_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as "
+        "classifiers\nassert not [finder for finder in sys.meta_path if "
+        "type(finder).__module__.startswith('backpack_rank')]\nassert 'backpack' not in "
+        "CONFIG_MAPPING\nassert not [config for config in classifiers if "
+        "config.__module__.startswith('backpack_rank')]\nbackpack_rank.load\n"
+        "assert not [config for config in classifiers if "
+        "config.__module__.startswith('backpack_rank')]\n"
     )
 
 
@@ -65,8 +79,8 @@ def test_what_is_imported_for_a_public_name_starts_no_gc_and_leaves_the_collecto
     run(
         "import gc, sys, backpack_rank\n"
         "runs = []\n"
-        "gc.callbacks.append(lambda phase, info: phase == 'start' and 'torch' in sys.modules and runs.append(info))\n"
-        "loading = backpack_rank.load\n"
+        "gc.callbacks.append(lambda phase, info: phase == 'start' and 'torch' in sys.modules and "
+        "runs.append(info))\nloading = backpack_rank.load\n"
         "assert 'torch' in sys.modules and gc.isenabled()\n"
         "assert len(runs) < 3, runs\n"
     )
@@ -96,5 +110,7 @@ def test_a_process_ends_without_a_last_collection(call: str, said: str) -> None:
         "del one\n"
         f"{call}\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == said

@@ -1,4 +1,6 @@
-"""The floors of docs/architecture.md: a module imports only from its own floor or below, and rooms form no circle."""
+"""The floors of docs/architecture.md: a module imports only from its own floor or below, and rooms
+form no circle.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def imported(path: Path) -> set[str]:
 
 
 def rooms_used(path: Path) -> set[str]:
-    return {name.split(".")[1] for name in imported(path) if name.startswith("backpack_rank.")} & FLOOR.keys()
+    return {
+        name.split(".")[1] for name in imported(path) if name.startswith("backpack_rank.")
+    } & FLOOR.keys()
 
 
 def test_every_room_has_a_floor() -> None:
@@ -63,13 +67,19 @@ def test_nothing_is_imported_from_a_floor_above() -> None:
 
 def test_the_core_imports_neither_the_wing_nor_a_door() -> None:
     core = FLOOR.keys() - BESIDE_THE_CORE - {"cli"}
-    found = [(str(path.relative_to(PACKAGE)), rooms_used(path)) for path in MODULES if room_of(path) in core]
+    found = [
+        (str(path.relative_to(PACKAGE)), rooms_used(path))
+        for path in MODULES
+        if room_of(path) in core
+    ]
     assert [(path, rooms) for path, rooms in found if rooms & BESIDE_THE_CORE] == []
 
 
 def test_modules_form_no_circle() -> None:
     """Not even through an import inside a function, which hides a circle and leaves it."""
-    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in MODULES}
+    names = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in MODULES
+    }
     waiting: dict[str, set[str]] = {}
     for name, path in names.items():
         if not name.endswith("__init__"):
@@ -86,18 +96,28 @@ def test_rooms_of_one_floor_form_no_circle() -> None:
         uses.setdefault(room_of(path), set()).update(rooms_used(path) - {room_of(path)})
     reached = {room: set(others) for room, others in uses.items()}
     for _ in uses:
-        reached = {room: others.union(*(reached.get(o, set()) for o in others)) for room, others in reached.items()}
+        reached = {
+            room: others.union(*(reached.get(o, set()) for o in others))
+            for room, others in reached.items()
+        }
     assert [room for room, others in reached.items() if room in others] == []
 
 
 @pytest.mark.parametrize("room", ["evaluation", "senses", "models", "data", "attributes"])
 def test_no_measure_and_no_model_imports_a_renderer(room: str) -> None:
-    found = {name.partition(".")[0] for path in (PACKAGE / room).rglob("*.py") for name in imported(path)}
+    found = {
+        name.partition(".")[0] for path in (PACKAGE / room).rglob("*.py") for name in imported(path)
+    }
     assert found & RENDERERS == set()
 
 
 def test_only_pipelines_and_the_command_line_know_the_configuration() -> None:
-    found = {room_of(path) for path in MODULES for name in imported(path) if name.partition(".")[0] == "omegaconf"}
+    found = {
+        room_of(path)
+        for path in MODULES
+        for name in imported(path)
+        if name.partition(".")[0] == "omegaconf"
+    }
     assert found <= {"pipelines", "position", "scale", "experiments", "cli"}
 
 

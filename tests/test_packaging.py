@@ -20,7 +20,11 @@ pytestmark = pytest.mark.packaging
 def run(*command: str | Path, folder: Path, **environment: str) -> str:
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        list(map(str, command)), cwd=folder, env={**clean, **environment}, capture_output=True, text=True
+        list(map(str, command)),
+        cwd=folder,
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -28,9 +32,22 @@ def run(*command: str | Path, folder: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of an environment with the wheel, over the packages of the one that runs the tests."""
+    """The bin folder of an environment with the wheel, over the packages of the one that runs the
+    tests.
+    """
     folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, folder=folder)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        folder,
+        ROOT,
+        folder=folder,
+    )
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "env", with_pip=True)
     python = folder / "env" / "bin" / "python"
@@ -39,7 +56,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = Path(next(path for path in sys.path if path.endswith("site-packages")))
     # Packages alone: the .pth file of an editable install would put the checkout before the wheel.
     for package in here.iterdir():
-        if package.suffix != ".pth" and not (own / package.name).exists() and "backpack" not in package.name:
+        if (
+            package.suffix != ".pth"
+            and not (own / package.name).exists()
+            and "backpack" not in package.name
+        ):
             (own / package.name).symlink_to(package)
     return python.parent
 
@@ -47,20 +68,40 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command_works_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
     shown = run(installed / "backpack-rank", "evaluate", "list=policies", folder=tmp_path)
     assert "policy=paired_tokens" in shown
-    where = run(installed / "python", "-c", "import backpack_rank; print(backpack_rank.__file__)", folder=tmp_path)
+    where = run(
+        installed / "python",
+        "-c",
+        "import backpack_rank; print(backpack_rank.__file__)",
+        folder=tmp_path,
+    )
     assert str(installed.parent) in where
     page = run(
-        installed / "python", "-c", "from backpack_rank.serving.demo import page; print(page())", folder=tmp_path
+        installed / "python",
+        "-c",
+        "from backpack_rank.serving.demo import page; print(page())",
+        folder=tmp_path,
     )
     assert page.startswith("<!DOCTYPE html>")
 
 
 def test_every_verb_works_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
-    small = ["model.ranker.hidden_size=16", "model.ranker.layers=1", "model.ranker.heads=2", "pretraining.epochs=0"]
+    small = [
+        "model.ranker.hidden_size=16",
+        "model.ranker.layers=1",
+        "model.ranker.heads=2",
+        "pretraining.epochs=0",
+    ]
     small += ["training.epochs=1", "+data.train.train_queries=8", "+data.train.documents=40"]
     cache = {"BACKPACK_RANK_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     run(installed / "backpack-rank", "train", *small, folder=tmp_path, **cache)
-    shown = run(installed / "backpack-rank", "evaluate", "alpha=0", "policy=paired_tokens", folder=tmp_path, **cache)
+    shown = run(
+        installed / "backpack-rank",
+        "evaluate",
+        "alpha=0",
+        "policy=paired_tokens",
+        folder=tmp_path,
+        **cache,
+    )
     assert "alpha=0" in shown
     assert list(tmp_path.glob("outputs/evaluate/*/report.html"))
     few = [
@@ -77,7 +118,9 @@ def test_every_verb_works_outside_a_checkout(installed: Path, tmp_path: Path) ->
         one.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{(port := one.getsockname()[1])}/health"
     command = [str(installed / "backpack-rank"), "serve", "--port", str(port)]
-    with subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **cache, "PYTHONPATH": ""}) as server:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, **cache, "PYTHONPATH": ""}
+    ) as server:
         try:
             wait_for(lambda: answers(url) or server.poll() is not None, 120)
             assert answers(url)

@@ -37,7 +37,9 @@ def test_escape_sequences_are_written_out_and_texts_stay() -> None:
         ({"SLURM_NTASKS": "1", "SLURM_PROCID": "3"}, True),
     ],
 )
-def test_one_process_of_a_training_is_the_first(monkeypatch: pytest.MonkeyPatch, variables, first: bool) -> None:
+def test_one_process_of_a_training_is_the_first(
+    monkeypatch: pytest.MonkeyPatch, variables, first: bool
+) -> None:
     for name in ("LOCAL_RANK", "SLURM_NTASKS", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

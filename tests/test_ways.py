@@ -1,4 +1,6 @@
-"""docs/architecture.md lists the files that a query and alpha pass; both are followed through a small evaluation."""
+"""docs/architecture.md lists the files that a query and alpha pass; both are followed through a
+small evaluation.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +55,17 @@ class Followed:
             self._task = frame
         if self.calls[-1:] != [file]:
             self.calls.append(file)
-        taken = [value for value in frame.f_locals.values() if type(value) is float and value == ALPHA]
+        taken = [
+            value for value in frame.f_locals.values() if type(value) is float and value == ALPHA
+        ]
         if taken:
             self.checks += frame.f_code.co_name == "check_alpha"
             if self.weights is None:
                 self.with_alpha.add(file)
-        multiplies = (file, frame.f_code.co_name) == ("backpack_rank/models/rankers.py", "score_senses")
+        multiplies = (file, frame.f_code.co_name) == (
+            "backpack_rank/models/rankers.py",
+            "score_senses",
+        )
         if multiplies and self.weights is None:
             self.weights = frame.f_locals["sense_weights"]
             self.on_the_way = set(filter(None, map(file_of, callers(frame, self._task))))
@@ -80,7 +87,9 @@ def file_of(frame: FrameType) -> str | None:
 @cache
 def _named(file: str) -> str | None:
     path = Path(file)
-    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT / "backpack_rank") else None
+    return (
+        path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT / "backpack_rank") else None
+    )
 
 
 def listed(heading: str) -> list[str]:
@@ -95,7 +104,12 @@ def followed(make_backpack, tokenizer, tmp_path_factory: pytest.TempPathFactory)
     """A small evaluation under alpha."""
     folder = tmp_path_factory.mktemp("ways")
     save_ranker(folder / "ranker", make_backpack(), PairTokenizer(tokenizer, 64))
-    options = [f"checkpoint={folder / 'ranker'}", f"alpha={ALPHA}", "policy=lowest_senses", "swap=false"]
+    options = [
+        f"checkpoint={folder / 'ranker'}",
+        f"alpha={ALPHA}",
+        "policy=lowest_senses",
+        "swap=false",
+    ]
     config = configured("evaluate", *options, *TEST_SPLIT, "bias.families=[RaB]", "cache.max_gb=0")
     found = Followed()
     before = sys.getprofile()

@@ -161,9 +161,7 @@ def swap_stability(
     )
 
 
-def swap_measures(
-    scaled: bool = True, only_changed: bool = False, depth: int = DEPTH
-) -> list[str]:
+def swap_measures(scaled: bool = True, only_changed: bool = False, depth: int = DEPTH) -> list[str]:
     """Names of the measures.
 
     Args:

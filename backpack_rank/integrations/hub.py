@@ -69,7 +69,7 @@ Over HTTP, for clients of Cohere, Jina, vLLM and text-embeddings-inference: `bac
 Alpha acts on words of a list, such as *she* and *he*. Bias that no such word carries stays. What alpha does to other
 queries, documents and languages than those measured has to be measured there. Scores of different queries, and of
 different rankers, cannot be compared.
-"""
+"""  # noqa: E501  lines of the card
 
 
 def save_pretrained(

@@ -1,7 +1,8 @@
 """What an evaluation does, and which options each of its tasks takes.
 
-A task is a class whose constructor names its options, as conf/evaluate.yaml does. Whatever else is given would do
-nothing, and :func:`made_task` refuses it by one sentence, which it reads from the signature.
+A task is a class whose constructor names its options, as conf/evaluate.yaml does. Whatever else is
+given would do nothing, and :func:`made_task` refuses it by one sentence, which it reads from the
+signature.
 """
 
 from __future__ import annotations
@@ -50,10 +51,12 @@ class EvaluationTask(ABC):
         return "leave one of them out"
 
     def check(self) -> None:  # noqa: B027  many tasks have nothing more to look at
-        """Raise ``ValueError`` for what a constructor leaves to be looked at, before anything is loaded."""
+        """Raise ``ValueError`` for what a constructor leaves to be looked at, before anything is
+        loaded.
+        """
 
     def find_ranker(self) -> Path | str | None:
-        """The ranker that it ranks with, as ``checkpoint=`` names it; None for tasks without one."""
+        """The ranker that it ranks with, of ``checkpoint=``; None for tasks without one."""
         return None
 
     @abstractmethod
@@ -83,7 +86,9 @@ class Task(ABC):
     finds_ranker: ClassVar[bool] = True
 
     def check(self, settings: EvaluationSettings) -> None:  # noqa: B027  many have nothing more to look at
-        """Raise ``ValueError`` for a wrong option, before anything is loaded; :meth:`run` does so first."""
+        """Raise ``ValueError`` for a wrong option, before anything is loaded; :meth:`run` does so
+        first.
+        """
 
     @abstractmethod
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report | None:
@@ -131,11 +136,14 @@ def refuse_others(kind: type[EvaluationTask], values: Mapping[str, Any]) -> None
 
 
 def given_options(values: Mapping[str, Any], name: str) -> list[str]:
-    """The options at and below a name of conf/evaluate.yaml that have another value than they have there."""
+    """The options at and below a name of conf/evaluate.yaml that have another value than they have
+    there.
+    """
     value = values[name]
     groups, defaults = _defaults()
     if name in groups:
-        # A group without a default is given where there is something; data alone have options of no choice.
+        # A group without a default is given where there is something; data alone have options of no
+        # choice.
         default = groups[name]
         if default is None:
             chosen = value is not None and (
@@ -154,7 +162,9 @@ def given_options(values: Mapping[str, Any], name: str) -> list[str]:
 
 @cache
 def _defaults() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Constructors of the default choice of each group of conf/evaluate.yaml, and its other options."""
+    """Constructors of the default choice of each group of conf/evaluate.yaml, and its other
+    options.
+    """
     content = read_yaml(resource_folder("conf") / "evaluate.yaml")
     groups: dict[str, Any] = {}
     for entry in content["defaults"]:

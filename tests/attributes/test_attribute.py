@@ -9,7 +9,9 @@ from backpack_rank.attributes.attribute import Attribute
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "conf" / "attribute").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in (ROOT / "conf" / "attribute").glob("*.yaml"))
+)
 def test_every_attribute_reads_its_lists_and_swaps_its_pairs_both_ways(name):
     attribute = Attribute.named(name)
     lexicon, pairs = attribute.lexicon(), attribute.pairs()
@@ -19,7 +21,9 @@ def test_every_attribute_reads_its_lists_and_swaps_its_pairs_both_ways(name):
     assert attribute.classes().words < attribute.classes(wide=True).words
     swap = attribute.swap()
     assert swap("unrelated").text == "unrelated"
-    assert swap(swap("jesus the young african nephew").text).text == "jesus the young african nephew"
+    assert (
+        swap(swap("jesus the young african nephew").text).text == "jesus the young african nephew"
+    )
 
 
 def test_gender_swaps_pronouns_titles_and_leaves_names_alone():
@@ -39,17 +43,27 @@ def test_an_attribute_of_own_files(tmp_path):
     size = Attribute.named(str(path))
     assert size.lexicon().groups == {"large": ("big",), "small": ("tiny",)}
     assert size.swap()("Big house").text == "Tiny house"
-    nameless = Attribute("age", lexicon="", sign="a_minus_b", pairs="", sides=["a", "b"], classes=["age_classes"])
+    nameless = Attribute(
+        "age", lexicon="", sign="a_minus_b", pairs="", sides=["a", "b"], classes=["age_classes"]
+    )
     with pytest.raises(ValueError, match="the attribute age has no list of first names"):
         nameless.classes(names=True)
     for line, sentence in (
         ("", "size.yaml: .* missing 1 required keyword-only argument: 'sides'"),
         ("sides: [large]\n", r"size.yaml: attribute.sides=\['large'\]: give the two columns"),
-        ("sides: [large, small]\ncolour: red\n", "size.yaml: .* unexpected keyword argument 'colour'"),
-        ("sides: [large, small]\nsign: large\n", "size.yaml: attribute.sign=large: give two groups"),
+        (
+            "sides: [large, small]\ncolour: red\n",
+            "size.yaml: .* unexpected keyword argument 'colour'",
+        ),
+        (
+            "sides: [large, small]\nsign: large\n",
+            "size.yaml: attribute.sign=large: give two groups",
+        ),
     ):
         path.write_text(values + line)
         with pytest.raises(ValueError, match=sentence):
             Attribute.named(str(path))
-    with pytest.raises(FileNotFoundError, match="no attribute 'sex': use one of age, ethnicity, gender, religion"):
+    with pytest.raises(
+        FileNotFoundError, match="no attribute 'sex': use one of age, ethnicity, gender, religion"
+    ):
         Attribute.named("sex")

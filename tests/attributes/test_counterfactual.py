@@ -60,7 +60,10 @@ def test_pronouns_follow_the_next_word(text: str, expected: str) -> None:
     [
         ("The Man, the MAN and the man", "The Woman, the WOMAN and the woman"),
         ("the mAn", "the woman"),
-        ("women's clothes, WOMEN\u2019S, Mother\u2019s", "men's clothes, MEN\u2019S, Father\u2019s"),
+        (
+            "women's clothes, WOMEN\u2019S, Mother\u2019s",
+            "men's clothes, MEN\u2019S, Father\u2019s",
+        ),
         ("He's here, she'll come", "She's here, he'll come"),
         ("Mother-in-law's", "Father-in-law's"),
         ("mankind, human, the, sheriff, manly_man", "mankind, human, the, sheriff, womanly_woman"),
@@ -104,25 +107,49 @@ def test_capitalised_names_are_left_alone_and_counted() -> None:
 
 
 def test_pairs_of_other_attributes_follow_no_pronoun_rules() -> None:
-    religion = LexiconSwap(load_pairs("religion_pairs", sides=None), one_way=load_one_way("religion_one_way"))
-    assert religion("Her mosque, an Islamic school; the Quran").text == "Her church, an Christian school; the Bible"
+    religion = LexiconSwap(
+        load_pairs("religion_pairs", sides=None), one_way=load_one_way("religion_one_way")
+    )
+    assert (
+        religion("Her mosque, an Islamic school; the Quran").text
+        == "Her church, an Christian school; the Bible"
+    )
     plain = LexiconSwap(WordPairs("p", ("f", "m"), (("her", "his"),)))
     assert not plain.pronouns
     assert plain("saw her").text == "saw his"
 
 
 def test_a_word_in_pairs_and_among_one_way_words_is_refused() -> None:
-    with pytest.raises(ValueError, match="'she' is in the word pairs 'gender_swap_pairs' and again"):
+    with pytest.raises(
+        ValueError, match="'she' is in the word pairs 'gender_swap_pairs' and again"
+    ):
         LexiconSwap(PAIRS, one_way={"she": "it"})
 
 
-NEITHER = ("doctor", "Said", "2019", "naïve", "ship", "the", "ever-green", "don't", "”", "…", "_x", "Ω")
+NEITHER = (
+    "doctor",
+    "Said",
+    "2019",
+    "naïve",
+    "ship",
+    "the",
+    "ever-green",
+    "don't",
+    "”",
+    "…",
+    "_x",
+    "Ω",
+)
 PAIRED = sorted({word for pair in PAIRS.pairs for word in pair} - PRONOUNS)
-SPACES = st.sampled_from([" ", "  ", "\n", ", ", ". ", "-", "/", " (", ") ", "'s ", "\u2019s ", "\u00a0", "\u200b"])
+SPACES = st.sampled_from(
+    [" ", "  ", "\n", ", ", ". ", "-", "/", " (", ") ", "'s ", "\u2019s ", "\u00a0", "\u200b"]
+)
 
 
 def texts(words: list[str]) -> st.SearchStrategy[str]:
-    cased = st.sampled_from(words).flatmap(lambda word: st.sampled_from([word, word.capitalize(), word.upper()]))
+    cased = st.sampled_from(words).flatmap(
+        lambda word: st.sampled_from([word, word.capitalize(), word.upper()])
+    )
     piece = st.tuples(cased, SPACES).map("".join)
     return st.lists(piece, max_size=12).map("".join)
 
@@ -153,14 +180,21 @@ def test_nothing_but_words_of_the_lists_changes(text: str) -> None:
     changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
     assert len(changed) == found.swaps
     assert all(old.lower() in PAIRED or old.lower() in PRONOUNS for old, _ in changed)
-    assert all(old.isupper() == new.isupper() and old.istitle() == new.istitle() for old, new in changed)
+    assert all(
+        old.isupper() == new.isupper() and old.istitle() == new.istitle() for old, new in changed
+    )
 
 
 def test_human_swaps_of_wikipedia_sentences_are_mostly_met(real_data: Path) -> None:
-    lines = (real_data / "gender_sentences" / "mt_geneval_pairs.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (real_data / "gender_sentences" / "mt_geneval_pairs.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     pairs = [json.loads(line) for line in lines]
     to_female = sum(swap(pair["masculine"]).text == pair["feminine"] for pair in pairs) / len(pairs)
     to_male = sum(swap(pair["feminine"]).text == pair["masculine"] for pair in pairs) / len(pairs)
-    # Measured: .839 and .830. Most others use a word of another list (lord for lady, priestess for priest).
+    # Measured: .839 and .830. Most others use a word of another list (lord for lady, priestess for
+    # priest).
     assert to_female > 0.82
     assert to_male > 0.81

@@ -10,7 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backpack_rank.attributes.lexicon import Lexicon, WordPairs, count_groups, find_lexicon, load_lexicon, load_pairs
+from backpack_rank.attributes.lexicon import (
+    Lexicon,
+    WordPairs,
+    count_groups,
+    find_lexicon,
+    load_lexicon,
+    load_pairs,
+)
 from backpack_rank.data.words import whitespace_tokens, word_tokens
 
 
@@ -41,7 +48,8 @@ def test_a_file_that_a_spreadsheet_saved_with_a_byte_order_mark_is_read(tmp_path
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_accents_may_be_characters_of_their_own_in_lists_and_texts(tmp_path, form):
     pairs, groups = (
-        unicodedata.normalize(form, text) for text in ("f,m\nfiancée,fiancé\n", "word,group\nrené,m\nva,f\n")
+        unicodedata.normalize(form, text)
+        for text in ("f,m\nfiancée,fiancé\n", "word,group\nrené,m\nva,f\n")
     )
     assert load_pairs(write(tmp_path, pairs), None).pairs == (("fiancée", "fiancé"),)
     lexicon = load_lexicon(write(tmp_path, groups))
@@ -65,7 +73,10 @@ def test_a_lexicon_survives_pickling(tmp_path):
     ("text", "message"),
     [
         ("word,group\nshe,f\nhe,m\nShe,f\n", r"line 4: 'she' occurs twice \(first on line 2\)"),
-        ("word,group\nshe,f\nshe,m\n", r"line 3: 'she' is in two groups, 'f' and 'm' \(first on line 2\)"),
+        (
+            "word,group\nshe,f\nshe,m\n",
+            r"line 3: 'she' is in two groups, 'f' and 'm' \(first on line 2\)",
+        ),
         ("word,group\nshe,f\n,m\n", r"line 3: the cell of column 'word' is empty"),
         ("word,group\nshe,f\nhe,  \n", r"line 3: the cell of column 'group' is empty"),
         ("word\nshe\n", r"line 1: .*missing: group"),
@@ -143,7 +154,9 @@ def test_pairs_made_in_memory_are_checked_too(pairs, message):
         WordPairs("mine", ("female", "male"), pairs)
 
 
-def test_a_name_is_found_in_the_repositorys_folder_from_any_working_directory(tmp_path, monkeypatch):
+def test_a_name_is_found_in_the_repositorys_folder_from_any_working_directory(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert find_lexicon("gender_words") == find_lexicon("gender_words.csv")
     assert find_lexicon("gender_words").parent.name == "lexicons"
@@ -224,7 +237,13 @@ PRONOUNS = Lexicon("pronouns", {"female": ("she", "her"), "male": ("he", "him", 
 
 
 def test_whitespace_tokens_split_at_single_spaces_only():
-    assert whitespace_tokens("She said,  he's\tHe, left.") == ["she", "said,", "", "he's\the,", "left."]
+    assert whitespace_tokens("She said,  he's\tHe, left.") == [
+        "she",
+        "said,",
+        "",
+        "he's\the,",
+        "left.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +279,8 @@ def test_whitespace_counts_miss_words_with_punctuation():
 
 
 def test_the_sentence_of_the_published_notebook():
-    # step1 of GenderBias_IR counts "a war day and many boys , women and men": two male words, one female.
+    # step1 of GenderBias_IR counts "a war day and many boys , women and men": two male words, one
+    # female.
     texts = ["a war day and many boys , women and men"]
     counts = count_groups(texts, load_lexicon("gender_words"), whitespace_tokens)
     assert counts.tolist() == [[1, 2]]
@@ -277,7 +297,9 @@ def test_counts_take_an_iterator_and_agree_with_a_slow_count():
     slow = []
     for text in texts:
         words = re.sub(r"[^a-z]", " ", text.lower()).split()
-        slow.append([sum(map(words.count, group)) for group in (["she", "her"], ["he", "him", "his"])])
+        slow.append(
+            [sum(map(words.count, group)) for group in (["she", "her"], ["he", "him", "his"])]
+        )
     assert count_groups(iter(texts), PRONOUNS).tolist() == slow
 
 

@@ -77,7 +77,9 @@ class HalfAnswer(BaseHTTPRequestHandler):
 def tiny_set(monkeypatch):
     """A published set whose content this test knows."""
     checksum = hashlib.sha256(ANNOTATED.encode()).hexdigest()
-    monkeypatch.setitem(PUBLISHED, "tiny", PublishedSet("owner/repo/tiny.csv", checksum, "three queries"))
+    monkeypatch.setitem(
+        PUBLISHED, "tiny", PublishedSet("owner/repo/tiny.csv", checksum, "three queries")
+    )
     return "tiny"
 
 
@@ -111,7 +113,11 @@ def test_a_tsv_file_gives_all_its_queries(tmp_path):
         ("q.csv", "1,a,n\n2, ,n\n", r"q\.csv, line 2: expected id,text,label with no empty part"),
         ("q.csv", "1,a,n\n,b,n\n", r"q\.csv, line 2: expected id,text,label with no empty part"),
         ("q.csv", "1,a,n\n2,b,x\n", r"q\.csv, line 2: label=x: use one of n, m, f, o"),
-        ("q.csv", "1,a,n\n2,b,m\n1,c,n\n", r"q\.csv, line 3: query '1' occurs twice \(first on line 1\)"),
+        (
+            "q.csv",
+            "1,a,n\n2,b,m\n1,c,n\n",
+            r"q\.csv, line 3: query '1' occurs twice \(first on line 1\)",
+        ),
         ("q.csv", "1,a,m\n", r"q\.csv: no query with label 'n' found"),
         ("q.tsv", "1\ta\n2\tb\tc\n", r"q\.tsv.*2"),
         ("q.tsv", "1\ta\n1\tb\n", r"q\.tsv.*'1'"),
@@ -147,14 +153,18 @@ def test_a_named_set_is_downloaded_once_and_then_read_from_the_folder(tmp_path, 
 def test_downloads_go_to_the_cache_folder_by_default(tmp_path, serve, tiny_set, monkeypatch):
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
     publish(tmp_path / "web", ANNOTATED)
-    load_neutral_queries(tiny_set, base_address=serve(partial(QuietFiles, directory=str(tmp_path / "web"))))
+    load_neutral_queries(
+        tiny_set, base_address=serve(partial(QuietFiles, directory=str(tmp_path / "web")))
+    )
     assert (tmp_path / "cache" / "queries" / "tiny.csv").read_text(encoding="utf-8") == ANNOTATED
 
 
 def test_changed_content_is_refused_and_not_kept(tmp_path, serve, tiny_set):
     publish(tmp_path / "web", ANNOTATED + "13,one more,n\n")
     address = serve(partial(QuietFiles, directory=str(tmp_path / "web")))
-    with pytest.raises(ValueError, match=r"not the published one.*sha256.*give the path of your copy"):
+    with pytest.raises(
+        ValueError, match=r"not the published one.*sha256.*give the path of your copy"
+    ):
         load_neutral_queries(tiny_set, folder=tmp_path / "kept", base_address=address)
     assert not list(tmp_path.glob("kept/**/*"))
 
@@ -179,7 +189,9 @@ def test_a_missing_file_on_the_server_names_the_address(tmp_path, serve, tiny_se
         load_neutral_queries(tiny_set, folder=tmp_path / "kept", base_address=address)
 
 
-def test_without_network_the_error_says_what_to_fetch_and_where_to_put_it(tmp_path, tiny_set, serve):
+def test_without_network_the_error_says_what_to_fetch_and_where_to_put_it(
+    tmp_path, tiny_set, serve
+):
     # Port 9 (discard) is closed on ordinary machines, so the connection is refused.
     with pytest.raises(ConnectionError, match=r"three queries.*could not be downloaded") as caught:
         load_neutral_queries(tiny_set, folder=tmp_path / "kept", base_address="http://127.0.0.1:9")

@@ -22,14 +22,15 @@ GENDER = Attribute.named("gender")
 SWAP = GENDER.swap()
 KEEP, MERGE = (GENDER.renditions(relations) for relations in RELATIONS)
 FEMALE, MALE = 0, 1
-# What a text may be made of: class words in every case, one-way words, titles, names, closed words, marks.
+# What a text may be made of: class words in every case, one-way words, titles, names, closed words,
+# marks.
 TEXT = """he She HIS her hers Him himself man WoMen Mr Mrs Ms Miss ms miss host hostess Earl countess count guy girls
 lady dude Mary Sikawa Monday and of friend one The book in-laws told 's / . " ( é İ ß"""
 WORDS = [*TEXT.split(), "\n"]
 texts = st.lists(st.sampled_from(WORDS), max_size=14).flatmap(
-    lambda words: st.lists(st.sampled_from(["", " ", "-"]), min_size=len(words), max_size=len(words)).map(
-        lambda gaps: "".join(word + gap for word, gap in zip(words, gaps, strict=True))
-    )
+    lambda words: st.lists(
+        st.sampled_from(["", " ", "-"]), min_size=len(words), max_size=len(words)
+    ).map(lambda gaps: "".join(word + gap for word, gap in zip(words, gaps, strict=True)))
 )
 
 
@@ -52,14 +53,18 @@ def test_who_is_who_is_kept(text: str, as_female: str, as_male: str) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.sampled_from([*WORDS, "fiancé", "Fiancée", "José", "Å"]), max_size=8).map(" ".join))
+@given(
+    st.lists(st.sampled_from([*WORDS, "fiancé", "Fiancée", "José", "Å"]), max_size=8).map(" ".join)
+)
 def test_decomposed_texts_have_the_renditions_and_swaps_of_composed_ones(text: str) -> None:
     one, other = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
     forms = KEEP.canonical(one), KEEP.canonical(other)
     assert forms[0].moved == forms[1].moved
     if forms[0].moved:
         assert forms[0] == forms[1]
-        assert [KEEP(one, group) for group in (FEMALE, MALE)] == [KEEP(other, group) for group in (FEMALE, MALE)]
+        assert [KEEP(one, group) for group in (FEMALE, MALE)] == [
+            KEEP(other, group) for group in (FEMALE, MALE)
+        ]
     else:
         assert (KEEP(other, FEMALE), KEEP(other, MALE)) == (other, other)
     assert SWAP(one).swaps == SWAP(other).swaps
@@ -91,15 +96,25 @@ def _real_texts(data: Path) -> Iterator[str]:
     for name in ("dl19", "wikiqa"):
         for line in (data / name / "corpus.jsonl").read_text(encoding="utf-8").splitlines():
             yield json.loads(line)["text"]
-    for line in (data / "gender_sentences" / "mt_geneval_pairs.jsonl").read_text(encoding="utf-8").splitlines():
+    for line in (
+        (data / "gender_sentences" / "mt_geneval_pairs.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    ):
         yield from (value for value in json.loads(line).values() if isinstance(value, str))
 
 
 def test_every_real_text_has_the_form_of_its_swap(real_data: Path) -> None:
-    swapped = [(text, other) for text in _real_texts(real_data) if (other := SWAP(text).text) != text]
+    swapped = [
+        (text, other) for text in _real_texts(real_data) if (other := SWAP(text).text) != text
+    ]
     assert len(swapped) > 5000
     for renditions in (KEEP, MERGE):
-        assert [text for text, other in swapped if renditions.canonical(text) != renditions.canonical(other)] == []
+        assert [
+            text
+            for text, other in swapped
+            if renditions.canonical(text) != renditions.canonical(other)
+        ] == []
 
 
 def test_wider_classes_join_synonyms() -> None:
@@ -118,7 +133,9 @@ def test_a_word_that_nothing_replaces_is_left_in_every_rendition() -> None:
 
 
 RELIGION = WordPairs(
-    "pairs", ("muslim", "christian"), (("muslim", "christian"), ("mosque", "church"), ("islam", "rome"))
+    "pairs",
+    ("muslim", "christian"),
+    (("muslim", "christian"), ("mosque", "church"), ("islam", "rome")),
 )
 GROUPED = WordClasses(
     "three",
@@ -128,8 +145,18 @@ GROUPED = WordClasses(
         WordClass("place", ("islam", "rome")),
     ),
     groups=(
-        *(("muslim", "muslim"), ("christian", "christian"), ("jewish", "jewish"), ("catholic", "christian")),
-        *(("mosque", "muslim"), ("church", "christian"), ("synagogue", "jewish"), ("islam", "muslim")),
+        *(
+            ("muslim", "muslim"),
+            ("christian", "christian"),
+            ("jewish", "jewish"),
+            ("catholic", "christian"),
+        ),
+        *(
+            ("mosque", "muslim"),
+            ("church", "christian"),
+            ("synagogue", "jewish"),
+            ("islam", "muslim"),
+        ),
         ("rome", "christian"),
     ),
 )
@@ -144,25 +171,36 @@ def test_several_groups_are_shifted_in_a_circle_and_any_swap_of_groups_has_one_f
         "a church of Christian and jewish people",
         "a synagogue of Jewish and muslim people",
     ]
-    for first, second in (("church of Christian", "mosque of Muslim"), ("church of Christian", "synagogue of Jewish")):
+    for first, second in (
+        ("church of Christian", "mosque of Muslim"),
+        ("church of Christian", "synagogue of Jewish"),
+    ):
         other = text.replace(first, second)
         if second.endswith("Jewish"):
             other = other.replace("jewish", "christian")
         assert found.canonical(other) == found.canonical(text)
-    assert found.incomplete == {"islam": ("jewish",)}, "a class without a word of a group stays as it is"
+    assert found.incomplete == {"islam": ("jewish",)}, (
+        "a class without a word of a group stays as it is"
+    )
     assert found("rome", 0) == "rome"
-    assert found("catholic", 0) == "catholic", "a word of a side that the swap leaves alone stays too"
+    assert found("catholic", 0) == "catholic", (
+        "a word of a side that the swap leaves alone stays too"
+    )
 
 
 def test_a_third_group_beside_the_sides_of_the_swap(tmp_path: Path) -> None:
-    (tmp_path / "three.csv").write_text("class,word,group\nking,king,male\nking,monarch,neutral\n", encoding="utf-8")
+    (tmp_path / "three.csv").write_text(
+        "class,word,group\nking,king,male\nking,monarch,neutral\n", encoding="utf-8"
+    )
     found = Renditions(GENDER.swap(), load_classes(tmp_path / "three.csv"))
     assert found.groups == ("male", "neutral", "female")
     assert [found("the queen met her aunt", group) for group in range(3)] == [
         f"the {one} met her aunt" for one in ("king", "monarch", "queen")
     ]
     assert found.incomplete["her"] == ("neutral",), "no pronoun without a group"
-    with_them = WordClasses("them", (WordClass("her", ("her", "them")),), groups=(("her", "female"), ("them", "x")))
+    with_them = WordClasses(
+        "them", (WordClass("her", ("her", "them")),), groups=(("her", "female"), ("them", "x"))
+    )
     found = Renditions(GENDER.swap(), with_them)
     assert [found("he met his friend", group) for group in range(3)] == [
         f"he met {one} friend" for one in ("her", "them", "his")
@@ -170,7 +208,9 @@ def test_a_third_group_beside_the_sides_of_the_swap(tmp_path: Path) -> None:
 
 
 def test_a_word_of_two_groups_is_refused() -> None:
-    wrong = WordClasses("list", (WordClass("faith", ("muslim", "christian")),), groups=(("muslim", "christian"),))
+    wrong = WordClasses(
+        "list", (WordClass("faith", ("muslim", "christian")),), groups=(("muslim", "christian"),)
+    )
     with pytest.raises(ValueError, match="'muslim' is christian in list and muslim in the swap"):
         Renditions(LexiconSwap(RELIGION), wrong)
     with pytest.raises(ValueError, match=r"policy\.relations=both: use one of keep, merge"):
@@ -187,7 +227,9 @@ def test_a_file_of_classes_may_name_groups(tmp_path: Path) -> None:
 
 
 @cache
-def _renditions_of(name: str, relations: str) -> tuple[tuple[str, str], Renditions, LexiconSwap, list[str]]:
+def _renditions_of(
+    name: str, relations: str
+) -> tuple[tuple[str, str], Renditions, LexiconSwap, list[str]]:
     """Sides, renditions, swap and words of an attribute; its files are read once for all examples."""
     attribute = Attribute.named(name)
     found, swap = attribute.renditions(relations, wide=True), attribute.swap()
@@ -200,7 +242,9 @@ def _renditions_of(name: str, relations: str) -> tuple[tuple[str, str], Renditio
 @pytest.mark.parametrize("relations", RELATIONS)
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_texts_of_other_attributes_have_the_form_of_their_swap(name: str, relations: str, data: st.DataObject) -> None:
+def test_texts_of_other_attributes_have_the_form_of_their_swap(
+    name: str, relations: str, data: st.DataObject
+) -> None:
     sides, found, swap, words = _renditions_of(name, relations)
     assert set(sides) <= set(found.groups)
     text = " ".join(data.draw(st.lists(st.sampled_from([*words, "and", "the"]), max_size=8)))

@@ -1,4 +1,6 @@
-"""Word classes: what is shipped, how lists are merged, what is counted, and what the loader refuses."""
+"""Word classes: what is shipped, how lists are merged, what is counted, and what the loader
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from backpack_rank.attributes.lexicon import Lexicon, WordPairs, load_lexicon, load_one_way, load_pairs
+from backpack_rank.attributes.lexicon import (
+    Lexicon,
+    WordPairs,
+    load_lexicon,
+    load_one_way,
+    load_pairs,
+)
 from backpack_rank.attributes.word_classes import (
     WordClass,
     WordClasses,
@@ -25,13 +33,17 @@ ATTRIBUTES = sorted(path.stem for path in (REPOSITORY / "conf" / "attribute").gl
 
 
 def classes(**named: str) -> WordClasses:
-    return WordClasses("mine", tuple(WordClass(name, tuple(words.split())) for name, words in named.items()))
+    return WordClasses(
+        "mine", tuple(WordClass(name, tuple(words.split())) for name, words in named.items())
+    )
 
 
 def test_a_file_is_read_in_its_order_and_lower_cased(tmp_path: Path) -> None:
     path = tmp_path / "list.csv"
     path.write_text("word,class\nHe,he\nman,man\nshe,he\nwoman,man\n", encoding="utf-8")
-    expected = WordClasses("list", (WordClass("he", ("he", "she")), WordClass("man", ("man", "woman"))), path)
+    expected = WordClasses(
+        "list", (WordClass("he", ("he", "she")), WordClass("man", ("man", "woman"))), path
+    )
     assert load_classes(path) == expected
     assert expected.words == {"he", "she", "man", "woman"}
 
@@ -124,7 +136,13 @@ def test_the_base_classes_of_gender_are_those_of_the_pairs_and_some_more() -> No
 def test_wide_classes_reach_titles_occupations_and_joins_but_no_names() -> None:
     wide = load_all_classes(["gender_classes", "gender_classes_wide"])
     owner = {word: one.name for one in wide.classes for word in one.words}
-    for words in ("mr mrs ms miss", "sir madam", "actor actress", "businessman businesswoman", "boy girl guy gal"):
+    for words in (
+        "mr mrs ms miss",
+        "sir madam",
+        "actor actress",
+        "businessman businesswoman",
+        "boy girl guy gal",
+    ):
         assert len({owner[word] for word in words.split()}) == 1, words
     assert owner["policeman"] != owner["policemen"]
     assert not {"mary", "john", "michael"} & wide.words
@@ -135,7 +153,9 @@ def test_wide_classes_reach_titles_occupations_and_joins_but_no_names() -> None:
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_the_files_of_an_attribute_exist_and_agree_with_each_other(name: str) -> None:
-    node = OmegaConf.to_container(OmegaConf.load(REPOSITORY / "conf" / "attribute" / f"{name}.yaml"))
+    node = OmegaConf.to_container(
+        OmegaConf.load(REPOSITORY / "conf" / "attribute" / f"{name}.yaml")
+    )
     assert node["name"] == name
     lexicon = load_lexicon(node["lexicon"])
     plus, minus = node["sign"].split("_minus_")
@@ -166,7 +186,8 @@ def test_every_attribute_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "least"), [(["gender_classes"], 0.75), (["gender_classes", "gender_classes_wide"], 0.85)]
+    ("files", "least"),
+    [(["gender_classes"], 0.75), (["gender_classes", "gender_classes_wide"], 0.85)],
 )
 def test_male_and_female_wordings_of_real_documents_are_equal_up_to_the_classes(
     real_data: Path, files: list[str], least: float
@@ -182,7 +203,11 @@ def test_male_and_female_wordings_of_real_documents_are_equal_up_to_the_classes(
             continue
         pairs += 1
         kinds = [
-            [owner.get(token, token) for token in word_tokens(f"{by[key]['title']} {by[key]['text']}")] for key in "MF"
+            [
+                owner.get(token, token)
+                for token in word_tokens(f"{by[key]['title']} {by[key]['text']}")
+            ]
+            for key in "MF"
         ]
         equal += kinds[0] == kinds[1]
     assert pairs == 232
@@ -195,9 +220,14 @@ def test_male_and_female_wordings_of_real_documents_are_equal_up_to_the_classes(
 def test_pairs_can_take_their_sides_from_the_header(tmp_path: Path) -> None:
     path = tmp_path / "ages.csv"
     path.write_text("young,old\nkid,elder\n", encoding="utf-8")
-    assert load_pairs(path, sides=None) == WordPairs("ages", ("young", "old"), (("kid", "elder"),), path)
+    assert load_pairs(path, sides=None) == WordPairs(
+        "ages", ("young", "old"), (("kid", "elder"),), path
+    )
     path.write_text("young\nkid\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"line 1: two columns with different names are expected, found \['young'\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"line 1: two columns with different names are expected, found \['young'\]",
+    ):
         load_pairs(path, sides=None)
 
 
@@ -211,7 +241,9 @@ def test_pairs_can_take_their_sides_from_the_header(tmp_path: Path) -> None:
         ("female,male\nshe,he\n", r"line 1: .*missing: word, partner"),
     ],
 )
-def test_bad_one_way_words_are_refused_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_one_way_words_are_refused_with_file_and_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "one.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):

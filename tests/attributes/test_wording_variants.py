@@ -1,4 +1,6 @@
-"""Documents in several wordings: Grep-BiasIR's metadata, an own file, and judged documents as candidates."""
+"""Documents in several wordings: Grep-BiasIR's metadata, an own file, and judged documents as
+candidates.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,54 @@ def write_jsonl(path: Path, records: list[dict]) -> None:
 def folder(tmp_path: Path) -> Path:
     root = tmp_path / "toy"
     (root / "qrels").mkdir(parents=True)
-    kinds = {"a": "M", "b": "F", "c": "N", "d": "F", "e": "M", "x": "both", "y": "both", "z": "N", "free": None}
+    kinds = {
+        "a": "M",
+        "b": "F",
+        "c": "N",
+        "d": "F",
+        "e": "M",
+        "x": "both",
+        "y": "both",
+        "z": "N",
+        "free": None,
+    }
     write_jsonl(
         root / "corpus.jsonl",
-        [{"_id": key, "title": "", "text": f"text {key}", "metadata": {"content_gender": kinds[key]}} for key in kinds],
+        [
+            {
+                "_id": key,
+                "title": "",
+                "text": f"text {key}",
+                "metadata": {"content_gender": kinds[key]},
+            }
+            for key in kinds
+        ],
     )
     write_jsonl(
         root / "queries.jsonl",
         [
-            {"_id": "q1", "text": "one", "metadata": {"category": "Career", "exp_stereotype": "Towards female"}},
+            {
+                "_id": "q1",
+                "text": "one",
+                "metadata": {"category": "Career", "exp_stereotype": "Towards female"},
+            },
             {"_id": "q2", "text": "two", "metadata": {"exp_stereotype": "No Annotation Agreement"}},
         ],
     )
-    rows = ["q1\ta\t1", "q1\tb\t1", "q1\tc\t1", "q1\te\t0", "q1\td\t0", "q2\tx\t0", "q2\ty\t0", "q2\tz\t0"]
+    rows = [
+        "q1\ta\t1",
+        "q1\tb\t1",
+        "q1\tc\t1",
+        "q1\te\t0",
+        "q1\td\t0",
+        "q2\tx\t0",
+        "q2\ty\t0",
+        "q2\tz\t0",
+    ]
     rows += ["q2\ta\t1", "q2\tc\t1"]
-    (root / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(rows) + "\n")
+    (root / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\n" + "\n".join(rows) + "\n"
+    )
     return root
 
 
@@ -60,7 +95,10 @@ def test_pairs_are_the_items_that_have_both_wordings(folder: Path) -> None:
         WordedPair("q1", "relevant", 1, "a", "b"),
         WordedPair("q1", "non-relevant", 0, "e", "d"),
     ]
-    assert [(pair.query_id, pair.first) for pair in wordings.pairs("neutral", "male")] == [("q1", "c"), ("q2", "c")]
+    assert [(pair.query_id, pair.first) for pair in wordings.pairs("neutral", "male")] == [
+        ("q1", "c"),
+        ("q2", "c"),
+    ]
     with pytest.raises(ValueError, match="wording=men: use one of male, female, neutral"):
         wordings.pairs("men", "female")
     only = wordings.select_queries(["q2", "q9"])
@@ -87,7 +125,11 @@ def test_an_own_file_says_which_documents_belong_together(folder: Path) -> None:
             VariantItem("second", 2, {"male": "e", "female": "d"}),
         )
     }
-    assert (wordings.name, wordings.left_out, wordings.stereotypes) == ("mine", ("c",), {"q2": "none"})
+    assert (wordings.name, wordings.left_out, wordings.stereotypes) == (
+        "mine",
+        ("c",),
+        {"q2": "none"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,8 +139,14 @@ def test_an_own_file_says_which_documents_belong_together(folder: Path) -> None:
             '{"query_id": "q1", "item": "i", "group": "m", "doc_id": "a"}',
             r"line 1: group=m: use one of male, female",
         ),
-        ('{"query_id": "q1", "item": "i", "group": "male"}', r"line 1: expected a string under 'doc_id', got None"),
-        ('{"query_id": "q1", "item": "i", "group": "male", "doc_id": "a", "relevance": "1"}', "line 1: relevance must"),
+        (
+            '{"query_id": "q1", "item": "i", "group": "male"}',
+            r"line 1: expected a string under 'doc_id', got None",
+        ),
+        (
+            '{"query_id": "q1", "item": "i", "group": "male", "doc_id": "a", "relevance": "1"}',
+            "line 1: relevance must",
+        ),
         ("[]", r"line 1: expected a JSON object"),
         ("{", r"line 1: expected a JSON object"),
     ],
@@ -112,7 +160,10 @@ def test_a_bad_line_of_an_own_file_is_named(folder: Path, line: str, message: st
 def test_two_documents_with_the_same_wording_are_refused(folder: Path) -> None:
     with open(folder / "qrels" / "test.tsv", "a") as handle:
         handle.write("q1\tz\t1\n")
-    with pytest.raises(ValueError, match="'c' and 'z' are both the neutral wording of item 'relevant' of query 'q1'"):
+    with pytest.raises(
+        ValueError,
+        match="'c' and 'z' are both the neutral wording of item 'relevant' of query 'q1'",
+    ):
         load_wordings(folder)
 
 
@@ -123,11 +174,16 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
         load_wordings(folder, split="dev")
     with open(folder / "qrels" / "test.tsv", "a") as handle:
         handle.write("q1\tnowhere\t1\n")
-    with pytest.raises(ValueError, match=r"document 'nowhere' of query 'q1' is not in .*corpus\.jsonl"):
+    with pytest.raises(
+        ValueError, match=r"document 'nowhere' of query 'q1' is not in .*corpus\.jsonl"
+    ):
         load_wordings(folder)
     write_jsonl(
         folder / "wordings.jsonl",
-        [{"query_id": "q7", "item": "i", "group": group, "doc_id": group} for group in ("male", "female")],
+        [
+            {"query_id": "q7", "item": "i", "group": group, "doc_id": group}
+            for group in ("male", "female")
+        ],
     )
     with pytest.raises(ValueError, match=r"queries\.jsonl has no query 'q7', which has wordings"):
         load_wordings(folder)
@@ -135,7 +191,9 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
 
 def test_a_collection_without_wordings_is_refused(folder: Path) -> None:
     write_jsonl(folder / "corpus.jsonl", [{"_id": key, "text": "t"} for key in "abcdexyz"])
-    with pytest.raises(ValueError, match=r"no document is there in two wordings; expected metadata\.content_gender"):
+    with pytest.raises(
+        ValueError, match=r"no document is there in two wordings; expected metadata\.content_gender"
+    ):
         load_wordings(folder)
 
 
@@ -149,20 +207,33 @@ def test_judged_documents_are_candidates_in_an_order_that_ignores_relevance(fold
         "q1": set("abcde"),
         "q2": set("xyzac"),
     }
-    text = (folder / "qrels" / "test.tsv").read_text().replace("\t1\n", "\t7\n").replace("\t0\n", "\t1\n")
+    text = (
+        (folder / "qrels" / "test.tsv")
+        .read_text()
+        .replace("\t1\n", "\t7\n")
+        .replace("\t0\n", "\t1\n")
+    )
     (folder / "qrels" / "test.tsv").write_text(text)
     assert load_beir(str(folder), "test", candidates="judged").candidates == collection.candidates
     assert [
-        len(scores) for scores in load_beir(str(folder), "test", candidates="judged", depth=2).candidates.values()
+        len(scores)
+        for scores in load_beir(
+            str(folder), "test", candidates="judged", depth=2
+        ).candidates.values()
     ] == [2, 2]
     assert all(0 <= score < 1 for scores in found.values() for score in scores.values())
 
 
-def test_judged_documents_that_the_corpus_lacks_are_no_candidates(folder: Path, tmp_path: Path) -> None:
+def test_judged_documents_that_the_corpus_lacks_are_no_candidates(
+    folder: Path, tmp_path: Path
+) -> None:
     complete = tmp_path / "official.txt"
     complete.write_text("q1 0 a 3\nq1 0 elsewhere 2\nq2 0 b 1\n")
     collection = load_beir(str(folder), "test", candidates="judged", qrels=str(complete))
-    assert {query_id: set(scores) for query_id, scores in collection.candidates.items()} == {"q1": {"a"}, "q2": {"b"}}
+    assert {query_id: set(scores) for query_id, scores in collection.candidates.items()} == {
+        "q1": {"a"},
+        "q2": {"b"},
+    }
     assert "elsewhere" in collection.qrels["q1"]
 
 
@@ -181,5 +252,7 @@ def test_grep_biasir_has_232_pairs_and_six_candidates_per_query(real_data: Path)
     collection = load_beir(str(folder), "test", candidates="judged")
     assert {len(scores) for scores in collection.candidates.values()} == {6}
     pairs = wordings.pairs()
-    texts = collection.documents.get_many([doc_id for pair in pairs for doc_id in (pair.first, pair.second)])
+    texts = collection.documents.get_many(
+        [doc_id for pair in pairs for doc_id in (pair.first, pair.second)]
+    )
     assert all(texts[pair.first] != texts[pair.second] for pair in pairs)

@@ -30,7 +30,9 @@ pytestmark = pytest.mark.benchmarks
 def run(name: str, *options: str) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", f"benchmarks.{name}", *options]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -48,11 +50,17 @@ def run(name: str, *options: str) -> str:
         ("rerank", [], ["way", "plans", "goals"]),
         ("long_documents", [], ["characters", "seconds", "goals"]),
         ("serving", [], ["serving", "goals"]),
-        ("utilisation", ["--device", "cpu", "--texts", "10", "--repeats", "1", "--no-compile"], ["batches", "goals"]),
+        (
+            "utilisation",
+            ["--device", "cpu", "--texts", "10", "--repeats", "1", "--no-compile"],
+            ["batches", "goals"],
+        ),
         ("peers", [], ["variants"]),
     ],
 )
-def test_a_benchmark_runs_small_and_says_what_it_measured(name, options, figures, tmp_path: Path) -> None:
+def test_a_benchmark_runs_small_and_says_what_it_measured(
+    name, options, figures, tmp_path: Path
+) -> None:
     record = tmp_path / "record.json"
     run(name, "--quick", *options, "--output", str(record))
     written = json.loads(record.read_text())
@@ -84,7 +92,12 @@ def test_start_up_is_measured_by_door_and_part(tmp_path: Path) -> None:
     written = json.loads(record.read_text())
     assert written["command"].startswith("python -m benchmarks.startup --quick")
     assert set(written["medians"]) == {
-        *("backpack-rank --help", "evaluate.py --help", "evaluate.py to the first batch", "load(folder).rank(...)"),
+        *(
+            "backpack-rank --help",
+            "evaluate.py --help",
+            "evaluate.py to the first batch",
+            "load(folder).rank(...)",
+        ),
         *("serve until ready", "an evaluation outside the network"),
     }
     for of in written["medians"].values():
@@ -95,7 +108,9 @@ def test_start_up_is_measured_by_door_and_part(tmp_path: Path) -> None:
     assert "processor s outside the network" in shown
 
 
-def test_policies_on_real_collections_are_measured_once_and_laid_out(tmp_path: Path, monkeypatch) -> None:
+def test_policies_on_real_collections_are_measured_once_and_laid_out(
+    tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", str(write_data(tmp_path / "data")))
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
     folders = ["--rankers", str(tmp_path / "rankers"), "--records", str(tmp_path / "records")]
@@ -105,7 +120,10 @@ def test_policies_on_real_collections_are_measured_once_and_laid_out(tmp_path: P
     assert "| Backpack without | paired_tokens | 0 |" in shown
     assert "### `alpha=auto`" in shown
     record = json.loads((tmp_path / "records" / "backpack-0.json").read_text())
-    assert record["dl19 unchanged 1"].keys() == record["dl20 unchanged 1"].keys() | {"|gap|/std", "gap/std"}
+    assert record["dl19 unchanged 1"].keys() == record["dl20 unchanged 1"].keys() | {
+        "|gap|/std",
+        "gap/std",
+    }
     assert (
         max(record["dl19 paired_tokens 0"]["|gap|/std"].values())
         < 1e-4
@@ -114,23 +132,41 @@ def test_policies_on_real_collections_are_measured_once_and_laid_out(tmp_path: P
     assert record["cost paired_tokens"]["turned passes"] == 1
     # evaluate.py, which shares nothing between policies, gives the same values.
     (ranker,) = (tmp_path / "rankers").glob("backpack-0/train/*")
-    options_of_one = ["data=dl19", "variants=grep_biasir", "policy=renditions", "alpha=0", f"checkpoint={ranker}"]
+    options_of_one = [
+        "data=dl19",
+        "variants=grep_biasir",
+        "policy=renditions",
+        "alpha=0",
+        f"checkpoint={ranker}",
+    ]
     command = [sys.executable, "evaluate.py", *options_of_one, f"output={tmp_path / 'outputs'}"]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True)
+    subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+    )
     (file,) = (tmp_path / "outputs").glob("evaluate/*/per_query.csv")
     for measure, values in record["dl19 renditions_keep 0"].items():
-        assert read_per_query(file)["alpha=0"][measure] == pytest.approx(values, rel=1e-4, abs=1e-6), measure
+        assert read_per_query(file)["alpha=0"][measure] == pytest.approx(
+            values, rel=1e-4, abs=1e-6
+        ), measure
     # What is measured needs no ranker, and is left as it is.
     (tmp_path / "rankers").rename(tmp_path / "elsewhere")
     assert shown.endswith(run("real_collections", *options))
     assert not (tmp_path / "rankers").exists()
 
 
-def test_peers_score_as_our_cross_encoder_and_are_left_out_with_a_reason_where_they_cannot(tmp_path: Path) -> None:
+def test_peers_score_as_our_cross_encoder_and_are_left_out_with_a_reason_where_they_cannot(
+    tmp_path: Path,
+) -> None:
     record = tmp_path / "record.json"
     shown = run("peers", "--quick", "--peers", sys.executable, "--output", str(record))
     written = json.loads(record.read_text())
-    assert {"cross-encoder float32", "Backpack float32", "Backpack bfloat16"} <= set(written["variants"])
+    assert {"cross-encoder float32", "Backpack float32", "Backpack bfloat16"} <= set(
+        written["variants"]
+    )
     assert len(written["variants"]) + len(written["skipped"]) == len(peers.OURS) + len(peers.PEERS)
     for name, reason in written["skipped"].items():
         assert name in shown
@@ -140,17 +176,26 @@ def test_peers_score_as_our_cross_encoder_and_are_left_out_with_a_reason_where_t
 
 
 @torch.no_grad()
-def test_a_stock_classifier_has_the_scores_of_the_cross_encoder_it_is_written_from(tmp_path: Path) -> None:
+def test_a_stock_classifier_has_the_scores_of_the_cross_encoder_it_is_written_from(
+    tmp_path: Path,
+) -> None:
     encoder = str(write_encoder(tmp_path / "bert"))
     torch.manual_seed(0)
     ranker = cross_encoder(load_tokenizer(encoder), name=encoder).eval()
     pair_tokenizer = make_pair_tokenizer(load_tokenizer(encoder), ranker, 20)
     peers.save_stock(tmp_path / "stock", ranker, pair_tokenizer)
-    query, documents = "what does a nurse do", ["She is a nurse and she likes her work.", "bread", "long " * 30]
+    query, documents = (
+        "what does a nurse do",
+        ["She is a nurse and she likes her work.", "bread", "long " * 30],
+    )
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "stock")
     read = tokenizer([query] * 3, documents, truncation=True, padding=True, return_tensors="pt")
     assert read["input_ids"].shape == (3, 20)
-    found = AutoModelForSequenceClassification.from_pretrained(tmp_path / "stock").eval()(**read).logits[:, 0]
+    found = (
+        AutoModelForSequenceClassification.from_pretrained(tmp_path / "stock")
+        .eval()(**read)
+        .logits[:, 0]
+    )
     expected = ranker(PackedBatch.from_sequences(pair_tokenizer.pairs(query, documents))).scores
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -172,12 +217,17 @@ def test_matrix_products_of_a_job_are_counted_by_shape() -> None:
 def test_the_script_for_a_gpu_runs_dry_and_runs_no_step_twice(tmp_path: Path) -> None:
     settings = {"DEVICE": "cpu", "QUICK": "1", "PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
     settings |= {"RESULTS": str(tmp_path / "results"), "OUTPUT": str(tmp_path / "outputs")}
-    settings |= {"WEIGHTS": str(write_encoder(tmp_path / "bert")), "BACKPACK_RANK_DATA": str(tmp_path / "none")}
+    settings |= {
+        "WEIGHTS": str(write_encoder(tmp_path / "bert")),
+        "BACKPACK_RANK_DATA": str(tmp_path / "none"),
+    }
     settings |= {"BACKPACK_RANK_CACHE": str(tmp_path / "cache")}
 
     def script() -> subprocess.CompletedProcess[str]:
         command = ["bash", "benchmarks/gpu.sh"]
-        return subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True)
+        return subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True
+        )
 
     done = script()
     assert done.returncode == 1

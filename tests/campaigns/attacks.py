@@ -1,7 +1,7 @@
 """Attacks through files of others, each really tried: ``python -m tests.campaigns.attacks``.
 
-Those on the server are in tests/serving (test_access.py, test_bad_input.py), on checkpoints of an interrupted run in
-tests/pipelines/test_run_folder.py, on the page in tests/reporting/test_page.py.
+Those on the server are in tests/serving (test_access.py, test_bad_input.py), on checkpoints of an
+interrupted run in tests/pipelines/test_run_folder.py, on the page in tests/reporting/test_page.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "shared"), str(Path(__file__).resolve().parents[2])]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[1] / "shared"),
+    str(Path(__file__).resolve().parents[2]),
+]
 
 from damaged_folders import WEIGHTS, _whole  # noqa: E402
 from input_cases import _explained  # noqa: E402
@@ -88,23 +91,31 @@ def code_named_by_the_tokenizer(folder: Path) -> bool:
     (ranker / "evil.py").write_text(
         f"from pathlib import Path\nPath({str(folder / TRACE)!r}).touch()\nclass Evil: ...\n"
     )
-    _changed(ranker / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", "evil.Evil"]})
+    _changed(
+        ranker / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", "evil.Evil"]}
+    )
     return _refused(lambda: load_ranker(ranker))
 
 
 def target_in_a_run_s_configuration(folder: Path) -> bool:
-    (folder / "config.yaml").write_text(f"data: {{_target_: pathlib.Path.touch, self: {folder / TRACE}}}\n")
+    (folder / "config.yaml").write_text(
+        f"data: {{_target_: pathlib.Path.touch, self: {folder / TRACE}}}\n"
+    )
     return "_target_" not in str(plain_values(folder))
 
 
 def target_in_a_run_s_options(folder: Path) -> bool:
-    (folder / "overrides.yaml").write_text(f"- data={{_target_:builtins.open,file:{folder / TRACE},mode:w}}\n")
+    (folder / "overrides.yaml").write_text(
+        f"- data={{_target_:builtins.open,file:{folder / TRACE},mode:w}}\n"
+    )
     return _refused(lambda: run_config(folder))
 
 
 def secret_in_a_run_s_configuration(folder: Path) -> bool:
     (folder / "config.yaml").write_text("data: {folder: '${oc.env:HOME}'}\n")
-    return "HOME" not in str(plain_values(folder)) and str(Path.home()) not in str(plain_values(folder))
+    return "HOME" not in str(plain_values(folder)) and str(Path.home()) not in str(
+        plain_values(folder)
+    )
 
 
 def secret_in_a_text_to_explain(folder: Path) -> bool:
@@ -112,14 +123,18 @@ def secret_in_a_text_to_explain(folder: Path) -> bool:
 
 
 def object_in_yaml(folder: Path) -> bool:
-    (folder / "config.yaml").write_text(f"a: !!python/object/apply:pathlib.Path.touch [{folder / TRACE}]\n")
+    (folder / "config.yaml").write_text(
+        f"a: !!python/object/apply:pathlib.Path.touch [{folder / TRACE}]\n"
+    )
     return _refused(lambda: plain_values(folder))
 
 
 def alias_bomb(folder: Path) -> bool:
     (folder / "config.yaml").write_text(_ALIASES)
     (folder / "size.yaml").write_text(_ALIASES)
-    return _refused(lambda: plain_values(folder)) and _refused(lambda: Attribute.named(str(folder / "size.yaml")))
+    return _refused(lambda: plain_values(folder)) and _refused(
+        lambda: Attribute.named(str(folder / "size.yaml"))
+    )
 
 
 def gzip_bomb_of_a_run(folder: Path) -> bool:
@@ -164,7 +179,10 @@ def line_in_an_id(folder: Path) -> bool:
 
 
 def formula_in_an_id(folder: Path) -> bool:
-    cells = [line.split(",")[0] for line in csv_text(("id", "value"), [("=cmd|' /C calc'!A0", 1.0)]).splitlines()]
+    cells = [
+        line.split(",")[0]
+        for line in csv_text(("id", "value"), [("=cmd|' /C calc'!A0", 1.0)]).splitlines()
+    ]
     return not any(cell.strip('"').startswith(("=", "+", "-", "@")) for cell in cells)
 
 
@@ -195,14 +213,20 @@ ATTACKS: tuple[Callable[[Path], bool], ...] = (
     *(target_in_a_run_s_configuration, target_in_a_run_s_options, secret_in_a_run_s_configuration),
     *(secret_in_a_text_to_explain, object_in_yaml, alias_bomb),
     *(gzip_bomb_of_a_run, gzip_bomb_of_one_line, gzip_bomb_of_a_word_list, nested_json),
-    *(header_of_weights_as_long_as_the_memory, path_out_of_the_folder_in_checksums, path_out_of_the_folder_in_a_label),
+    *(
+        header_of_weights_as_long_as_the_memory,
+        path_out_of_the_folder_in_checksums,
+        path_out_of_the_folder_in_a_label,
+    ),
     *(line_in_an_id, formula_in_an_id, command_of_latex_in_a_label),
     *(escape_sequence_in_a_document, script_in_a_document),
 )
 
 
 def stopped(attack: Callable[[Path], bool], folder: Path) -> bool:
-    """Whether an attack came to nothing: what it tried was refused or harmless, and no code of it was run."""
+    """Whether an attack came to nothing: what it tried was refused or harmless, and no code of it
+    was run.
+    """
     return attack(folder) and not (folder / TRACE).exists()
 
 

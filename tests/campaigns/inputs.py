@@ -2,8 +2,9 @@
 
     python -m tests.campaigns.inputs --seed 0 --cases 1500
 
-What is to be expected is written by hand beside every mutation: a sentence that names the file, line or option, or
-the right reading. Everything runs in this process; tests/campaigns/test_processes.py sends some through real ones.
+What is to be expected is written by hand beside every mutation: a sentence that names the file,
+line or option, or the right reading. Everything runs in this process;
+tests/campaigns/test_processes.py sends some through real ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "shared"), str(Path(__file__).resolve().parents[2])]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[1] / "shared"),
+    str(Path(__file__).resolve().parents[2]),
+]
 
 from input_cases import AREAS, VERDICTS, Case, verdict  # noqa: E402
 
@@ -28,9 +32,12 @@ SHARES = {"files": 4, "option values": 2}
 
 
 def cases(seed: int, number: int, folder: Path) -> Iterator[Case]:
-    """So many cases, every area in its turn; what is written by hand comes before anything comes twice."""
+    """So many cases, every area in its turn; what is written by hand comes before anything comes
+    twice.
+    """
     areas = {
-        name: make(random.Random(f"{seed} {name}"), folder / name.replace(" ", "_")) for name, make in AREAS.items()
+        name: make(random.Random(f"{seed} {name}"), folder / name.replace(" ", "_"))
+        for name, make in AREAS.items()
     }
     turns = [name for name in areas for _ in range(SHARES.get(name, 1))]
     for name in islice(cycle(turns), number):
@@ -60,7 +67,11 @@ def main() -> None:
     print("| class | cases | " + " | ".join(VERDICTS) + " |")
     print("|---|" + "---|" * (len(VERDICTS) + 1))
     for name, counts in [*table.items(), ("all", sum(table.values(), Counter()))]:
-        print(f"| {name} | {sum(counts.values())} | " + " | ".join(str(counts[one]) for one in VERDICTS) + " |")
+        print(
+            f"| {name} | {sum(counts.values())} | "
+            + " | ".join(str(counts[one]) for one in VERDICTS)
+            + " |"
+        )
     print(f"\n{time.monotonic() - begun:.0f} s, seed {options.seed}", *wrong, sep="\n")
     raise SystemExit(1 if wrong else 0)
 

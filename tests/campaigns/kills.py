@@ -1,11 +1,14 @@
-"""Kills train.py, evaluate.py and sweeps, recovers by the same command with resume=true, and compares the results.
+"""Kills train.py, evaluate.py and sweeps, recovers by the same command with resume=true, and
+compares the results.
 
     python -m tests.campaigns.kills --kills 100 --seed 0
 
-Every process is a real one with the whole command line; it is forked from a parent that has imported everything, which
-spares seconds each time. A process is killed at a random moment, or right before or after one of its renames (at which
-files come into being), by SIGKILL; some by Ctrl-C or SIGTERM. A third of the recoveries is killed as well. Recovered
-means: exit code 0, results bit-equal to those of an uninterrupted run, no traceback, nothing temporary left behind.
+Every process is a real one with the whole command line; it is forked from a parent that has
+imported everything, which spares seconds each time. A process is killed at a random moment, or
+right before or after one of its renames (at which files come into being), by SIGKILL; some by
+Ctrl-C or SIGTERM. A third of the recoveries is killed as well. Recovered
+means: exit code 0, results bit-equal to those of an uninterrupted run, no traceback, nothing
+    temporary left behind.
 """
 
 from __future__ import annotations
@@ -27,9 +30,24 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "shared")]
 from kill_campaigns import main  # noqa: E402
 
 SMALL = [
-    *("model.tokenizer.vocab_size=500", "model.ranker.layers=1", "model.ranker.hidden_size=16", "model.ranker.heads=2"),
-    *("+data.train.train_queries=16", "+data.train.documents=60", "+data.dev.dev_queries=6", "+data.dev.documents=40"),
-    *("+data.test.test_queries=8", "+data.test.documents=40", "max_length=64", "pretraining.epochs=1"),
+    *(
+        "model.tokenizer.vocab_size=500",
+        "model.ranker.layers=1",
+        "model.ranker.hidden_size=16",
+        "model.ranker.heads=2",
+    ),
+    *(
+        "+data.train.train_queries=16",
+        "+data.train.documents=60",
+        "+data.dev.dev_queries=6",
+        "+data.dev.documents=40",
+    ),
+    *(
+        "+data.test.test_queries=8",
+        "+data.test.documents=40",
+        "max_length=64",
+        "pretraining.epochs=1",
+    ),
 ]
 COMMANDS = {
     "train": ("train", [*SMALL, "training.epochs=6", "training.patience=2"]),
@@ -63,7 +81,9 @@ class Point:
 
     def __str__(self) -> str:
         place = "after" if self.after else "before"
-        when = f"at {self.seconds:.2f} s" if self.rename is None else f"{place} rename {self.rename}"
+        when = (
+            f"at {self.seconds:.2f} s" if self.rename is None else f"{place} rename {self.rename}"
+        )
         return f"{signal.Signals(self.signal).name} {when}"
 
 
@@ -80,7 +100,9 @@ def run(place: Path, kind: str, *more: str, point: Point | None = None) -> tuple
     return os.waitstatus_to_exitcode(status), log.read_text() if log.exists() else ""
 
 
-def _be_the_command(place: Path, kind: str, more: Sequence[str], log: Path, point: Point | None) -> NoReturn:
+def _be_the_command(
+    place: Path, kind: str, more: Sequence[str], log: Path, point: Point | None
+) -> NoReturn:
     code = 70
     try:
         os.chdir(place)
@@ -158,7 +180,9 @@ def reference(place: Path, kind: str) -> Reference:
     code, said = run(place, kind)
     if code != 0:
         raise SystemExit(f"{kind} fails without a kill:\n{said}")
-    return Reference(results(place, kind), time.monotonic() - begun, int((place / "renames").read_text()))
+    return Reference(
+        results(place, kind), time.monotonic() - begun, int((place / "renames").read_text())
+    )
 
 
 def points(kind: str, known: Reference, draw: random.Random) -> Point:
@@ -169,8 +193,12 @@ def points(kind: str, known: Reference, draw: random.Random) -> Point:
     return Point(number, rename=draw.randint(1, known.renames), after=draw.random() < 0.5)
 
 
-def one_kill(place: Path, kind: str, known: Reference, draw: random.Random) -> tuple[list[str], int, str]:
-    """What is wrong after a kill and its recovery (nothing), how many processes were killed, and where."""
+def one_kill(
+    place: Path, kind: str, known: Reference, draw: random.Random
+) -> tuple[list[str], int, str]:
+    """What is wrong after a kill and its recovery (nothing), how many processes were killed, and
+    where.
+    """
     where, killed, problems = [], 0, []
     more: list[str] = []
     while True:
@@ -183,7 +211,9 @@ def one_kill(place: Path, kind: str, known: Reference, draw: random.Random) -> t
             killed += 1
             where.append(str(point))
             if point.signal != signal.SIGKILL and code == 128 + point.signal:
-                lines = [line for line in said.splitlines() if line.startswith(("Ctrl-C: ", "SIGTERM: "))]
+                lines = [
+                    line for line in said.splitlines() if line.startswith(("Ctrl-C: ", "SIGTERM: "))
+                ]
                 problems += [] if len(lines) == 1 else [f"{len(lines)} lines after {point}"]
             more = ["resume=true"]
             continue
@@ -196,7 +226,9 @@ def one_kill(place: Path, kind: str, known: Reference, draw: random.Random) -> t
             more = []
             code, said = run(place, kind)
         if code != 0:
-            problems.append(f"exit code {code}: {said.strip().splitlines()[-1][:200] if said.strip() else ''}")
+            problems.append(
+                f"exit code {code}: {said.strip().splitlines()[-1][:200] if said.strip() else ''}"
+            )
         break
     if results(place, kind) != known.results:
         problems.append("the results differ")
@@ -234,18 +266,30 @@ def campaign(kills: int, seed: int, folder: Path) -> dict:
         counts[kind].update(kills=killed, rounds=1, recovered=0 if problems else killed)
         counts[kind]["before their folder"] += where.count("before its folder")
         if problems:
-            failures.append({"command": kind, "killed": where, "problems": problems, "folder": str(place)})
+            failures.append(
+                {"command": kind, "killed": where, "problems": problems, "folder": str(place)}
+            )
             print(f"{kind}, {where}: {'; '.join(problems)}", flush=True)
         else:
             shutil.rmtree(place)
-    return {"seed": seed, "commands": {kind: dict(count) for kind, count in counts.items()}, "failures": failures}
+    return {
+        "seed": seed,
+        "commands": {kind: dict(count) for kind, count in counts.items()},
+        "failures": failures,
+    }
 
 
 def show(found: dict) -> None:
     """The figures as a table."""
-    print(f"{'command':10} {'killed':>7} {'recovered':>10} {'of them before the folder was begun':>36}")
+    print(
+        f"{'command':10} {'killed':>7} {'recovered':>10} "
+        f"{'of them before the folder was begun':>36}"
+    )
     for kind, count in found["commands"].items():
-        print(f"{kind:10} {count['kills']:7} {count['recovered']:10} {count['before their folder']:36}")
+        print(
+            f"{kind:10} {count['kills']:7} {count['recovered']:10} "
+            f"{count['before their folder']:36}"
+        )
     print(f"{found['minutes']} minutes")
 
 

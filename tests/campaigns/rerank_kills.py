@@ -2,12 +2,13 @@
 
     python -m tests.campaigns.rerank_kills --kills 100 --seed 0
 
-Every process is a real one; a command with one worker is forked from a parent that has imported everything, one with
-two workers starts them as it always does. A command is killed at a random moment, or right before or after one of its
-renames (at which files come into being), by SIGKILL or Ctrl-C; with two workers it is one of them, or their parent.
-Between a kill and the next command a file of scores may be damaged, and two commands may go on at once. Recovered
-means: exit code 0, runs equal byte by byte to those of an uninterrupted command, every whole file of scores untouched,
-no traceback, nothing temporary left behind.
+Every process is a real one; a command with one worker is forked from a parent that has imported
+everything, one with two workers starts them as it always does. A command is killed at a random
+moment, or right before or after one of its renames (at which files come into being), by SIGKILL or
+Ctrl-C; with two workers it is one of them, or their parent. Between a kill and the next command a
+file of scores may be damaged, and two commands may go on at once. Recovered
+means: exit code 0, runs equal byte by byte to those of an uninterrupted command, every whole file
+of scores untouched, no traceback, nothing temporary left behind.
 """
 
 from __future__ import annotations
@@ -33,12 +34,27 @@ from kill_campaigns import main  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = [
-    *("model.tokenizer.vocab_size=500", "model.ranker.layers=1", "model.ranker.hidden_size=16", "model.ranker.heads=2"),
-    *("+data.train.train_queries=16", "+data.train.documents=60", "+data.dev.dev_queries=6", "+data.dev.documents=40"),
+    *(
+        "model.tokenizer.vocab_size=500",
+        "model.ranker.layers=1",
+        "model.ranker.hidden_size=16",
+        "model.ranker.heads=2",
+    ),
+    *(
+        "+data.train.train_queries=16",
+        "+data.train.documents=60",
+        "+data.dev.dev_queries=6",
+        "+data.dev.documents=40",
+    ),
     *("max_length=64", "pretraining.epochs=0", "training.epochs=1"),
 ]
 RERANK = [
-    *("data=synthetic", "+data.test.test_queries=40", "+data.test.documents=150", "data.first_stage.depth=50"),
+    *(
+        "data=synthetic",
+        "+data.test.test_queries=40",
+        "+data.test.documents=150",
+        "data.first_stage.depth=50",
+    ),
     *("alpha=[1,0.5,0]", "policy=paired_tokens", "folder=shards", "shards=20"),
 ]
 KINDS = {"moment": 3, "rename": 5, "ctrl-c": 1, "worker": 1, "parent": 1}
@@ -83,7 +99,9 @@ def code_of(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _be_the_command(place: Path, verb: str, options: Sequence[str], log: Path, kill: Kill | None) -> NoReturn:
+def _be_the_command(
+    place: Path, verb: str, options: Sequence[str], log: Path, kill: Kill | None
+) -> NoReturn:
     code = 70
     try:
         os.chdir(place)
@@ -128,16 +146,24 @@ def _count_renames(kill: Kill | None) -> None:
 def with_two_workers(place: Path, kill: Kill) -> int:
     """A command that starts two workers, one of which or whose parent is killed; its exit code."""
     program = "from backpack_rank.cli import main; main()"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "BACKPACK_RANK_CACHE": str(place.parent / "cache")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "BACKPACK_RANK_CACHE": str(place.parent / "cache"),
+    }
     with open(place / f"log-{len(list(place.glob('log-*')))}.txt", "w") as log:
         command = [sys.executable, "-c", program, "rerank", *RERANK, "workers=2"]
-        process = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
     while process.poll() is None and not list(place.glob("shards/scores/*.safetensors")):
         time.sleep(0.01)  # loading the ranker takes most of the time
     time.sleep(kill.seconds)
     if process.poll() is None:
         family = psutil.Process(process.pid).children(recursive=True)
-        workers = [child for child in family if any("spawn_main" in part for part in child.cmdline())]
+        workers = [
+            child for child in family if any("spawn_main" in part for part in child.cmdline())
+        ]
         if kill.kind == "worker" and workers:
             workers[0].kill()
         else:
@@ -150,12 +176,16 @@ def with_two_workers(place: Path, kill: Kill) -> int:
 
 def results(place: Path) -> dict[str, bytes]:
     """The merged runs."""
-    return {path.parent.name: path.read_bytes() for path in sorted(place.glob("shards/runs/*/run.txt"))}
+    return {
+        path.parent.name: path.read_bytes() for path in sorted(place.glob("shards/runs/*/run.txt"))
+    }
 
 
 def scores(place: Path) -> dict[str, int]:
     """When each file of scores was written."""
-    return {path.name: path.stat().st_mtime_ns for path in place.glob("shards/scores/*.safetensors")}
+    return {
+        path.name: path.stat().st_mtime_ns for path in place.glob("shards/scores/*.safetensors")
+    }
 
 
 def damage(place: Path, draw: random.Random) -> str | None:
@@ -171,7 +201,9 @@ def damage(place: Path, draw: random.Random) -> str | None:
     return path.name
 
 
-def one_round(place: Path, expected: dict[str, bytes], seconds: float, renames: int, draw: random.Random) -> dict:
+def one_round(
+    place: Path, expected: dict[str, bytes], seconds: float, renames: int, draw: random.Random
+) -> dict:
     """Kill once to three times, then let it end; what happened."""
     place.mkdir()
     killed, changed, problems, where = 0, 0, [], []
@@ -193,7 +225,10 @@ def one_round(place: Path, expected: dict[str, bytes], seconds: float, renames: 
         del before[name]
         where.append(f"{name} damaged")
     both = 1 + (draw.random() < 0.3)
-    codes = [code_of(child) for child in [forked(place, "rerank", [*RERANK, "workers=1"]) for _ in range(both)]]
+    codes = [
+        code_of(child)
+        for child in [forked(place, "rerank", [*RERANK, "workers=1"]) for _ in range(both)]
+    ]
     after = scores(place)
     if any(codes):
         problems.append(f"exit codes {codes}")
@@ -201,12 +236,20 @@ def one_round(place: Path, expected: dict[str, bytes], seconds: float, renames: 
         problems.append("the runs differ")
     if any(after.get(name) != stamp for name, stamp in before.items()):
         problems.append("whole scores were scored again")
-    left = {path.name for path in (place / "shards").iterdir()} ^ LEFT | {p.name for p in place.rglob(".*")}
+    left = {path.name for path in (place / "shards").iterdir()} ^ LEFT | {
+        p.name for p in place.rglob(".*")
+    }
     if left:
         problems.append(f"left behind or missing: {sorted(left)}")
     if any("Traceback" in log.read_text() for log in place.glob("log-*")):
         problems.append("a traceback")
-    return {"killed": killed, "damaged": changed, "at once": both - 1, "where": where, "problems": problems}
+    return {
+        "killed": killed,
+        "damaged": changed,
+        "at once": both - 1,
+        "where": where,
+        "problems": problems,
+    }
 
 
 def _drawn(seconds: float, renames: int, draw: random.Random) -> Kill:
@@ -231,7 +274,9 @@ def campaign(kills: int, seed: int, folder: Path) -> dict:
         raise RuntimeError((reference / "log-1.txt").read_text())
     seconds, expected = time.monotonic() - begun, results(reference)
     assert len(expected) == 3
-    renames = 1 + len(scores(reference)) + 6  # the plan, the scores, a run and its description for each alpha
+    renames = (
+        1 + len(scores(reference)) + 6
+    )  # the plan, the scores, a run and its description for each alpha
     counts, rounds = Counter[str](), 0
     failures = []
     while counts["killed"] < kills:
@@ -241,7 +286,9 @@ def campaign(kills: int, seed: int, folder: Path) -> dict:
         counts["recovered"] += 0 if found["problems"] else found["killed"]
         if found["problems"]:
             failures.append({"round": rounds - 1, **found})
-            print(f"round {rounds - 1}, {found['where']}: {'; '.join(found['problems'])}", flush=True)
+            print(
+                f"round {rounds - 1}, {found['where']}: {'; '.join(found['problems'])}", flush=True
+            )
         else:
             shutil.rmtree(folder / f"round-{rounds - 1}")
     return {"seed": seed, "rounds": rounds, **counts, "failures": failures}

@@ -1,4 +1,6 @@
-"""Mistakes as a user meets them, in real processes: status 2, at most six lines on standard error, no traceback."""
+"""Mistakes as a user meets them, in real processes: status 2, at most six lines on standard error,
+no traceback.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,35 @@ VALUES = [
     ("evaluate", ["alpha=nan"], "alpha=nan"),
     ("evaluate", ["alpha=1e20"], "alpha=1e+20"),
     ("evaluate", ["swap=no"], "swap=no must be true or false"),
-    ("evaluate", ["measures=[]"], "measures=[] must be a name of 1 to 255 characters, or a list of measures"),
+    (
+        "evaluate",
+        ["measures=[]"],
+        "measures=[] must be a name of 1 to 255 characters, or a list of measures",
+    ),
     ("evaluate", ["scoring.workers=-1"], "scoring.workers=-1"),
-    ("evaluate", ["policy.count=true"], "policy=default has no option count; add policy=lowest_senses"),
-    ("evaluate", ["policy=lowest_senses", "policy.count=true"], "policy.count=true must be a whole number"),
-    ("evaluate", ["policy=lowest_senses", "+policy.cont=3"], "policy.cont: LowestSenses has no such option"),
+    (
+        "evaluate",
+        ["policy.count=true"],
+        "policy=default has no option count; add policy=lowest_senses",
+    ),
+    (
+        "evaluate",
+        ["policy=lowest_senses", "policy.count=true"],
+        "policy.count=true must be a whole number",
+    ),
+    (
+        "evaluate",
+        ["policy=lowest_senses", "+policy.cont=3"],
+        "policy.cont: LowestSenses has no such option",
+    ),
     ("evaluate", ["alpha=auto", "budget='nDCG@10 loss<=1'"], "give it in %"),
     ("evaluate", ["alpha=auto", "budget='nDCG@10 loss<=-1%'"], "from 0% to 100%"),
     ("evaluate", ["explain.query=what's up, (doc)?"], "needs both texts"),
-    ("evaluate", ["scoring.device=tpu9", "data=synthetic", "checkpoint={ranker}"], "scoring.device=tpu9"),
+    (
+        "evaluate",
+        ["scoring.device=tpu9", "data=synthetic", "checkpoint={ranker}"],
+        "scoring.device=tpu9",
+    ),
     ("train", ["training.head_learning_rate=-1"], "training.head_learning_rate=-1"),
     ("train", ["trainer.devices=abc"], "trainer.devices=abc"),
     ("train", ["seed=-1"], "seed=-1"),
@@ -72,7 +94,11 @@ FILES = [
     ("t.tsv", b"qid\tquery\nq1\twhat?\n", "looks like a header"),
     ("q.txt", b"q1 0 d1 1e30\n", "q.txt, line 1"),
     ("q.txt", b"q1 0 x1 1\n", "none of its 1 judged documents"),
-    ("words.csv", b"word,group\nshe,female\nhe,male\n" + b"x" * 200_000 + b",male\n", "words.csv, line 4"),
+    (
+        "words.csv",
+        b"word,group\nshe,female\nhe,male\n" + b"x" * 200_000 + b",male\n",
+        "words.csv, line 4",
+    ),
 ]
 
 
@@ -82,11 +108,17 @@ def ranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ends_well(script: str, options: list[str], folder: Path, said: str) -> None:
-    own = {"BACKPACK_RANK_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    own = {
+        "BACKPACK_RANK_CACHE": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
     environment = {**os.environ, **own}
     environment.pop("HYDRA_FULL_ERROR", None)
     command = [sys.executable, str(ROOT / f"{script}.py"), *options, f"output={folder / 'outputs'}"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert len(done.stderr.strip().splitlines()) <= 6, done.stderr
@@ -95,11 +127,17 @@ def ends_well(script: str, options: list[str], folder: Path, said: str) -> None:
 
 
 @pytest.mark.parametrize(("script", "options", "said"), [*NAMES, *GRAMMAR, *VALUES])
-def test_a_wrong_option(script: str, options: list[str], said: str, tmp_path: Path, ranker: Path) -> None:
-    ends_well(script, [option.replace("{ranker}", str(ranker)) for option in options], tmp_path, said)
+def test_a_wrong_option(
+    script: str, options: list[str], said: str, tmp_path: Path, ranker: Path
+) -> None:
+    ends_well(
+        script, [option.replace("{ranker}", str(ranker)) for option in options], tmp_path, said
+    )
 
 
-@pytest.mark.parametrize(("name", "content", "said"), FILES, ids=[f"{name}: {said}" for name, _, said in FILES])
+@pytest.mark.parametrize(
+    ("name", "content", "said"), FILES, ids=[f"{name}: {said}" for name, _, said in FILES]
+)
 def test_a_malformed_file(name: str, content: bytes, said: str, tmp_path: Path) -> None:
     right = {"c.tsv": b"d1\tone\nd2\ttwo\n", "t.tsv": b"q1\twhat?\n", "q.txt": b"q1 0 d1 1\n"}
     right["some.run"] = b"q1 Q0 d1 1 2.0 t\nq1 Q0 d2 2 1.0 t\n"
@@ -122,10 +160,20 @@ def test_escape_sequences_of_ids_and_paths_do_not_reach_the_terminal(tmp_path: P
     files |= {"tied.run": tied, "wrong.run": tied + f"q1 Q0 d3{ESCAPES} 3 0.5 t\n"}
     for name, text in files.items():
         (folder / name).write_text(text)
-    data = [option.replace("={folder}", f"='{folder}") + ("'" if "{" in option else "") for option in DATA]
-    for name, said in ("tied.run", "[WARNING] - "), ("wrong.run", r"document 'd3\x1b]0;root\x07\x1b[2J' of query"):
+    data = [
+        option.replace("={folder}", f"='{folder}") + ("'" if "{" in option else "")
+        for option in DATA
+    ]
+    for name, said in (
+        ("tied.run", "[WARNING] - "),
+        ("wrong.run", r"document 'd3\x1b]0;root\x07\x1b[2J' of query"),
+    ):
         options = [f"run='{folder / name}'", *data, f"output='{folder / 'outputs'}'"]
-        own = {"BACKPACK_RANK_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        own = {
+            "BACKPACK_RANK_CACHE": str(tmp_path / "cache"),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
+        }
         done = subprocess.run(
             [sys.executable, str(ROOT / "evaluate.py"), *options],
             cwd=tmp_path,
@@ -140,7 +188,9 @@ def test_escape_sequences_of_ids_and_paths_do_not_reach_the_terminal(tmp_path: P
         assert not {"\x1b", "\x07"} & set(shown)
 
 
-@pytest.mark.parametrize("damage", ["weights cut", "word embeddings of zeros", "no merges", "configuration cut"])
+@pytest.mark.parametrize(
+    "damage", ["weights cut", "word embeddings of zeros", "no merges", "configuration cut"]
+)
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_damaged_ranker(damage: str, kept: bool, tmp_path: Path, ranker: Path) -> None:
     folder = tmp_path / "ranker"

@@ -15,7 +15,11 @@ CORPUS = [
     {"_id": "d0", "title": "Trains", "text": "The 😀 train left Zürich at noon."},
     {"_id": "d1", "title": "", "text": "No title here."},
 ]
-QUERIES = [{"_id": "q0", "text": "where?"}, {"_id": "q1", "text": "what?"}, {"_id": "q2", "text": "why?"}]
+QUERIES = [
+    {"_id": "q0", "text": "where?"},
+    {"_id": "q1", "text": "what?"},
+    {"_id": "q2", "text": "why?"},
+]
 ROWS = [
     {"query_id": "q0", "doc_id": "d0", "start": 17, "text": "Zürich"},
     {"query_id": "q1", "doc_id": "d1", "start": 2, "text": " title ", "n_occ": 2},
@@ -26,7 +30,11 @@ ROWS = [
 def write(folder: Path, rows: list[dict] | str = ROWS, packed: bool = False) -> Path:
     folder.mkdir(exist_ok=True)
     for name, records in (("corpus", CORPUS), ("queries", QUERIES), ("answers", rows)):
-        text = records if isinstance(records, str) else "".join(json.dumps(row) + "\n" for row in records)
+        text = (
+            records
+            if isinstance(records, str)
+            else "".join(json.dumps(row) + "\n" for row in records)
+        )
         if packed:
             (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode()))
         else:
@@ -64,7 +72,10 @@ def test_places_move_behind_titles(tmp_path: Path) -> None:
             {"start": 16},
             r"line 2: the answer 'Zürich' of query 'q0' does not stand at 16 of document 'd0', where .*code",
         ),
-        ({"start": -1}, r"line 2: .* does not stand at -1 of document 'd0', where there is nothing"),
+        (
+            {"start": -1},
+            r"line 2: .* does not stand at -1 of document 'd0', where there is nothing",
+        ),
         ({"start": "17"}, "line 2: expected a whole number or null under 'start', got '17'"),
         ({"start": True}, "line 2: expected a whole number or null under 'start', got True"),
         ({"doc_id": "d9"}, r"line 2: document id 'd9' of query 'q0' is not in .*corpus.jsonl"),
@@ -80,7 +91,11 @@ def test_a_wrong_row_is_named(tmp_path: Path, change: dict, message: str) -> Non
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "line 1: expected a JSON object"), ("[1]\n", r"line 1: .*got \[1\]"), ("\n", "holds no answers")],
+    [
+        ("{", "line 1: expected a JSON object"),
+        ("[1]\n", r"line 1: .*got \[1\]"),
+        ("\n", "holds no answers"),
+    ],
 )
 def test_a_file_without_rows_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -89,7 +104,9 @@ def test_a_file_without_rows_is_refused(tmp_path: Path, text: str, message: str)
 
 def test_a_folder_without_answers_says_so(tmp_path: Path) -> None:
     (write(tmp_path) / "answers.jsonl").unlink()
-    with pytest.raises(FileNotFoundError, match=r"there is no .*answers\.jsonl \(nor answers\.jsonl\.gz\)"):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no .*answers\.jsonl \(nor answers\.jsonl\.gz\)"
+    ):
         load_answers(str(tmp_path))
 
 
@@ -98,7 +115,11 @@ def squad(**changes: object) -> dict:
     one = {
         "context": "The train left Bern at noon.",
         "qas": [
-            {"id": "a", "question": "When?", "answers": [{"text": "noon", "answer_start": 23} | changes]},
+            {
+                "id": "a",
+                "question": "When?",
+                "answers": [{"text": "noon", "answer_start": 23} | changes],
+            },
             {"id": "b", "question": "Why?", "answers": [], "is_impossible": True},
         ],
     }
@@ -116,14 +137,20 @@ def squad(**changes: object) -> dict:
 
 
 def save(path: Path, content: object) -> Path:
-    path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1), encoding="utf-8")
+    path.write_text(
+        content if isinstance(content, str) else json.dumps(content, indent=1), encoding="utf-8"
+    )
     return path
 
 
 def test_squad_gives_each_paragraph_and_equal_answers_once(tmp_path: Path) -> None:
     found = load_answers(str(save(tmp_path / "dev-v2.0.json", squad())))
     assert found.name == "dev-v2.0"
-    assert dict(found.documents) == {"0-0": "The train left Bern at noon.", "1-0": "Nothing.", "1-1": "Ça va. Oui."}
+    assert dict(found.documents) == {
+        "0-0": "The train left Bern at noon.",
+        "1-0": "Nothing.",
+        "1-1": "Ça va. Oui.",
+    }
     assert found.rows == (Answer("a", "0-0", "noon", 23), Answer("c", "1-1", "Oui", 7))
     assert found.unanswered == 1
     packed = tmp_path / "dev.json.gz"
@@ -138,28 +165,45 @@ def test_squad_gives_each_paragraph_and_equal_answers_once(tmp_path: Path) -> No
             squad(answer_start=2),
             r"data\[0\].paragraphs\[0\].qas\[0\].answers\[0\]: the answer 'noon' of query 'a'",
         ),
-        (squad(answer_start=None), r"answers\[0\]: expected a whole number under answer_start, got None"),
+        (
+            squad(answer_start=None),
+            r"answers\[0\]: expected a whole number under answer_start, got None",
+        ),
         (squad(text=5), r"answers\[0\]: expected a string under 'text', got 5"),
-        ({"data": [{"paragraphs": [{"context": 1}]}]}, r"data\[0\].paragraphs\[0\]: expected a string under 'context'"),
-        ({"data": [{"title": "x"}]}, r"data\[0\]: expected a list under 'paragraphs', as in SQuAD's train-v1.1.json"),
+        (
+            {"data": [{"paragraphs": [{"context": 1}]}]},
+            r"data\[0\].paragraphs\[0\]: expected a string under 'context'",
+        ),
+        (
+            {"data": [{"title": "x"}]},
+            r"data\[0\]: expected a list under 'paragraphs', as in SQuAD's train-v1.1.json",
+        ),
         ([], "expected a list under 'data'"),
         ({"data": []}, "holds no answers"),
         ('{"data": [\n{"title": ]}', r"line 2: expected JSON in SQuAD's format: .* \(column 11\)"),
     ],
 )
-def test_what_is_not_squad_is_named_by_its_place(tmp_path: Path, content: object, message: str) -> None:
+def test_what_is_not_squad_is_named_by_its_place(
+    tmp_path: Path, content: object, message: str
+) -> None:
     with pytest.raises(ValueError, match=rf"train\.json.*{message}"):
         load_answers(str(save(tmp_path / "train.json", content)))
 
 
 def test_an_unknown_source_lists_what_there_can_be() -> None:
-    with pytest.raises(ValueError, match=r"answers of squat: there is neither a folder nor .* msmarco-qna/train"):
+    with pytest.raises(
+        ValueError, match=r"answers of squat: there is neither a folder nor .* msmarco-qna/train"
+    ):
         load_answers("squat")
 
 
 def test_msmarco_qna_gives_answers_for_its_selected_passages(tmp_path: Path) -> None:
     home = build_home(tmp_path)
-    answers = {"0": ["in a hospital", " In a hospital "], "1": ["No Answer Present."], "2": ["they fly planes", ""]}
+    answers = {
+        "0": ["in a hospital", " In a hospital "],
+        "1": ["No Answer Present."],
+        "2": ["they fly planes", ""],
+    }
     file = home / "msmarco-qna" / "train_v2.1.json.gz"
     data = json.loads(gzip.decompress(file.read_bytes()))
     write_gzip(file, json.dumps(data | {"answers": answers}))

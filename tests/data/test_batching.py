@@ -43,7 +43,9 @@ def test_documents_that_the_collection_does_not_have_are_named(tiny_collection, 
 
 
 def test_scores_become_a_run(tiny_collection):
-    run = Pairs.from_run(RUN, tiny_collection).to_run(np.array([0.5, -1, 2, 3, 4], dtype=np.float32))
+    run = Pairs.from_run(RUN, tiny_collection).to_run(
+        np.array([0.5, -1, 2, 3, 4], dtype=np.float32)
+    )
     assert run == {"q2": {"d4": 0.5, "empty": -1.0}, "q1": {"d1": 2.0, "d0": 3.0, "d4": 4.0}}
     assert type(run["q2"]["d4"]) is float
 
@@ -51,7 +53,9 @@ def test_scores_become_a_run(tiny_collection):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_scores_that_are_not_finite_name_query_and_document(tiny_collection, value):
     pairs = Pairs.from_run(RUN, tiny_collection)
-    with pytest.raises(ValueError, match="2 scores are not finite, the first for query q1 and document d1"):
+    with pytest.raises(
+        ValueError, match="2 scores are not finite, the first for query q1 and document d1"
+    ):
         pairs.to_run(np.array([0, 0, value, 0, value]))
 
 
@@ -70,7 +74,9 @@ def test_chunks_hold_every_row_once_with_its_own_tokens(tiny_collection, pair_to
         for numbers, batch in chunks[index]:
             ids = np.split(batch.input_ids.numpy(), batch.offsets[1:-1].numpy())
             found |= {int(number): text.tolist() for number, text in zip(numbers, ids, strict=True)}
-    expected = [pair_tokenizer.pairs(query, [document])[0].tolist() for query, document in pairs.texts()]
+    expected = [
+        pair_tokenizer.pairs(query, [document])[0].tolist() for query, document in pairs.texts()
+    ]
     assert found == dict(enumerate(expected))
     with pytest.raises(IndexError):
         chunks[len(chunks)]
@@ -99,19 +105,28 @@ def test_batches_stay_below_the_budget_unless_one_text_is_longer(lengths, budget
 
 @pytest.fixture
 def pairs(tiny_collection):
-    run = {"q1": dict.fromkeys(["d0", "d1", "empty"], 0.0), "q2": dict.fromkeys(["d4", "d5", "d0", "d6"], 0.0)}
+    run = {
+        "q1": dict.fromkeys(["d0", "d1", "empty"], 0.0),
+        "q2": dict.fromkeys(["d4", "d5", "d0", "d6"], 0.0),
+    }
     return Pairs.from_run(run, tiny_collection)
 
 
 def test_every_pair_is_drawn_once_and_encoded_as_the_ranker_reads_it(pairs, pair_tokenizer):
-    expected = [pair_tokenizer.pairs(query, [document])[0].tolist() for query, document in pairs.texts()]
+    expected = [
+        pair_tokenizer.pairs(query, [document])[0].tolist() for query, document in pairs.texts()
+    ]
     found = [text.tolist() for text in sample_texts(pairs, pair_tokenizer, 100, seed=0)]
     assert sorted(found) == sorted(expected)
     assert found != expected
 
 
-def test_the_draw_depends_on_the_seed_alone_and_fewer_texts_are_the_first_of_more(pairs, pair_tokenizer):
-    first, again, other = ([t.tolist() for t in sample_texts(pairs, pair_tokenizer, 7, seed)] for seed in (0, 0, 1))
+def test_the_draw_depends_on_the_seed_alone_and_fewer_texts_are_the_first_of_more(
+    pairs, pair_tokenizer
+):
+    first, again, other = (
+        [t.tolist() for t in sample_texts(pairs, pair_tokenizer, 7, seed)] for seed in (0, 0, 1)
+    )
     assert first == again != other
     assert [text.tolist() for text in sample_texts(pairs, pair_tokenizer, 3, 0)] == first[:3]
 

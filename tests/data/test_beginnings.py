@@ -32,7 +32,9 @@ PIECES = [
     "Ⅷ",
 ]
 TEXTS = st.lists(
-    st.tuples(st.sampled_from(PIECES), st.sampled_from([1, 1, 1, 2, 5, 40, 200, 1500])), min_size=1, max_size=12
+    st.tuples(st.sampled_from(PIECES), st.sampled_from([1, 1, 1, 2, 5, 40, 200, 1500])),
+    min_size=1,
+    max_size=12,
 ).map(lambda parts: "".join(piece * times for piece, times in parts))
 
 
@@ -68,7 +70,9 @@ def test_a_cut_text_is_read_as_the_whole_one(pair_tokenizer, texts):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "xlm-roberta"])
-@pytest.mark.parametrize("unit", ["her his him ", "e", " ", "\x00", "\u0301", "漢", "e " + 100 * " ", "x" * 2000 + " "])
+@pytest.mark.parametrize(
+    "unit", ["her his him ", "e", " ", "\x00", "\u0301", "漢", "e " + 100 * " ", "x" * 2000 + " "]
+)
 def test_the_work_does_not_grow_with_the_length_of_a_text(kind, unit):
     pair_tokenizer = Counting(KINDS[kind](), LENGTH)
     text = "the nurse said " + unit * (3_000_000 // len(unit)) + " his"
@@ -89,7 +93,9 @@ def test_only_blanks_are_left_out_of_a_text_that_is_whole():
 
 def test_a_query_of_megabytes_is_refused_without_being_counted():
     pair_tokenizer = PairTokenizer(KINDS["gpt2"](), LENGTH)
-    with pytest.raises(ValueError, match=r"the query has more than \d+ tokens and max_length=8 leaves no room"):
+    with pytest.raises(
+        ValueError, match=r"the query has more than \d+ tokens and max_length=8 leaves no room"
+    ):
         pair_tokenizer.encode_query("nurse " * 1_000_000)
 
 

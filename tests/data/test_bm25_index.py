@@ -24,7 +24,10 @@ def texts(number: int = 400) -> dict[str, str]:
     rng = random.Random(5)
     words = [f"w{index}" for index in range(60)]
     weights = [1 / (index + 1) for index in range(60)]
-    return {f"d{i}": " ".join(["the", *rng.choices(words, weights, k=rng.randrange(30))]) for i in range(number)}
+    return {
+        f"d{i}": " ".join(["the", *rng.choices(words, weights, k=rng.randrange(30))])
+        for i in range(number)
+    }
 
 
 def matrix(scores, vocabulary, documents: int) -> np.ndarray:
@@ -44,8 +47,12 @@ def test_scores_are_those_of_bm25s(method, max_gb):
     found = texts(250)
     index = Bm25Index.of(MemoryStore(found), settings, cache=False, max_gb=max_gb)
     whole = bm25s.BM25(k1=1.2, b=0.75, method=method)
-    whole.index(settings.tokenize(list(found.values())), create_empty_token=False, show_progress=False)
-    own, theirs = (matrix(model.scores, model.vocab_dict, len(found)) for model in (index._model, whole))
+    whole.index(
+        settings.tokenize(list(found.values())), create_empty_token=False, show_progress=False
+    )
+    own, theirs = (
+        matrix(model.scores, model.vocab_dict, len(found)) for model in (index._model, whole)
+    )
     assert set(index._model.vocab_dict) == set(whole.vocab_dict)
     assert (own > 0).sum() > 1000
     # bm25s multiplies in float32 with numpy 1 and in float64 with numpy 2.
@@ -53,10 +60,14 @@ def test_scores_are_those_of_bm25s(method, max_gb):
 
 
 def test_runs_do_not_depend_on_the_memory_that_is_allowed():
-    store, settings = MemoryStore(texts(150)), Bm25Settings(0.9, 0.4, "english", True, r"(?u)\b\w+\b", "lucene")
+    store, settings = (
+        MemoryStore(texts(150)),
+        Bm25Settings(0.9, 0.4, "english", True, r"(?u)\b\w+\b", "lucene"),
+    )
     queries = {"q1": "w1 w7", "q2": "w59 the w30", "q3": "unknown"}
     runs = [
-        Bm25Index.of(store, settings, cache=False, max_gb=max_gb).search(queries, 50) for max_gb in (TINY_GB, 1e-4, 2)
+        Bm25Index.of(store, settings, cache=False, max_gb=max_gb).search(queries, 50)
+        for max_gb in (TINY_GB, 1e-4, 2)
     ]
     assert runs[0] == runs[1] == runs[2]
     assert len(runs[0]["q1"]) == 50
@@ -90,7 +101,9 @@ def test_a_damaged_index_is_built_anew_with_one_line(cache, caplog, file):
     assert f"the bytes of {file} have changed) and is made anew" in message
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs Linux's /sys, in which nobody makes folders")
+@pytest.mark.skipif(
+    not Path("/sys/kernel").is_dir(), reason="needs Linux's /sys, in which nobody makes folders"
+)
 def test_a_cache_that_cannot_be_written_is_left_out_with_a_warning(caplog, monkeypatch):
     settings = Bm25Settings(0.9, 0.4, None, False, r"(?u)\b\w+\b", "lucene")
     store, queries = MemoryStore(texts(50)), {"q": "w1 w7"}

@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from backpack_rank.data.batching import Pairs
-from backpack_rank.data.datamodule import EncodedList, EpochSampler, ListDataset, RankingData, collate_lists
+from backpack_rank.data.datamodule import (
+    EncodedList,
+    EpochSampler,
+    ListDataset,
+    RankingData,
+    collate_lists,
+)
 from backpack_rank.data.training_lists import TrainingLists
 
 CANDIDATES = {query_id: {f"d{i}": -float(i) for i in range(7)} for query_id in ("q1", "q2", "q3")}
@@ -17,7 +23,9 @@ CANDIDATES = {query_id: {f"d{i}": -float(i) for i in range(7)} for query_id in (
 def data(tiny_collection, pair_tokenizer):
     lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
     dev = Pairs.from_run(CANDIDATES, tiny_collection)
-    return RankingData(lists, tiny_collection, dev, pair_tokenizer, lists_per_batch=2, tokens_per_batch=120)
+    return RankingData(
+        lists, tiny_collection, dev, pair_tokenizer, lists_per_batch=2, tokens_per_batch=120
+    )
 
 
 def at_epoch(data, epoch):
@@ -28,7 +36,10 @@ def at_epoch(data, epoch):
 
 
 def test_short_lists_are_masked():
-    items = [EncodedList([np.array([1, 2]), np.array([3])], (2, 0)), EncodedList([np.array([4, 4, 4])], (1,))]
+    items = [
+        EncodedList([np.array([1, 2]), np.array([3])], (2, 0)),
+        EncodedList([np.array([4, 4, 4])], (1,)),
+    ]
     batch = collate_lists(items)
     assert batch.labels.tolist() == [[2.0, 0.0], [1.0, 0.0]]
     assert batch.mask.tolist() == [[True, True], [True, False]]
@@ -41,7 +52,9 @@ def test_a_list_is_encoded_in_its_order_with_its_labels(tiny_collection, pair_to
     entry = lists.sample("q1", 3)
     found = ListDataset(tiny_collection, lists, pair_tokenizer)[3, "q1"]
     texts = dict(tiny_collection.documents)
-    expected = pair_tokenizer.pairs("doctor in the ward", [texts[doc_id] for doc_id in entry.doc_ids])
+    expected = pair_tokenizer.pairs(
+        "doctor in the ward", [texts[doc_id] for doc_id in entry.doc_ids]
+    )
     assert [ids.tolist() for ids in found.sequences] == [ids.tolist() for ids in expected]
     assert found.labels == entry.labels
 
@@ -54,7 +67,9 @@ def test_a_teacher_scores_the_documents_of_a_list_and_shorter_lists_are_filled_w
     assert batch.to("cpu").teacher is not None
 
 
-def test_texts_whose_words_can_be_swapped_come_in_swapped_wording_too(tiny_collection, pair_tokenizer):
+def test_texts_whose_words_can_be_swapped_come_in_swapped_wording_too(
+    tiny_collection, pair_tokenizer
+):
     lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
     texts = dict(tiny_collection.documents)
     marked = lists.sample("q2", 0).doc_ids[1]
@@ -62,7 +77,10 @@ def test_texts_whose_words_can_be_swapped_come_in_swapped_wording_too(tiny_colle
     def swap(text):
         return "something else" if text == texts[marked] else text
 
-    items = [ListDataset(tiny_collection, lists, pair_tokenizer, swap=swap)[0, query_id] for query_id in ("q1", "q2")]
+    items = [
+        ListDataset(tiny_collection, lists, pair_tokenizer, swap=swap)[0, query_id]
+        for query_id in ("q1", "q2")
+    ]
     items[0] = replace(items[0], swapped={})  # the document may stand in both lists
     batch = collate_lists(items)
     assert batch.swapped is not None
@@ -76,14 +94,20 @@ def test_batches_are_the_epochs_lists_in_order(data, tiny_collection, pair_token
     batches = list(data.train_dataloader())
     assert [len(batch.labels) for batch in batches] == [2, 1]
     entries = data.lists.epoch(0)
-    assert torch.cat([batch.labels for batch in batches]).int().tolist() == [list(entry.labels) for entry in entries]
+    assert torch.cat([batch.labels for batch in batches]).int().tolist() == [
+        list(entry.labels) for entry in entries
+    ]
     texts = dict(tiny_collection.documents)
     tokens = [
         ids.tolist()
         for entry in entries
-        for ids in pair_tokenizer.pairs(tiny_collection.queries[entry.query_id], [texts[i] for i in entry.doc_ids])
+        for ids in pair_tokenizer.pairs(
+            tiny_collection.queries[entry.query_id], [texts[i] for i in entry.doc_ids]
+        )
     ]
-    assert [i for batch in batches for i in batch.texts.input_ids.tolist()] == [i for ids in tokens for i in ids]
+    assert [i for batch in batches for i in batch.texts.input_ids.tolist()] == [
+        i for ids in tokens for i in ids
+    ]
 
 
 def test_a_resumed_epoch_gives_the_lists_it_would_have_given(data, tiny_collection, pair_tokenizer):
@@ -101,7 +125,9 @@ def test_a_resumed_epoch_gives_the_lists_it_would_have_given(data, tiny_collecti
 
 
 def test_worker_processes_give_the_same_batches(data, tiny_collection, pair_tokenizer):
-    with_workers = RankingData(data.lists, tiny_collection, data.dev, pair_tokenizer, lists_per_batch=2, workers=1)
+    with_workers = RankingData(
+        data.lists, tiny_collection, data.dev, pair_tokenizer, lists_per_batch=2, workers=1
+    )
     assert at_epoch(with_workers, 2) == at_epoch(data, 2)
 
 
@@ -114,18 +140,30 @@ def test_batches_move_to_a_device(data):
     (chunk,) = data.val_dataloader()
     moved = data.transfer_batch_to_device(chunk, torch.device("meta"), 0)
     assert all(texts.input_ids.device.type == "meta" for _, texts in moved)
-    batch = data.transfer_batch_to_device(next(iter(data.train_dataloader())), torch.device("meta"), 0)
-    tensors = (batch.labels, batch.mask, batch.texts.input_ids, batch.texts.offsets, batch.texts.text_ids)
+    batch = data.transfer_batch_to_device(
+        next(iter(data.train_dataloader())), torch.device("meta"), 0
+    )
+    tensors = (
+        batch.labels,
+        batch.mask,
+        batch.texts.input_ids,
+        batch.texts.offsets,
+        batch.texts.text_ids,
+    )
     assert {tensor.device.type for tensor in tensors} == {"meta"}
 
 
 def test_an_empty_query_and_a_missing_document_are_named(tiny_collection, pair_tokenizer):
     tiny_collection.queries["q3"] = ""
     with pytest.raises(ValueError, match="query q3 of tiny: the query is empty"):
-        ListDataset(tiny_collection, TrainingLists(tiny_collection, CANDIDATES, size=4), pair_tokenizer)[0, "q3"]
+        ListDataset(
+            tiny_collection, TrainingLists(tiny_collection, CANDIDATES, size=4), pair_tokenizer
+        )[0, "q3"]
     unknown = {"q1": {"d99": 1.0}}
     with pytest.raises(KeyError, match="d99"):
-        ListDataset(tiny_collection, TrainingLists(tiny_collection, unknown, size=4), pair_tokenizer)[0, "q1"]
+        ListDataset(
+            tiny_collection, TrainingLists(tiny_collection, unknown, size=4), pair_tokenizer
+        )[0, "q1"]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
@@ -136,4 +174,6 @@ def test_processes_share_an_epoch_in_equal_parts(tiny_collection, world_size):
         sampler.set_epoch(2)
     parts = [list(sampler) for sampler in samplers]
     assert {len(part) for part in parts} == {len(samplers[0])} == {-(-3 // world_size)}
-    assert {key for part in parts for key in part} == {(2, query_id) for query_id in ("q1", "q2", "q3")}
+    assert {key for part in parts for key in part} == {
+        (2, query_id) for query_id in ("q1", "q2", "q3")
+    }

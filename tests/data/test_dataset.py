@@ -1,4 +1,6 @@
-"""A dataset loads its splits once, rotates those that it should, and searches the passages as they are."""
+"""A dataset loads its splits once, rotates those that it should, and searches the passages as they
+are.
+"""
 
 from pathlib import Path
 
@@ -49,15 +51,26 @@ def test_a_split_is_loaded_when_it_is_asked_for_and_once():
 
 @pytest.mark.parametrize(
     ("rotated", "splits"),
-    [("none", []), ("train", ["train", "dev"]), ("test", ["test", "bias"]), ("both", ["train", "dev", "test", "bias"])],
+    [
+        ("none", []),
+        ("train", ["train", "dev"]),
+        ("test", ["test", "bias"]),
+        ("both", ["train", "dev", "test", "bias"]),
+    ],
 )
 def test_rotated_says_which_splits_have_their_passages_rotated(rotated, splits):
     found, _ = dataset(rotated=rotated, rotation=Rotation(seed=1))
-    texts = {split: dict(found.split(split).documents) for split in ("train", "dev", "test", "bias")}
+    texts = {
+        split: dict(found.split(split).documents) for split in ("train", "dev", "test", "bias")
+    }
     turned = {key: Rotation(seed=1).rotate(key, text).text for key, text in DOCUMENTS.items()}
     assert turned != DOCUMENTS
-    assert {split: text == turned for split, text in texts.items()} == {split: split in splits for split in texts}
-    assert {split: text == DOCUMENTS for split, text in texts.items()} == {s: s not in splits for s in texts}
+    assert {split: text == turned for split, text in texts.items()} == {
+        split: split in splits for split in texts
+    }
+    assert {split: text == DOCUMENTS for split, text in texts.items()} == {
+        s: s not in splits for s in texts
+    }
 
 
 def test_a_first_stage_reads_the_passages_as_they_are_and_each_split_may_have_its_own():
@@ -80,17 +93,28 @@ def test_a_first_stage_reads_the_passages_as_they_are_and_each_split_may_have_it
 
 def test_one_collection_is_a_dataset_with_its_own_candidates_or_bm25():
     given = collection(candidates={"1": {"b": 1.0, "a": 2.0}})
-    assert Dataset.of(given).candidates("test") == ("first stage", {"1": {"a": 2.0, "b": 1.0}, "2": {}})
+    assert Dataset.of(given).candidates("test") == (
+        "first stage",
+        {"1": {"a": 2.0, "b": 1.0}, "2": {}},
+    )
     assert Dataset.of(collection()).candidates("test")[0] == "BM25"
     chosen = Dataset.of(collection(), GivenCandidates(name="mine"), name="zoo", measures=("RR",))
-    assert (chosen.name, chosen.measures, chosen.first_stage("test").name) == ("zoo", ("RR",), "mine")
+    assert (chosen.name, chosen.measures, chosen.first_stage("test").name) == (
+        "zoo",
+        ("RR",),
+        "mine",
+    )
 
 
 def test_what_a_dataset_lacks_is_named():
     found = Dataset("zoo", {"test": collection}, rotation=Rotation())
-    with pytest.raises(ValueError, match=r"data=zoo has no dev split \(it has test\); set data\.dev in conf/data"):
+    with pytest.raises(
+        ValueError, match=r"data=zoo has no dev split \(it has test\); set data\.dev in conf/data"
+    ):
         found.split("dev")
-    with pytest.raises(ValueError, match=r"data=zoo has no first stage for its test split; set data\.first_stage"):
+    with pytest.raises(
+        ValueError, match=r"data=zoo has no first stage for its test split; set data\.first_stage"
+    ):
         found.candidates("test")
     with pytest.raises(ValueError, match=r"data\.rotation=all: use one of none, train, test, both"):
         found.with_rotation("all")
@@ -102,10 +126,19 @@ def test_a_collection_is_the_same_from_a_folder_from_files_and_from_texts(tmp_pa
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "a"}\n')
     (tmp_path / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
     beir = load_beir(tmp_path, "dev", title=False)
-    trec = load_trec("files", tmp_path / "corpus.jsonl", tmp_path / "queries.jsonl", tmp_path / "qrels" / "dev.tsv")
+    trec = load_trec(
+        "files",
+        tmp_path / "corpus.jsonl",
+        tmp_path / "queries.jsonl",
+        tmp_path / "qrels" / "dev.tsv",
+    )
     texts = load_inline("texts", {"q": "a"}, {"d": "T a b"}, {"q": {"d": 1}})
     assert (beir.name, trec.name, texts.name) == (f"{tmp_path.name}/dev", "files", "texts")
     assert beir.qrels == trec.qrels == texts.qrels == {"q": {"d": 1}}
-    assert [dict(one.documents) for one in (beir, trec, texts)] == [{"d": "a b"}, {"d": "T a b"}, {"d": "T a b"}]
+    assert [dict(one.documents) for one in (beir, trec, texts)] == [
+        {"d": "a b"},
+        {"d": "T a b"},
+        {"d": "T a b"},
+    ]
     with pytest.raises(ValueError, match="ir_datasets knows no dataset 'beir/nfcorpsu'"):
         load_irds("beir/nfcorpsu")

@@ -1,4 +1,6 @@
-"""Documents of line files: the store on disk gives what the store in memory gives, with bounded memory."""
+"""Documents of line files: the store on disk gives what the store in memory gives, with bounded
+memory.
+"""
 
 from __future__ import annotations
 
@@ -51,17 +53,22 @@ TEXTS = {
 }
 
 
-def test_the_first_line_with_an_id_that_stands_twice_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_line_with_an_id_that_stands_twice_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stores, "_ROWS", 7)
     ids = [*range(40), 20, 3, 20, 0]
     path = _write(tmp_path / "c.tsv", "".join(f"d{number}\tx\n" for number in ids))
     with pytest.raises(
-        ValueError, match=re.escape(f"{path}, line 41: document id 'd20' stands twice, first in line 21")
+        ValueError,
+        match=re.escape(f"{path}, line 41: document id 'd20' stands twice, first in line 21"),
     ):
         len(OffsetStore(path))
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs Linux's /sys, in which nobody makes folders")
+@pytest.mark.skipif(
+    not Path("/sys/kernel").is_dir(), reason="needs Linux's /sys, in which nobody makes folders"
+)
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
 def test_a_cache_that_cannot_be_written_is_left_out_with_a_warning(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -75,13 +82,17 @@ def test_a_cache_that_cannot_be_written_is_left_out_with_a_warning(
 
     assert read(OffsetStore(_write(tmp_path / name, ROWS))) == (TEXTS, TEXTS)
     (message,) = caplog.messages
-    assert message.startswith(f"the index of {tmp_path / name} is not kept, because the cache cannot be written: ")
+    assert message.startswith(
+        f"the index of {tmp_path / name} is not kept, because the cache cannot be written: "
+    )
     assert list((tmp_path / "system").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
 @pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
-def test_both_stores_give_every_document(tmp_path: Path, name: str, open_store: type[OffsetStore]) -> None:
+def test_both_stores_give_every_document(
+    tmp_path: Path, name: str, open_store: type[OffsetStore]
+) -> None:
     store = open_store(_write(tmp_path / name, "\ufeff" + ROWS.replace("\n", "\r\n\n", 1)))
     assert dict(store) == TEXTS
     assert list(dict(store)) == ["b", "a", "ü", "c"]  # order of the file
@@ -103,7 +114,9 @@ def test_the_title_can_be_left_out(tmp_path: Path, open_store: type[OffsetStore]
 
 
 @pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
-def test_tab_separated_collections_of_two_and_three_columns(tmp_path: Path, open_store: type[OffsetStore]) -> None:
+def test_tab_separated_collections_of_two_and_three_columns(
+    tmp_path: Path, open_store: type[OffsetStore]
+) -> None:
     two = open_store(_write(tmp_path / "two.tsv", "7\tthe text\n8\t\n"))
     three = open_store(_write(tmp_path / "three.tsv.gz", "7\tTitle\tthe text\n8\t\tonly text"))
     assert dict(two) == {"7": "the text", "8": ""}
@@ -165,7 +178,9 @@ def test_a_file_with_other_ids_at_the_same_places_is_reported(tmp_path: Path, sa
 
 def test_ids_that_sql_could_mistake_stay_texts(tmp_path: Path) -> None:
     ids = ["7", "007", "7.0", "7e0", "'", '"a"', "%", "NULL", "\u00e9", "e\u0301", "A", "a"]
-    store = OffsetStore(_write(tmp_path / "c.tsv", "".join(f"{doc_id}\ttext of {doc_id}\n" for doc_id in ids)))
+    store = OffsetStore(
+        _write(tmp_path / "c.tsv", "".join(f"{doc_id}\ttext of {doc_id}\n" for doc_id in ids))
+    )
     assert store.get_many(ids) == {doc_id: f"text of {doc_id}" for doc_id in ids}
     assert "07" not in store
 
@@ -189,7 +204,9 @@ HARMS = [lambda raw: raw[:-4096], lambda raw: raw[:4096] + bytes(len(raw) - 4096
 
 
 @pytest.mark.parametrize("harm", HARMS, ids=["cut", "zeroed", "empty"])
-def test_a_damaged_index_is_made_anew(tmp_path: Path, harm, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_index_is_made_anew(
+    tmp_path: Path, harm, caplog: pytest.LogCaptureFixture
+) -> None:
     path = _write(tmp_path / "c.jsonl", ROWS)
     assert len(OffsetStore(path)) == 4
     (database,) = (tmp_path / "cache").glob("documents/*/*.sqlite")
@@ -204,9 +221,24 @@ _BAD = [
     ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "2", "text": 5}', ["'2'", "text", "got 5"]),
     ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "2"', ["JSON"]),
     ("c.jsonl", '{"_id": "1", "text": "a"}', '{"title": "t", "text": "b"}', ["_id"]),
-    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "2", "text": "b", "title": 3}', ["'2'", "title"]),
-    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "2 3", "text": "b"}', ["'2 3'", "white space"]),
-    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "1", "text": "b"}', ["'1'", "twice", "line 1"]),
+    (
+        "c.jsonl",
+        '{"_id": "1", "text": "a"}',
+        '{"_id": "2", "text": "b", "title": 3}',
+        ["'2'", "title"],
+    ),
+    (
+        "c.jsonl",
+        '{"_id": "1", "text": "a"}',
+        '{"_id": "2 3", "text": "b"}',
+        ["'2 3'", "white space"],
+    ),
+    (
+        "c.jsonl",
+        '{"_id": "1", "text": "a"}',
+        '{"_id": "1", "text": "b"}',
+        ["'1'", "twice", "line 1"],
+    ),
     ("c.tsv", "1\ta", "1\tb", ["'1'", "twice", "line 1"]),
     ("c.tsv", "1\ta", "2\tb\tc", ["'2'", "expected 2 columns", "got 3"]),
     ("c.tsv", "1\ta", "no tab", ["'no tab'", "expected 2 columns", "got 1"]),
@@ -217,7 +249,13 @@ _BAD = [
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
 def test_a_malformed_document_is_refused_with_file_line_and_id(
-    tmp_path: Path, open_store: type[OffsetStore], suffix: str, name: str, good: str, bad: str, named: list[str]
+    tmp_path: Path,
+    open_store: type[OffsetStore],
+    suffix: str,
+    name: str,
+    good: str,
+    bad: str,
+    named: list[str],
 ) -> None:
     path = _write(tmp_path / (name + suffix), f"{good}\n\n{bad}\n")
     with pytest.raises(ValueError, match=re.escape(f"{path}, line 3: ")) as caught:
@@ -228,11 +266,15 @@ def test_a_malformed_document_is_refused_with_file_line_and_id(
 
 
 @pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
-def test_files_without_documents_and_of_other_forms_are_refused(tmp_path: Path, open_store: type[OffsetStore]) -> None:
+def test_files_without_documents_and_of_other_forms_are_refused(
+    tmp_path: Path, open_store: type[OffsetStore]
+) -> None:
     for name in ("empty.jsonl", "empty.tsv"):
         with pytest.raises(ValueError, match=f"{name}: holds no documents"):
             len(open_store(_write(tmp_path / name, "\n")))
-    with pytest.raises(ValueError, match=r"four\.tsv, line 1: expected 2 columns .* or 3 .*, got 4"):
+    with pytest.raises(
+        ValueError, match=r"four\.tsv, line 1: expected 2 columns .* or 3 .*, got 4"
+    ):
         len(open_store(_write(tmp_path / "four.tsv", "1\ta\tb\tc\n")))
 
 
@@ -256,7 +298,9 @@ except DiskFullError as error:
 """
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="SQLite's errors have names from Python 3.11 on")
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="SQLite's errors have names from Python 3.11 on"
+)
 def test_a_disk_without_room_for_the_index_is_named_and_nothing_stays(tmp_path: Path) -> None:
     _many(tmp_path / "c.tsv", 5000)
     command = [sys.executable, "-c", FULL, str(tmp_path / "c.tsv")]
@@ -277,7 +321,10 @@ def _many(path: Path, documents: int) -> dict[str, str]:
 
 def _read_all(store: OffsetStore, texts: dict[str, str]) -> bool:
     keys = list(texts)
-    return all(store.get_many(keys[start::13]) == {key: texts[key] for key in keys[start::13]} for start in range(13))
+    return all(
+        store.get_many(keys[start::13]) == {key: texts[key] for key in keys[start::13]}
+        for start in range(13)
+    )
 
 
 def _worker(store: OffsetStore, texts: dict[str, str]) -> None:
@@ -302,7 +349,9 @@ def test_processes_share_an_open_store(tmp_path: Path, method: str) -> None:
 def test_threads_share_an_open_store(tmp_path: Path) -> None:
     texts = _many(tmp_path / "c.tsv", 1000)
     store, results = OffsetStore(tmp_path / "c.tsv"), []
-    threads = [threading.Thread(target=lambda: results.append(_read_all(store, texts))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: results.append(_read_all(store, texts))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -328,7 +377,9 @@ def test_parallel_jobs_build_one_index(tmp_path: Path) -> None:
     for worker in workers:
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    assert len([path for path in (tmp_path / "cache" / "documents").iterdir() if path.is_dir()]) == 1
+    assert (
+        len([path for path in (tmp_path / "cache" / "documents").iterdir() if path.is_dir()]) == 1
+    )
 
 
 # size
@@ -350,10 +401,14 @@ def test_a_large_file_needs_few_bytes_of_memory_per_document(tmp_path: Path) -> 
     path = tmp_path / "corpus.jsonl"
     with open(path, "w") as handle:
         for index in range(200_000):
-            handle.write(f'{{"_id": "passage-{index}", "text": "passage-{index} says {"word " * 60}"}}\n')
+            handle.write(
+                f'{{"_id": "passage-{index}", "text": "passage-{index} says {"word " * 60}"}}\n'
+            )
     assert path.stat().st_size > 64e6
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", _MEASURE, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, str(path)], capture_output=True, text=True, check=True
+    )
     grown = int(done.stdout)
     # What SQLite holds and sorts in, rows of one write and the progress bar, not 70 MB of text
     assert grown < 28e6, f"grew by {grown / 1e6:.0f} MB in {time.perf_counter() - start:.1f} s"

@@ -6,7 +6,9 @@ from backpack_rank.data.sources.inline import load_inline
 
 
 def test_every_document_is_a_candidate_in_the_order_given():
-    found = load_inline("demo", {"q": "who?"}, {"b": "one", "a": "two"}, {"q": {"a": 1}}, {"a": "female"})
+    found = load_inline(
+        "demo", {"q": "who?"}, {"b": "one", "a": "two"}, {"q": {"a": 1}}, {"a": "female"}
+    )
     assert found.candidates == {"q": {"b": 2.0, "a": 1.0}}
     assert found.documents.get_many(["a"]) == {"a": "two"}
     assert found.qrels == {"q": {"a": 1}}

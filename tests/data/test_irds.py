@@ -1,4 +1,6 @@
-"""The ir_datasets source, with the real library offline: tiny files stand where it keeps its downloads."""
+"""The ir_datasets source, with the real library offline: tiny files stand where it keeps its
+downloads.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def show(collection):
 
 
 def test_msmarco_passage_dev_small(home: Path) -> None:
-    shown = run_offline(home, _SHOW + "print(json.dumps(show(load_irds('msmarco-passage/dev/small'))))")
+    shown = run_offline(
+        home, _SHOW + "print(json.dumps(show(load_irds('msmarco-passage/dev/small'))))"
+    )
     assert shown == [
         "msmarco-passage/dev/small",
         [["300", "what does a nurse do"], ["200", "who flies"]],
@@ -48,7 +52,9 @@ except ValueError as error:
     print(json.dumps(str(error)))
 """
     message = run_offline(home, script)
-    assert message.startswith("msmarco-passage/dev/small: the 3 or more scoreddocs of query '300' all have the score 0")
+    assert message.startswith(
+        "msmarco-passage/dev/small: the 3 or more scoreddocs of query '300' all have the score 0"
+    )
     assert "so there is no best 2" in message
 
 
@@ -93,7 +99,9 @@ print(json.dumps({name: [split.qrels, {q: list(of) for q, of in candidates[name]
 
 
 def test_a_beir_id_drops_the_space_before_untitled_texts(home: Path) -> None:
-    shown = run_offline(home, _SHOW + "print(json.dumps(show(load_irds('beir/scifact/test', candidates='none'))))")
+    shown = run_offline(
+        home, _SHOW + "print(json.dumps(show(load_irds('beir/scifact/test', candidates='none'))))"
+    )
     assert shown == [
         "beir/scifact/test",
         [["1", "cells?"]],
@@ -116,7 +124,10 @@ print(json.dumps(said))
     said = run_offline(home, script)
     assert said[0].startswith("beir has no docs; ids below it: beir/")
     assert said[1].startswith("msmarco-passage has no queries; ids below it: msmarco-passage/dev, ")
-    assert said[2] == "beir/scifact/test has no scoreddocs; set candidates to none or to the path of a TREC run"
+    assert (
+        said[2]
+        == "beir/scifact/test has no scoreddocs; set candidates to none or to the path of a TREC run"
+    )
 
 
 def test_forked_workers_read_the_shared_docstore_of_msmarco_qna(home: Path) -> None:
@@ -149,9 +160,13 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
     (tmp_path / "docs.tsv").write_text("".join(f"d{index}\ttext {index}\n" for index in range(300)))
-    (tmp_path / "queries.tsv").write_text("".join(f"q{index}\tquery {index}\n" for index in range(60)))
+    (tmp_path / "queries.tsv").write_text(
+        "".join(f"q{index}\tquery {index}\n" for index in range(60))
+    )
     labels = "".join(f"q{index} 0 d{index} {index % 3}\n" for index in range(30))
-    (tmp_path / "qrels").write_text(labels + "q0 0 extra 2\nq1 0 d1 0\n")  # q1 judges d1 twice: 1 and 0
+    (tmp_path / "qrels").write_text(
+        labels + "q0 0 extra 2\nq1 0 d1 0\n"
+    )  # q1 judges d1 twice: 1 and 0
     made = ir_datasets.create_dataset(
         str(tmp_path / "docs.tsv"), str(tmp_path / "queries.tsv"), str(tmp_path / "qrels")
     )
@@ -237,7 +252,8 @@ def test_forked_workers_open_their_own_files(dataset: str) -> None:
 
 def test_errors_say_what_to_do(dataset: str, tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"no dataset 'msmarco-pasage/dev/small'; close ids: msmarco-passage/dev/small"
+        ValueError,
+        match=r"no dataset 'msmarco-pasage/dev/small'; close ids: msmarco-passage/dev/small",
     ):
         load_irds("msmarco-pasage/dev/small")
     with pytest.raises(ValueError, match="max_queries=0 must be at least 1"):

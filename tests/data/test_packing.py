@@ -22,7 +22,11 @@ def test_a_batch_worked_by_hand():
     assert batch.lengths == [3, 1, 2]
     assert batch.max_length == 3
     assert batch.last_positions.tolist() == [2, 3, 5]
-    assert batch.padding_mask().tolist() == [[True, True, True], [True, False, False], [True, True, False]]
+    assert batch.padding_mask().tolist() == [
+        [True, True, True],
+        [True, False, False],
+        [True, True, False],
+    ]
     assert batch.pad(batch.input_ids).tolist() == [[7, 8, 9], [5, 0, 0], [4, 4, 0]]
 
 
@@ -31,12 +35,15 @@ def test_a_batch_worked_by_hand():
 def test_texts_come_back_from_their_padded_batch(texts):
     packed = PackedBatch.from_sequences(texts)
     padded = packed.pad(packed.input_ids)
-    assert [row[keep].tolist() for row, keep in zip(padded, packed.padding_mask(), strict=True)] == texts
+    assert [
+        row[keep].tolist() for row, keep in zip(padded, packed.padding_mask(), strict=True)
+    ] == texts
     assert torch.equal(padded.flatten()[packed.padded_rows], packed.input_ids)
 
 
 @pytest.mark.parametrize(
-    ("texts", "sentence"), [([], "at least one text"), ([[1], [], [2]], "text 1 of the batch has no token")]
+    ("texts", "sentence"),
+    [([], "at least one text"), ([[1], [], [2]], "text 1 of the batch has no token")],
 )
 def test_nothing_to_read_is_refused(texts, sentence):
     with pytest.raises(ValueError, match=sentence):
@@ -47,8 +54,13 @@ def test_nothing_to_read_is_refused(texts, sentence):
 @given(some_texts, st.randoms(use_true_random=False))
 def test_selected_tokens_are_a_batch_of_their_own(texts, random):
     kept = [[random.random() < 0.7 for _ in text] for text in texts]
-    batch = PackedBatch.from_sequences(texts).select(torch.tensor([keep for row in kept for keep in row]))
-    expected = [[token for token, keep in zip(*pair, strict=True) if keep] for pair in zip(texts, kept, strict=True)]
+    batch = PackedBatch.from_sequences(texts).select(
+        torch.tensor([keep for row in kept for keep in row])
+    )
+    expected = [
+        [token for token, keep in zip(*pair, strict=True) if keep]
+        for pair in zip(texts, kept, strict=True)
+    ]
     assert batch.lengths == [len(text) for text in expected]
     assert batch.max_length == max(map(len, expected))
     assert batch.input_ids.tolist() == [token for text in expected for token in text]

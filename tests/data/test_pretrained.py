@@ -17,7 +17,12 @@ from transformers import AutoModel, AutoTokenizer
 import backpack_rank
 from backpack_rank.data.pretrained import ADDED_TOKENS, from_pretrained
 from backpack_rank.data.tokenisation import PretrainedTokenizer, load_tokenizer
-from backpack_rank.models.factory import backpack_on_backbone, cross_encoder, load_ranker, save_ranker
+from backpack_rank.models.factory import (
+    backpack_on_backbone,
+    cross_encoder,
+    load_ranker,
+    save_ranker,
+)
 from backpack_rank.models.folder_checks import CHECKSUMS
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sequence_classifier import load_classifier
@@ -50,20 +55,31 @@ def changed(file: Path, **changes: object) -> None:
 def with_code(folder: Path, *, kind: str) -> None:
     """Python beside the weights that leaves a trace, and a configuration that names it."""
     trace = folder.parent / TRACE
-    (folder / "evil.py").write_text(f"from pathlib import Path\nPath({str(trace)!r}).touch()\nclass Evil: ...\n")
-    names = dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForSequenceClassification"))
+    (folder / "evil.py").write_text(
+        f"from pathlib import Path\nPath({str(trace)!r}).touch()\nclass Evil: ...\n"
+    )
+    names = dict.fromkeys(
+        ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
+    )
     names = dict.fromkeys(names, "evil.Evil")
     tokenizer = {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}
     if kind == "config":
         changed(
-            folder / "config.json", auto_map=names, model_type="evil", architectures=["EvilForSequenceClassification"]
+            folder / "config.json",
+            auto_map=names,
+            model_type="evil",
+            architectures=["EvilForSequenceClassification"],
         )
     elif kind == "tokenizer":
         changed(folder / "tokenizer_config.json", auto_map=tokenizer, tokenizer_class="Evil")
     elif kind == "tokenizer of the configuration":
         changed(folder / "config.json", auto_map=tokenizer)
     elif kind == "a list":
-        changed(folder / "tokenizer_config.json", auto_map=["evil.Evil", "evil.Evil"], tokenizer_class="Evil")
+        changed(
+            folder / "tokenizer_config.json",
+            auto_map=["evil.Evil", "evil.Evil"],
+            tokenizer_class="Evil",
+        )
     elif kind == "within":
         changed(folder / "config.json", backbone_config={"model_type": "evil", "auto_map": names})
     elif kind == "a kernel":
@@ -90,7 +106,9 @@ def test_a_folder_that_names_code_is_refused(folder, monkeypatch, kind, reader) 
     asked = []
     monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or "yes")
     with_code(folder, kind=kind)
-    with pytest.raises(ValueError, match=r"config\.json.* names code .*no code of a model is run") as refused:
+    with pytest.raises(
+        ValueError, match=r"config\.json.* names code .*no code of a model is run"
+    ) as refused:
         READERS[reader](folder)
     assert len(str(refused.value).splitlines()) == 1
     assert not asked
@@ -115,17 +133,23 @@ def test_an_answer_on_the_terminal_does_not_run_it(folder, kind) -> None:
     assert not (folder.parent / TRACE).exists()
 
 
-def test_transformers_is_told_no_even_where_the_folder_was_not_looked_at(folder, monkeypatch) -> None:
+def test_transformers_is_told_no_even_where_the_folder_was_not_looked_at(
+    folder, monkeypatch
+) -> None:
     monkeypatch.setattr("builtins.input", lambda question="": "yes")
     monkeypatch.setattr("backpack_rank.data.pretrained.check_folder", lambda folder: None)
     with_code(folder, kind="config")
-    with pytest.raises(ValueError, match="can only be read by code of its own, and no code of a model is run"):
+    with pytest.raises(
+        ValueError, match="can only be read by code of its own, and no code of a model is run"
+    ):
         from_pretrained(AutoModel, folder)
     from_pretrained(AutoTokenizer, folder)  # by the tokenizer's own files
     assert not (folder.parent / TRACE).exists()
 
 
-def test_the_published_backpack_is_read_without_the_code_that_it_names(tmp_path, monkeypatch, tokenizer) -> None:
+def test_the_published_backpack_is_read_without_the_code_that_it_names(
+    tmp_path, monkeypatch, tokenizer
+) -> None:
     monkeypatch.setattr("builtins.input", lambda question="": "yes")
     folder = tmp_path / "published"
     shutil.copytree(FIXTURE, folder)
@@ -145,13 +169,22 @@ def test_nothing_in_the_package_loads_by_another_function() -> None:
         if name in (*HANDS_ON, "data/pretrained.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Attribute) and node.attr in ("from_pretrained", "load_checkpoint_and_dispatch"):
+            if isinstance(node, ast.Attribute) and node.attr in (
+                "from_pretrained",
+                "load_checkpoint_and_dispatch",
+            ):
                 others.append(f"{name}:{node.lineno}")
             if isinstance(node, ast.keyword) and node.arg == "trust_remote_code":
                 assert isinstance(node.value, ast.Constant), name
                 assert node.value.value is False, name
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_config":
-                assert "trust_remote_code" in [keyword.arg for keyword in node.keywords], f"{name}:{node.lineno}"
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "from_config"
+            ):
+                assert "trust_remote_code" in [keyword.arg for keyword in node.keywords], (
+                    f"{name}:{node.lineno}"
+                )
     assert others == []
 
 
@@ -172,7 +205,8 @@ SIZES: dict[str, Callable[[Path], object]] = {
         ],
     ),
     "added tokens of the configuration": lambda folder: changed(
-        folder / "tokenizer_config.json", additional_special_tokens=[f"<{number}>" for number in range(50_000)]
+        folder / "tokenizer_config.json",
+        additional_special_tokens=[f"<{number}>" for number in range(50_000)],
     ),
     "added tokens in a file": lambda folder: (folder / "added_tokens.json").write_text(
         json.dumps({f"<{number}>": number for number in range(ADDED_TOKENS + 1)})
@@ -183,6 +217,8 @@ SIZES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("size", SIZES)
 def test_a_size_that_no_model_has_is_refused_before_it_costs_time(folder, size) -> None:
     SIZES[size](folder)
-    with pytest.raises(ValueError, match=r"\.json(: | adds ).*(must lie in|at most 10000 are read)") as refused:
+    with pytest.raises(
+        ValueError, match=r"\.json(: | adds ).*(must lie in|at most 10000 are read)"
+    ) as refused:
         load_ranker(folder)
     assert len(str(refused.value).splitlines()) == 1

@@ -1,4 +1,6 @@
-"""Rotation: eq. 7 on words, the way of spans, draws by seed and id, sentences, and documents of a store."""
+"""Rotation: eq. 7 on words, the way of spans, draws by seed and id, sentences, and documents of a
+store.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from backpack_rank.data.rotation import (
 )
 
 TEXT = "one two three four five"
-PASSAGES = st.lists(st.text(st.sampled_from("ab.é😀 \n\t\u3000"), max_size=8), max_size=12).map(" ".join)
+PASSAGES = st.lists(st.text(st.sampled_from("ab.é😀 \n\t\u3000"), max_size=8), max_size=12).map(
+    " ".join
+)
 
 
 def rotated(text: str, first: int) -> str:
@@ -66,7 +70,9 @@ def test_the_words_are_those_of_eq_7_and_the_characters_are_the_same(text: str, 
 
 
 @given(PASSAGES, st.integers(1, 20), st.data())
-def test_a_span_keeps_its_text_or_is_reported_as_cut(text: str, first: int, data: st.DataObject) -> None:
+def test_a_span_keeps_its_text_or_is_reported_as_cut(
+    text: str, first: int, data: st.DataObject
+) -> None:
     words = text.split()
     if not words:
         return
@@ -111,13 +117,17 @@ def test_texts_of_at_most_one_word_stay(text: str) -> None:
 
 
 def test_the_draw_is_uniform_and_depends_on_seed_and_id_alone() -> None:
-    draws = np.array([[Rotation(seed=seed).first(f"d{number}", 7) for number in range(4000)] for seed in (0, 1)])
+    draws = np.array(
+        [[Rotation(seed=seed).first(f"d{number}", 7) for number in range(4000)] for seed in (0, 1)]
+    )
     assert draws.min() == 1
     assert draws.max() == 7
     for counts in [np.bincount(row, minlength=8)[1:] for row in draws]:
         assert stats.chisquare(counts).pvalue > 1e-3
     assert abs(np.corrcoef(draws)[0, 1]) < 0.06
-    assert np.array_equal(draws[0][:50], [Rotation(seed=0).first(f"d{number}", 7) for number in range(50)])
+    assert np.array_equal(
+        draws[0][:50], [Rotation(seed=0).first(f"d{number}", 7) for number in range(50)]
+    )
     # How a draw is made must not change: rotated collections could not be rebuilt.
     for number in range(8):
         digest = hashlib.blake2b(f"1 d{number}".encode(), digest_size=8).hexdigest()
@@ -141,7 +151,11 @@ def test_sentences_end_at_full_stops_before_capitals() -> None:
 def test_rotation_by_sentences_cuts_between_sentences_only() -> None:
     text = "First one here.  Second one.\nThird."
     seen = {Rotation("sentence", seed).rotate("d", text).text for seed in range(40)}
-    assert seen == {text, "Second one.\nThird.  First one here.", "Third.\nFirst one here.  Second one."}
+    assert seen == {
+        text,
+        "Second one.\nThird.  First one here.",
+        "Third.\nFirst one here.  Second one.",
+    }
     assert Rotation("sentence", 3).rotate("d", "one sentence without an end").first == 1
 
 
@@ -160,7 +174,9 @@ def test_wrong_options_are_named(options: dict, message: str) -> None:
 
 @pytest.fixture
 def store() -> MemoryStore:
-    return MemoryStore({f"d{number}": " ".join(f"w{number + word}" for word in range(12)) for number in range(30)})
+    return MemoryStore(
+        {f"d{number}": " ".join(f"w{number + word}" for word in range(12)) for number in range(30)}
+    )
 
 
 def test_a_store_gives_the_same_rotated_texts_in_every_way(store: MemoryStore) -> None:
@@ -182,7 +198,11 @@ def test_fingerprints_differ_by_seed_level_and_documents(store: MemoryStore) -> 
     other = MemoryStore({"d0": "other text"})
     prints = {
         store.fingerprint,
-        *(RotatedStore(store, Rotation(level, seed)).fingerprint for level in ("word", "sentence") for seed in (0, 1)),
+        *(
+            RotatedStore(store, Rotation(level, seed)).fingerprint
+            for level in ("word", "sentence")
+            for seed in (0, 1)
+        ),
         RotatedStore(other, Rotation()).fingerprint,
     }
     assert len(prints) == 6

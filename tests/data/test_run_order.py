@@ -1,4 +1,6 @@
-"""Equal scores in a run: in the order of trec_eval, of the ids, or of the file; and runs that are odd about it."""
+"""Equal scores in a run: in the order of trec_eval, of the ids, or of the file; and runs that are
+odd about it.
+"""
 
 import logging
 import random
@@ -13,7 +15,9 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 
 
 def written(path, rows):
-    path.write_text("".join(f"{query} Q0 {doc} {rank} {score} tag\n" for query, doc, rank, score in rows))
+    path.write_text(
+        "".join(f"{query} Q0 {doc} {rank} {score} tag\n" for query, doc, rank, score in rows)
+    )
     return path
 
 
@@ -21,7 +25,9 @@ def written(path, rows):
 def tied_run(tmp_path):
     """Scores of one decimal, so that many are equal, in shuffled lines."""
     rng = random.Random(4)
-    rows = [(f"q{q}", f"d{d}", 0, round(rng.uniform(0, 2), 1)) for q in range(30) for d in range(60)]
+    rows = [
+        (f"q{q}", f"d{d}", 0, round(rng.uniform(0, 2), 1)) for q in range(30) for d in range(60)
+    ]
     rng.shuffle(rows)
     return written(tmp_path / "tied.trec", rows)
 
@@ -42,15 +48,21 @@ def test_by_default_the_figures_are_those_of_trec_eval(tied_run, qrels):
         mean = sum(found.values[name].values()) / len(qrels)
         assert mean == pytest.approx(theirs[measure], abs=1e-12)
     by_id = effectiveness(read_run(tied_run, ties="id"), qrels, ["nDCG@10"])
-    assert sum(by_id.values["nDCG@10"].values()) / len(qrels) != pytest.approx(theirs[nDCG @ 10], abs=1e-3)
+    assert sum(by_id.values["nDCG@10"].values()) / len(qrels) != pytest.approx(
+        theirs[nDCG @ 10], abs=1e-3
+    )
 
 
 def test_orders_of_equal_scores(tmp_path):
     # 1 and 1.00000001 are one number in float32, which trec_eval computes in.
-    path = written(tmp_path / "a.trec", [("q", "b", 1, 1.0), ("q", "c", 2, 1.00000001), ("q", "a", 3, 1.0)])
+    path = written(
+        tmp_path / "a.trec", [("q", "b", 1, 1.0), ("q", "c", 2, 1.00000001), ("q", "a", 3, 1.0)]
+    )
     orders = {ties: list(read_run(path, ties=ties)["q"]) for ties in TIES}
     assert orders == {"trec_eval": ["c", "b", "a"], "id": ["c", "a", "b"], "file": ["c", "b", "a"]}
-    path = written(tmp_path / "b.trec", [("q", "b", 1, 1.00000001), ("q", "c", 2, 1.0), ("q", "a", 3, 2.0)])
+    path = written(
+        tmp_path / "b.trec", [("q", "b", 1, 1.00000001), ("q", "c", 2, 1.0), ("q", "a", 3, 2.0)]
+    )
     assert list(read_run(path, ties="trec_eval", depth=2)["q"]) == ["a", "c"]
     assert list(read_run(path, ties="file", depth=2)["q"]) == ["a", "b"]
 
@@ -82,7 +94,9 @@ def test_a_rank_column_against_the_scores_is_warned_about(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         read_run(written(tmp_path / "a.trec", distances), warn=True)
     (message,) = caplog.messages
-    assert "in 1 of 2 queries, such as q1, the rank column is not the order of the scores" in message
+    assert (
+        "in 1 of 2 queries, such as q1, the rank column is not the order of the scores" in message
+    )
 
 
 @pytest.mark.parametrize("ranks", [("1", "2", "3"), ("0", "0", "0"), ("3", "1", "x")])

@@ -17,7 +17,9 @@ KINDS = ("backpack", "backpack_on_bert", "backpack_on_roberta", "cross_encoder_l
 
 
 def shared(own: PairTokenizer) -> PreTrainedTokenizerBase:
-    return shared_tokenizer(own.tokenizer, own.max_length, own.start_id, own.separator_id, own.end_id)
+    return shared_tokenizer(
+        own.tokenizer, own.max_length, own.start_id, own.separator_id, own.end_id
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -26,13 +28,17 @@ def test_pairs_are_joined_and_cut_as_the_ranker_reads_them(kind: str, tmp_path: 
     shared(own).save_pretrained(tmp_path)
     queries, documents = map(list, zip(*PAIRS, strict=True))
     found = AutoTokenizer.from_pretrained(tmp_path)(queries, documents, truncation="only_second")
-    assert found["input_ids"] == [own.pairs(query, [document])[0].tolist() for query, document in PAIRS]
+    assert found["input_ids"] == [
+        own.pairs(query, [document])[0].tolist() for query, document in PAIRS
+    ]
     assert max(map(len, found["input_ids"])) == own.max_length
     assert "token_type_ids" not in found
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_comes_back_as_it_was_also_when_another_library_saved_it_again(kind: str, tmp_path: Path) -> None:
+def test_it_comes_back_as_it_was_also_when_another_library_saved_it_again(
+    kind: str, tmp_path: Path
+) -> None:
     _, own = load_ranker(FIXTURES / kind)
     shared(own).save_pretrained(tmp_path / "first")
     AutoTokenizer.from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "second")

@@ -42,7 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     head = "query-id\tcorpus-id\tscore\n"
     (root / "qrels" / "train.tsv").write_text(f"{head}q1\td1\t2\nq1\td3\t0\n")
     (root / "qrels" / "test.tsv").write_text(f"{head}q3\td1\t0\nq2\td3\t1\n")
-    (root / "runs" / "all.trec").write_text("q1 Q0 d3 1 1 x\nq1 Q0 d2 2 3 x\nq2 Q0 d1 1 5 x\nq4 Q0 d1 1 5 x\n")
+    (root / "runs" / "all.trec").write_text(
+        "q1 Q0 d3 1 1 x\nq1 Q0 d2 2 3 x\nq2 Q0 d1 1 5 x\nq4 Q0 d1 1 5 x\n"
+    )
     return root
 
 
@@ -51,7 +53,9 @@ def _zip(path: Path) -> None:
     path.unlink()
 
 
-def test_a_split_has_the_queries_of_its_qrels_in_the_order_of_the_queries_file(folder: Path) -> None:
+def test_a_split_has_the_queries_of_its_qrels_in_the_order_of_the_queries_file(
+    folder: Path,
+) -> None:
     test = load_beir(str(folder), "test", candidates="runs/all.trec")
     assert test.name == "toy/test"
     assert list(test.queries.items()) == [("q2", "pilot"), ("q3", "not answered")]
@@ -69,7 +73,9 @@ def test_filters_and_options(folder: Path) -> None:
     every = load_beir(str(folder), "test", judged_queries_only=False)
     assert list(every.queries) == ["q1", "q2", "q3", "q4"]
     assert "q1" not in every.qrels
-    train = load_beir(str(folder), "train", candidates="runs/all.trec", depth=1, title=False, name="mine")
+    train = load_beir(
+        str(folder), "train", candidates="runs/all.trec", depth=1, title=False, name="mine"
+    )
     assert train.name == "mine"
     assert train.candidates == {"q1": {"d2": 3.0}}
     assert train.documents.get_many(["d1"]) == {"d1": "how to become one"}
@@ -82,7 +88,9 @@ def test_a_sample_of_queries_is_drawn_by_its_seed(folder: Path) -> None:
     assert all(one.qrels.keys() == one.queries.keys() for one in drawn)
     assert load_beir(str(folder), "test", max_queries=1, seed=5).queries == drawn[5].queries
     assert list(load_beir(str(folder), "test", max_queries=9).queries) == ["q2", "q3"]
-    with pytest.raises(ValueError, match="max_queries=0 must be at least 1, or null for all queries"):
+    with pytest.raises(
+        ValueError, match="max_queries=0 must be at least 1, or null for all queries"
+    ):
         load_beir(str(folder), "test", max_queries=0)
 
 
@@ -91,19 +99,27 @@ def test_every_file_may_be_compressed(folder: Path) -> None:
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "runs/all.trec"):
         _zip(folder / name)
     packed = load_beir(str(folder), "train", candidates="runs/all.trec")
-    assert (packed.queries, packed.qrels, packed.candidates) == (plain.queries, plain.qrels, plain.candidates)
+    assert (packed.queries, packed.qrels, packed.candidates) == (
+        plain.queries,
+        plain.qrels,
+        plain.candidates,
+    )
     assert dict(packed.documents) == dict(plain.documents)
     assert packed.documents.fingerprint == plain.documents.fingerprint
 
 
 def test_a_big_corpus_stays_on_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores.open_documents, "__kwdefaults__", {"title": True, "memory_limit": 10})
+    monkeypatch.setattr(
+        stores.open_documents, "__kwdefaults__", {"title": True, "memory_limit": 10}
+    )
     collection = load_beir(str(folder), "train", candidates="runs/all.trec")
     assert isinstance(collection.documents, stores.OffsetStore)
     assert collection.documents.get_many(["d3"]) == {"d3": "Pilot training"}
 
 
-def test_complete_labels_replace_those_of_the_split_and_keep_unknown_documents(folder: Path, tmp_path: Path) -> None:
+def test_complete_labels_replace_those_of_the_split_and_keep_unknown_documents(
+    folder: Path, tmp_path: Path
+) -> None:
     complete = tmp_path / "official.txt"
     complete.write_text("q2 0 d3 3\nq2 0 elsewhere 2\nq3 0 d1 0\nq99 0 d1 1\n")
     collection = load_beir(str(folder), "test", qrels=str(complete))
@@ -114,15 +130,21 @@ def test_complete_labels_replace_those_of_the_split_and_keep_unknown_documents(f
     assert list(load_beir(str(folder), "test", qrels=str(complete)).queries) == ["q2"]
 
 
-def test_complete_labels_that_lack_a_query_of_the_split_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_complete_labels_that_lack_a_query_of_the_split_are_refused(
+    folder: Path, tmp_path: Path
+) -> None:
     complete = tmp_path / "official.txt"
     complete.write_text("q2 0 d3 3\n")
-    with pytest.raises(ValueError, match=r"official\.txt has no judgement of query 'q3', which is in .*test\.tsv"):
+    with pytest.raises(
+        ValueError, match=r"official\.txt has no judgement of query 'q3', which is in .*test\.tsv"
+    ):
         load_beir(str(folder), "test", qrels=str(complete))
 
 
 def test_a_folder_without_dev_judgements_holds_out_training_queries(folder: Path, caplog) -> None:
-    queries = "".join(json.dumps({"_id": f"t{number}", "text": f"query {number}"}) + "\n" for number in range(300))
+    queries = "".join(
+        json.dumps({"_id": f"t{number}", "text": f"query {number}"}) + "\n" for number in range(300)
+    )
     with open(folder / "queries.jsonl", "a") as handle:
         handle.write(queries)
     with open(folder / "qrels" / "train.tsv", "a") as handle:
@@ -132,7 +154,10 @@ def test_a_folder_without_dev_judgements_holds_out_training_queries(folder: Path
     assert not set(train.queries) & set(dev.queries)
     assert len(train.queries) + len(dev.queries) == 301
     assert 40 <= len(dev.queries) <= 80
-    assert f"{folder} has no qrels/dev.tsv: data.dev_fraction=0.2 of the training queries" in caplog.text
+    assert (
+        f"{folder} has no qrels/dev.tsv: data.dev_fraction=0.2 of the training queries"
+        in caplog.text
+    )
     assert list(load_beir(folder, "dev", dev_fraction=0.2).queries) == list(dev.queries)
     # Who is held out does not depend on who else is there.
     shorter = "".join((folder / "qrels" / "train.tsv").read_text().splitlines(keepends=True)[:-100])
@@ -145,7 +170,9 @@ def test_a_folder_without_dev_judgements_holds_out_training_queries(folder: Path
     assert len(load_beir(folder, "train", dev_fraction=0.2).queries) == 201
 
 
-def test_a_folder_without_judgements_has_all_queries_in_its_test_split_and_no_other(folder: Path, caplog) -> None:
+def test_a_folder_without_judgements_has_all_queries_in_its_test_split_and_no_other(
+    folder: Path, caplog
+) -> None:
     shutil.rmtree(folder / "qrels")
     with caplog.at_level("INFO"):
         test = load_beir(folder, "test")
@@ -157,7 +184,10 @@ def test_a_folder_without_judgements_has_all_queries_in_its_test_split_and_no_ot
 
 def test_a_dataset_knows_which_splits_a_folder_has(folder: Path) -> None:
     data = dataset_of(configured("evaluate", "data=beir", f"data.folder={folder}").data)
-    assert [split for split in ("train", "dev", "test", "bias") if data.has(split)] == ["train", "test"]
+    assert [split for split in ("train", "dev", "test", "bias") if data.has(split)] == [
+        "train",
+        "test",
+    ]
     with pytest.raises(MissingSplitError, match="leaves none of its 1 training queries to dev"):
         data.split("dev")
     (folder / "qrels" / "train.tsv").unlink()
@@ -170,10 +200,13 @@ def test_a_dataset_knows_which_splits_a_folder_has(folder: Path) -> None:
 
 def test_missing_folder_and_files_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        FileNotFoundError, match=r"no folder .*gone; expected corpus\.jsonl, queries\.jsonl and qrels/dev"
+        FileNotFoundError,
+        match=r"no folder .*gone; expected corpus\.jsonl, queries\.jsonl and qrels/dev",
     ):
         load_beir(str(tmp_path / "gone"), "dev")
-    with pytest.raises(FileNotFoundError, match=r"dev\.tsv \(nor \.gz\); splits there: test, train"):
+    with pytest.raises(
+        FileNotFoundError, match=r"dev\.tsv \(nor \.gz\); splits there: test, train"
+    ):
         load_beir(str(folder), "dev")
     with pytest.raises(ValueError, match=r"data.dev_fraction=1.5 must lie in \(0, 1\)"):
         load_beir(str(folder), "dev", dev_fraction=1.5)
@@ -187,15 +220,37 @@ def test_missing_folder_and_files_are_named(folder: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("file", "line", "message"),
     [
-        ("runs/all.trec", "q1 Q0 d9 3 0.5 x\n", "line 5: document id 'd9' of query 'q1' is not in the collection"),
-        ("runs/all.trec", "q9 Q0 d1 1 0.5 x\n", "line 5: query id 'q9' is not in {root}/queries.jsonl"),
+        (
+            "runs/all.trec",
+            "q1 Q0 d9 3 0.5 x\n",
+            "line 5: document id 'd9' of query 'q1' is not in the collection",
+        ),
+        (
+            "runs/all.trec",
+            "q9 Q0 d1 1 0.5 x\n",
+            "line 5: query id 'q9' is not in {root}/queries.jsonl",
+        ),
         ("qrels/test.tsv", "q9\td1\t1\n", "line 4: query id 'q9' is not in {root}/queries.jsonl"),
-        ("qrels/test.tsv", "q2\td1\tx\n", "line 4: relevance of query 'q2', document 'd1' must be an integer"),
-        ("queries.jsonl", '{"_id": "q5", "text": " "}\n', "line 5: the text of query 'q5' is empty"),
-        ("corpus.jsonl", '{"_id": "d1", "text": "again"}\n', "line 4: document id 'd1' stands twice, first in line 1"),
+        (
+            "qrels/test.tsv",
+            "q2\td1\tx\n",
+            "line 4: relevance of query 'q2', document 'd1' must be an integer",
+        ),
+        (
+            "queries.jsonl",
+            '{"_id": "q5", "text": " "}\n',
+            "line 5: the text of query 'q5' is empty",
+        ),
+        (
+            "corpus.jsonl",
+            '{"_id": "d1", "text": "again"}\n',
+            "line 4: document id 'd1' stands twice, first in line 1",
+        ),
     ],
 )
-def test_ids_that_lead_nowhere_are_named_with_file_and_line(folder: Path, file: str, line: str, message: str) -> None:
+def test_ids_that_lead_nowhere_are_named_with_file_and_line(
+    folder: Path, file: str, line: str, message: str
+) -> None:
     with open(folder / file, "a") as handle:
         handle.write(line)
     expected = f"{folder / file}, {message.format(root=folder)}"
@@ -249,7 +304,9 @@ def test_trec_errors_name_the_file(files: dict[str, str], tmp_path: Path) -> Non
     with pytest.raises(FileNotFoundError, match=r"gone\.tsv \(topics\)"):
         load_trec("mine", files["collection"], str(tmp_path / "gone.tsv"))
     Path(files["candidates"]).write_text("q1 Q0 d1 1 1 x\nq1 Q0 d9 2 0 x\n")
-    with pytest.raises(ValueError, match=r"candidates\.tsv, line 2: document id 'd9' of query 'q1'"):
+    with pytest.raises(
+        ValueError, match=r"candidates\.tsv, line 2: document id 'd9' of query 'q1'"
+    ):
         load_trec("mine", **files)  # type: ignore[arg-type]
 
 
@@ -269,7 +326,10 @@ def test_wikiqa_has_its_published_counts() -> None:
     assert len(test.documents) == 28_876
     assert test.candidates is not None
     assert set(test.candidates) == set(test.queries)
-    counts = [len(load_beir(root, split, answerable_only=True).queries) for split in ("train", "dev", "test")]
+    counts = [
+        len(load_beir(root, split, answerable_only=True).queries)
+        for split in ("train", "dev", "test")
+    ]
     assert counts == [873, 126, 243]
 
 
@@ -281,10 +341,14 @@ def test_dl19_with_complete_labels() -> None:
     assert sum(len(judged) for judged in dl19.qrels.values()) == 9_260
     assert dl19.candidates is not None
     assert {len(scores) for scores in dl19.candidates.values()} == {100}
-    assert sum(len(judged) for judged in load_beir(str(root / "dl19"), "test").qrels.values()) == 3_983
+    assert (
+        sum(len(judged) for judged in load_beir(str(root / "dl19"), "test").qrels.values()) == 3_983
+    )
 
 
-def test_squad_train_is_read_from_gzip_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_squad_train_is_read_from_gzip_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path))
     root = _real() / "squad_train"
     dev = load_beir(str(root), "dev")

@@ -1,4 +1,6 @@
-"""The synthetic collection: what its docstrings promise about texts, grades, wording and difficulty."""
+"""The synthetic collection: what its docstrings promise about texts, grades, wording and
+difficulty.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,28 @@ from backpack_rank.data.collection import Collection
 from backpack_rank.data.synthetic import templates
 from backpack_rank.data.synthetic.generator import OCCUPATIONS, grade, load_synthetic, wording
 from backpack_rank.data.synthetic.resources import FOLDER, read_lists, read_occupations, read_slots
-from backpack_rank.data.synthetic.templates import GENDERED_WORDS, PLACEHOLDERS, Composer, Draft, gerund, render
+from backpack_rank.data.synthetic.templates import (
+    GENDERED_WORDS,
+    PLACEHOLDERS,
+    Composer,
+    Draft,
+    gerund,
+    render,
+)
 
 # Written out here on purpose: the test must not learn from the code what a gendered word is.
 _MALE_WORDS = (
-    "boy boys brother brothers dad dads father fathers fiance gentleman gentlemen godfather grandfather grandpa "
-    "grandson grandsons guy guys he him himself his lad lads male males man men sir son sons stepfather stepson "
-    "mr husband husbands uncle uncles nephew nephews king prince groom landlord waiter actor host"
+    "boy boys brother brothers dad dads father fathers fiance gentleman gentlemen godfather "
+    "grandfather grandpa grandson grandsons guy guys he him himself his lad lads male males man "
+    "men sir son sons stepfather stepson mr husband husbands uncle uncles nephew nephews king "
+    "prince groom landlord waiter actor host"
 )
 MALE = set(_MALE_WORDS.split())
 _FEMALE_WORDS = (
-    "daughter daughters female females fiancee gal gals girl girls granddaughter granddaughters grandma "
-    "grandmother grandmothers her hers herself lady ladies madam mama mom mommy moms mother mothers she sister "
-    "sisters stepmother stepdaughter woman women mrs ms miss wife wives aunt aunts niece nieces queen princess "
-    "bride landlady waitress actress hostess"
+    "daughter daughters female females fiancee gal gals girl girls granddaughter granddaughters "
+    "grandma grandmother grandmothers her hers herself lady ladies madam mama mom mommy moms "
+    "mother mothers she sister sisters stepmother stepdaughter woman women mrs ms miss wife wives "
+    "aunt aunts niece nieces queen princess bride landlady waitress actress hostess"
 )
 FEMALE = set(_FEMALE_WORDS.split())
 # Words of the published list of 63 that this project measures with; titles are not among them.
@@ -63,15 +73,20 @@ def test_same_seed_same_collection_and_other_seed_other_collection() -> None:
     assert first.queries != other.queries
 
 
-def test_the_default_collection_is_the_one_of_all_published_figures(splits: dict[str, Collection]) -> None:
-    # Written down from commit 330f135, before the texts became YAML: who changes a text changes every figure.
+def test_the_default_collection_is_the_one_of_all_published_figures(
+    splits: dict[str, Collection],
+) -> None:
+    # Written down from commit 330f135, before the texts became YAML: who changes a text changes
+    # every figure.
     expected = {
         "train": ("f866ea8d6f35071ef8aa8c4f286793ca", "c3efcc732b43b2e8"),
         "dev": ("1f73326002e7a4aea5e070e31d639235", "e5c6137e1913727c"),
         "test": ("4c52a94b052577003d1fddbf89c738dd", "c3395776c4f1e8af"),
     }
     for split, collection in splits.items():
-        judgements = [[query_id, list(judged.items())] for query_id, judged in collection.qrels.items()]
+        judgements = [
+            [query_id, list(judged.items())] for query_id, judged in collection.qrels.items()
+        ]
         parts = [list(collection.queries.items()), judgements, list(collection.groups.items())]
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
         assert (collection.documents.fingerprint, digest) == expected[split]
@@ -141,10 +156,16 @@ def test_default_sizes_and_ids(splits: dict[str, Collection]) -> None:
     assert sizes == {"train": (3000, 750), "dev": (600, 60), "test": (2000, 180)}
     assert "q-test-0007" in splits["test"].queries
     assert all(re.fullmatch(r"d\d{6}", doc_id) for c in splits.values() for doc_id in texts(c))
-    assert [c.name for c in splits.values()] == ["synthetic/train", "synthetic/dev", "synthetic/test"]
+    assert [c.name for c in splits.values()] == [
+        "synthetic/train",
+        "synthetic/dev",
+        "synthetic/test",
+    ]
 
 
-def test_no_two_documents_are_identical_and_splits_share_none(splits: dict[str, Collection]) -> None:
+def test_no_two_documents_are_identical_and_splits_share_none(
+    splits: dict[str, Collection],
+) -> None:
     all_texts = [text for c in splits.values() for text in texts(c).values()]
     all_ids = [doc_id for c in splits.values() for doc_id in texts(c)]
     assert len(set(all_texts)) == len(all_texts)
@@ -158,12 +179,18 @@ def test_queries_of_a_split_differ_and_have_no_gendered_word(splits: dict[str, C
             assert not (MALE | FEMALE) & set(words(text)), text
 
 
-def test_documents_hold_two_to_six_words_of_their_own_gender_only(splits: dict[str, Collection]) -> None:
+def test_documents_hold_two_to_six_words_of_their_own_gender_only(
+    splits: dict[str, Collection],
+) -> None:
     for collection in splits.values():
         for doc_id, text in texts(collection).items():
             found = words(text)
             male, female = (sum(word in group for word in found) for group in (MALE, FEMALE))
-            counts = {"male": (male, female), "female": (female, male), "neutral": (0, male + female)}
+            counts = {
+                "male": (male, female),
+                "female": (female, male),
+                "neutral": (0, male + female),
+            }
             own, other = counts[collection.groups[doc_id]]
             assert other == 0, text
             if collection.groups[doc_id] != "neutral":
@@ -194,19 +221,38 @@ def test_sentences_start_with_a_capital_and_articles_fit(splits: dict[str, Colle
 def test_openings_vary(splits: dict[str, Collection]) -> None:
     openings = {" ".join(words(text)[:4]) for text in texts(splits["test"]).values()}
     assert len(openings) >= 30
-    vocabulary = {word for c in splits.values() for text in texts(c).values() for word in words(text)}
+    vocabulary = {
+        word for c in splits.values() for text in texts(c).values() for word in words(text)
+    }
     assert 1500 <= len(vocabulary) <= 3000
 
 
 def _swap_classes() -> dict[str, str]:
-    """Every gendered word to one label for its pair; him, his, her and hers share one, as "her" is two words."""
-    pairs = [("he", "she"), ("himself", "herself"), ("man", "woman"), ("men", "women"), ("boy", "girl")]
+    """Every gendered word to one label for its pair; him, his, her and hers share one, as "her" is
+    two words.
+    """
+    pairs = [
+        ("he", "she"),
+        ("himself", "herself"),
+        ("man", "woman"),
+        ("men", "women"),
+        ("boy", "girl"),
+    ]
     pairs += [("gentleman", "lady"), ("father", "mother"), ("dad", "mom"), ("brother", "sister")]
     pairs += [("brothers", "sisters"), ("son", "daughter"), ("sons", "daughters")]
     pairs += [("grandfather", "grandmother"), ("grandson", "granddaughter"), ("male", "female")]
-    pairs += [("sir", "madam"), ("Mr", "Ms"), ("Mr", "Mrs"), ("him", "her"), ("him", "hers"), ("him", "his")]
+    pairs += [
+        ("sir", "madam"),
+        ("Mr", "Ms"),
+        ("Mr", "Mrs"),
+        ("him", "her"),
+        ("him", "hers"),
+        ("him", "his"),
+    ]
     classes = {word: f"<{male}>" for male, female in pairs for word in (male, female)}
-    return classes | {word.capitalize(): f"{label}^" for word, label in classes.items() if word.islower()}
+    return classes | {
+        word.capitalize(): f"{label}^" for word, label in classes.items() if word.islower()
+    }
 
 
 def test_male_and_female_renderings_differ_only_in_paired_words() -> None:
@@ -231,7 +277,9 @@ def test_male_and_female_renderings_differ_only_in_paired_words() -> None:
 
 def test_neutral_rendering_uses_they_with_the_plural_verb() -> None:
     template = "[he] [has|have] time. [mr_ms]Walker is [himself], says [his] [father]."
-    assert render(template, "neutral") == "They have time. Walker is themselves, says their teacher."
+    assert (
+        render(template, "neutral") == "They have time. Walker is themselves, says their teacher."
+    )
     assert render(template, "female") == "She has time. Ms Walker is herself, says her mother."
     assert render(template, "male") == "He has time. Mr Walker is himself, says his father."
     with pytest.raises(ValueError, match="neither"):
@@ -245,7 +293,9 @@ def test_paired_words_are_in_the_own_lists() -> None:
         assert not set(words(" ".join(neutral))) & (MALE | FEMALE)
 
 
-def test_qrels_name_existing_documents_and_every_query_has_all_kinds(splits: dict[str, Collection]) -> None:
+def test_qrels_name_existing_documents_and_every_query_has_all_kinds(
+    splits: dict[str, Collection],
+) -> None:
     for collection in splits.values():
         assert set(collection.qrels) == set(collection.queries)
         for judged in collection.qrels.values():
@@ -274,10 +324,17 @@ def test_grades_follow_occupation_and_skills() -> None:
 def test_documents_of_the_top_grade_say_the_skill_in_words(splits: dict[str, Collection]) -> None:
     collection = splits["test"]
     documents = texts(collection)
-    phrases = {phrase: skill for occupation in OCCUPATIONS for skill in occupation.skills for phrase in skill}
+    phrases = {
+        phrase: skill
+        for occupation in OCCUPATIONS
+        for skill in occupation.skills
+        for phrase in skill
+    }
     checked = 0
     for query_id, text in collection.queries.items():
-        asked = [skill for phrase, skill in phrases.items() if phrase in text or gerund(phrase) in text]
+        asked = [
+            skill for phrase, skill in phrases.items() if phrase in text or gerund(phrase) in text
+        ]
         for doc_id, value in collection.qrels[query_id].items():
             if value == 3 and len(set(asked)) == 1:
                 said = documents[doc_id].lower()
@@ -296,7 +353,9 @@ def _shares(collection: Collection, grades: set[int]) -> dict[str, float]:
     return {gender: counts[gender] / counts.total() for gender in ("male", "female", "neutral")}
 
 
-def test_train_relevance_goes_with_male_wording_as_documented(splits: dict[str, Collection]) -> None:
+def test_train_relevance_goes_with_male_wording_as_documented(
+    splits: dict[str, Collection],
+) -> None:
     relevant, other = _shares(splits["train"], {2, 3}), _shares(splits["train"], {0})
     assert relevant == pytest.approx({"male": 0.65, "female": 0.15, "neutral": 0.20}, abs=0.06)
     assert other["female"] > other["male"] + 0.04
@@ -374,20 +433,60 @@ READERS = {
 @pytest.mark.parametrize(
     ("file", "text", "damage", "named"),
     [
-        ("sentences", "days are spent {doing}", "days are spent {ding}", r"profile_claims, entry 5: .*\{ding\}"),
-        ("sentences", "days are spent {doing}", "days are spent {doing", "profile_claims, entry 5: .*expected"),
+        (
+            "sentences",
+            "days are spent {doing}",
+            "days are spent {ding}",
+            r"profile_claims, entry 5: .*\{ding\}",
+        ),
+        (
+            "sentences",
+            "days are spent {doing}",
+            "days are spent {doing",
+            "profile_claims, entry 5: .*expected",
+        ),
         ("sentences", "[sons] are still", "[suns] are still", r"private, entry 4: .*\[suns\]"),
         ("sentences", "[sons] are still", "[sons are still", "private, entry 4: .*square bracket"),
-        ("sentences", "Always get a written offer", "Read the small print twice", "hiring_tips, entry 1: .*twice"),
-        ("sentences", "\nduties:\n", "\nduties: none\nother:\n", "duties: give a list .* not 'none'"),
+        (
+            "sentences",
+            "Always get a written offer",
+            "Read the small print twice",
+            "hiring_tips, entry 1: .*twice",
+        ),
+        (
+            "sentences",
+            "\nduties:\n",
+            "\nduties: none\nother:\n",
+            "duties: give a list .* not 'none'",
+        ),
         ("sentences", "\nduties:\n", "\nduties: {\n", "is not YAML"),
         ("words", "Novak", "no", "surnames, entry 19: False is no text"),
         ("words", "[spring, summer", "['{name}', summer", "seasons, entry 1"),
         ("occupations", "mix mortar, prepare", "prepare", "building, bricklayer, skill 2"),
-        ("occupations", "      - [hang wallpaper, paper walls, put up wall coverings]\n", "", "interior, painter: "),
-        ("occupations", "[barista, coffee server]", "[barista]", "hospitality, barista: .*two names"),
-        ("occupations", "    field: baking\n", "", "food, baker: give field, names, skills, not names, skills"),
-        ("gendered_words", "[dad, mom, best friend]", "[dad, mom]", "words, dad: give a list of 3 texts"),
+        (
+            "occupations",
+            "      - [hang wallpaper, paper walls, put up wall coverings]\n",
+            "",
+            "interior, painter: ",
+        ),
+        (
+            "occupations",
+            "[barista, coffee server]",
+            "[barista]",
+            "hospitality, barista: .*two names",
+        ),
+        (
+            "occupations",
+            "    field: baking\n",
+            "",
+            "food, baker: give field, names, skills, not names, skills",
+        ),
+        (
+            "gendered_words",
+            "[dad, mom, best friend]",
+            "[dad, mom]",
+            "words, dad: give a list of 3 texts",
+        ),
     ],
 )
 def test_a_damaged_text_is_named_with_its_file_and_entry(

@@ -1,9 +1,17 @@
-"""A teacher's scores: read from runs, looked up for lists, the pairs that need them, and how many have one."""
+"""A teacher's scores: read from runs, looked up for lists, the pairs that need them, and how many
+have one.
+"""
 
 import numpy as np
 import pytest
 
-from backpack_rank.data.teacher_scores import Coverage, TeacherRun, drawn_pairs, read_runs, training_pairs
+from backpack_rank.data.teacher_scores import (
+    Coverage,
+    TeacherRun,
+    drawn_pairs,
+    read_runs,
+    training_pairs,
+)
 from backpack_rank.data.training_lists import TrainingLists
 
 CANDIDATES = {"q1": {"d3": 3.0, "d0": 2.0, "d2": 1.0}, "q2": {"d1": 1.0}}
@@ -41,7 +49,9 @@ def test_several_runs_are_one_and_other_queries_are_left_out(tmp_path):
 def test_a_pair_with_two_scores_and_a_broken_line_are_named(tmp_path):
     first = run_file(tmp_path / "a.trec", ("q1", "d0", 3.0))
     second = run_file(tmp_path / "b.trec", ("q1", "d1", 1.0), ("q2", "d0", 1.0), ("q1", "d0", 2.0))
-    with pytest.raises(ValueError, match=r"b\.trec, line 3: document 'd0' of query 'q1' has a score in an earlier"):
+    with pytest.raises(
+        ValueError, match=r"b\.trec, line 3: document 'd0' of query 'q1' has a score in an earlier"
+    ):
         read_runs([first, second], ["q1", "q2"])
     second.write_text("q1 Q0 d1 1 1.0 t\nq1 Q0 d2 2 high t\n")
     with pytest.raises(ValueError, match=r"b\.trec, line 2: score of query 'q1'"):
@@ -66,9 +76,15 @@ def test_drawn_pairs_are_those_of_the_lists_up_to_the_limit(tiny_collection, lis
             found = drawn_pairs(pairs, lists, epochs, limit)
             for query_id in lists.query_ids:
                 # The slow way: every document of every list in order, then the first of each kind.
-                seen = [doc_id for epoch in range(epochs) for doc_id in lists.sample(query_id, epoch).doc_ids]
+                seen = [
+                    doc_id
+                    for epoch in range(epochs)
+                    for doc_id in lists.sample(query_id, epoch).doc_ids
+                ]
                 seen = [doc_id for doc_id in dict.fromkeys(seen) if doc_id in pairs[query_id]]
-                relevant = {doc_id for doc_id, label in tiny_collection.qrels[query_id].items() if label > 0}
+                relevant = {
+                    doc_id for doc_id, label in tiny_collection.qrels[query_id].items() if label > 0
+                }
                 others = [doc_id for doc_id in seen if doc_id not in relevant]
                 assert set(found[query_id]) == {*(set(seen) & relevant), *others[:limit]}
                 assert len(found[query_id]) == len(set(found[query_id]))
@@ -90,4 +106,6 @@ def test_coverage_counts_pairs_and_what_can_be_compared(tiny_collection, lists):
     run = {"q1": {"d0": 1.0, "d3": 2.0, "d9": 0.0}, "q2": {"d4": 1.0, "d5": 1.0}, "q9": {"d0": 1.0}}
     found = Coverage.of(run, pairs, tiny_collection)
     assert found == Coverage(pairs=8, scored=4, queries=3, several=2, comparable=1)
-    assert str(found).startswith("4 of 8 training pairs have a teacher's score, 4 have none; 1 of 3 queries")
+    assert str(found).startswith(
+        "4 of 8 training pairs have a teacher's score, 4 have none; 1 of 3 queries"
+    )

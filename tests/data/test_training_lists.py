@@ -27,7 +27,9 @@ def good(labels):
     return {doc: label for doc, label in labels.items() if label > 0 and doc in DOC_IDS}
 
 
-judged = st.dictionaries(st.sampled_from([*DOC_IDS, "gone1", "gone2"]), st.integers(-1, 3), max_size=8)
+judged = st.dictionaries(
+    st.sampled_from([*DOC_IDS, "gone1", "gone2"]), st.integers(-1, 3), max_size=8
+)
 ranked = st.lists(st.sampled_from(DOC_IDS), unique=True, max_size=10).map(
     lambda ids: {doc_id: float(-rank) for rank, doc_id in enumerate(ids)}
 )
@@ -49,9 +51,13 @@ def test_every_list_keeps_the_rules(qrels, candidates, size, epoch, data):
     assert len(lists) == len(drawn)
     assert lists.skipped == len(QUERY_IDS) - len(trained)
     assert lists.missing == sum(
-        label > 0 and doc not in DOC_IDS for labels in qrels.values() for doc, label in labels.items()
+        label > 0 and doc not in DOC_IDS
+        for labels in qrels.values()
+        for doc, label in labels.items()
     )
-    pool = {doc for query_id in trained for doc in (*positives[query_id], *candidates.get(query_id, {}))}
+    pool = {
+        doc for query_id in trained for doc in (*positives[query_id], *candidates.get(query_id, {}))
+    }
     for entry in drawn:
         relevant, own = positives[entry.query_id], set(candidates.get(entry.query_id, {}))
         wanted = min(len(relevant), size // 2 if limit is None else limit)
@@ -106,7 +112,10 @@ def test_each_relevant_document_and_each_candidate_gets_its_turn():
 def many_queries():
     queries = [f"q{i}" for i in range(30)]
     qrels = {query_id: {f"d{i % 12}": 1} for i, query_id in enumerate(queries)}
-    candidates = {query_id: {f"d{(i * 5 + j) % 12}": float(-j) for j in range(3)} for i, query_id in enumerate(queries)}
+    candidates = {
+        query_id: {f"d{(i * 5 + j) % 12}": float(-j) for j in range(3)}
+        for i, query_id in enumerate(queries)
+    }
     return queries, qrels, candidates
 
 
@@ -142,8 +151,8 @@ def test_the_hash_seed_does_not_matter(tmp_path):
         "from backpack_rank.data.training_lists import TrainingLists\n"
         "documents = MemoryStore({f'd{i}': 'x' for i in range(40)})\n"
         "qrels = {f'q{i}': {f'd{i}': 1, f'd{i + 9}': 2, f'd{i + 20}': 1} for i in range(20)}\n"
-        "candidates = {f'q{i}': {f'd{(i * 7 + j) % 40}': 1.0 for j in range(4)} for i in range(20)}\n"
-        "collection = Collection('c', documents, {q: 'x' for q in qrels}, qrels)\n"
+        "candidates = {f'q{i}': {f'd{(i * 7 + j) % 40}': 1.0 for j in range(4)} for i in "
+        "range(20)}\ncollection = Collection('c', documents, {q: 'x' for q in qrels}, qrels)\n"
         "print(TrainingLists(collection, candidates, size=8).epoch(3))\n"
     )
     outputs = [

@@ -43,7 +43,9 @@ def _write(path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["run.trec", "run.trec.gz"])
-def test_read_run_orders_by_score_and_ignores_ranks_and_line_order(tmp_path: Path, name: str) -> None:
+def test_read_run_orders_by_score_and_ignores_ranks_and_line_order(
+    tmp_path: Path, name: str
+) -> None:
     path = _write(
         tmp_path / name,
         "q2 Q0 d7 9 1.5 x\r\n\nq1\tQ0  d1\t1  2 x\nq1 Q0 d3 2 3e0 x\nq1 Q0 d2 3 2 x\n",
@@ -71,7 +73,9 @@ def test_ranking_breaks_ties_by_ascending_id() -> None:
 def test_write_run_gives_the_documented_lines(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "run.trec"
     write_run(path, {"q10": {"x": -1.25}, "q1": {"b": 1.0, "a": 0.5, "c": 2.0}}, "bm25")
-    assert path.read_text() == ("q1 Q0 c 1 2 bm25\nq1 Q0 b 2 1 bm25\nq1 Q0 a 3 0.5 bm25\nq10 Q0 x 1 -1.25 bm25\n")
+    assert path.read_text() == (
+        "q1 Q0 c 1 2 bm25\nq1 Q0 b 2 1 bm25\nq1 Q0 a 3 0.5 bm25\nq10 Q0 x 1 -1.25 bm25\n"
+    )
 
 
 def test_equal_scores_are_written_strictly_decreasing_in_float32(tmp_path: Path) -> None:
@@ -106,7 +110,9 @@ def test_a_written_run_reads_back_in_the_same_order_and_without_ties(
     assert all(high > low for high, low in pairwise(values))
     distinct = {float(np.float32(score)) for score in scores}
     if len(distinct) == len(scores):
-        assert all(np.float32(back["q"][doc_id]) == np.float32(score) for doc_id, score in run["q"].items())
+        assert all(
+            np.float32(back["q"][doc_id]) == np.float32(score) for doc_id, score in run["q"].items()
+        )
 
 
 def test_all_tools_agree_on_a_written_run_with_ties(tmp_path: Path) -> None:
@@ -127,7 +133,9 @@ def test_gzip_run_round_trips(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, 1e39])
-def test_write_run_refuses_scores_that_are_not_finite_and_keeps_the_old_file(tmp_path: Path, score: float) -> None:
+def test_write_run_refuses_scores_that_are_not_finite_and_keeps_the_old_file(
+    tmp_path: Path, score: float
+) -> None:
     path = _write(tmp_path / "run.trec", "old")
     with pytest.raises(ValueError, match=r"query 'q7', document 'd3'.*finite"):
         write_run(path, {"a": {"d": 1.0}, "q7": {"d1": 1.0, "d3": score}}, "t")
@@ -144,7 +152,9 @@ def test_write_run_refuses_scores_that_are_not_finite_and_keeps_the_old_file(tmp
         ({"q": {"d": 1.0}}, "my run", "'my run'"),
     ],
 )
-def test_write_run_refuses_white_space(tmp_path: Path, run: dict[str, dict[str, float]], tag: str, named: str) -> None:
+def test_write_run_refuses_white_space(
+    tmp_path: Path, run: dict[str, dict[str, float]], tag: str, named: str
+) -> None:
     with pytest.raises(ValueError, match=f"white space, got {named}"):
         write_run(tmp_path / "run", run, tag)
     assert os.listdir(tmp_path) == []
@@ -160,7 +170,8 @@ def test_a_process_killed_while_writing_a_run_leaves_the_old_run(tmp_path: Path)
         "        if key == 'q2':\n"
         "            os.kill(os.getpid(), signal.SIGKILL)\n"
         "        return dict.__getitem__(self, key)\n"
-        "write_run(sys.argv[1], Killer(q1={f'd{i}': 1.0 for i in range(20000)}, q2={'d': 1.0}), 'new')\n"
+        "write_run(sys.argv[1], Killer(q1={f'd{i}': 1.0 for i in range(20000)}, q2={'d': 1.0}), "
+        "'new')\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(path)], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -223,7 +234,10 @@ def test_queries_of_both_forms(tmp_path: Path) -> None:
     tsv = _write(tmp_path / "topics.tsv", "1\twho is Åsa\n2\t a line\u2028separator \n")
     write_jsonl(
         tmp_path / "queries.jsonl.gz",
-        [{"_id": "1", "text": "who is Åsa", "metadata": {}}, {"_id": "2", "text": " a line\u2028separator "}],
+        [
+            {"_id": "1", "text": "who is Åsa", "metadata": {}},
+            {"_id": "2", "text": " a line\u2028separator "},
+        ],
     )
     expected = {"1": "who is Åsa", "2": " a line\u2028separator "}
     assert read_queries(tsv) == expected
@@ -252,11 +266,31 @@ _BAD: list[tuple[Callable[[Path], object], str, str, list[str]]] = [
     (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '{"_id": "2", "text"', ["JSON"]),
     (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '["2", "b"]', ["JSON object"]),
     (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '{"text": "b"}', ["_id", "got None"]),
-    (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '{"_id": 2, "text": "b"}', ["_id", "got 2"]),
+    (
+        read_queries_jsonl,
+        '{"_id": "1", "text": "a"}\n',
+        '{"_id": 2, "text": "b"}',
+        ["_id", "got 2"],
+    ),
     (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '{"_id": "2"}', ["'2'", "text"]),
-    (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '{"_id": "2", "text": ""}', ["'2'", "empty"]),
-    (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '{"_id": "1", "text": "b"}', ["'1'", "twice"]),
-    (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '{"_id": "2", "text": "\\ud800"}', ["'2'", "surrogate"]),
+    (
+        read_queries_jsonl,
+        '{"_id": "1", "text": "a"}\n',
+        '{"_id": "2", "text": ""}',
+        ["'2'", "empty"],
+    ),
+    (
+        read_queries_jsonl,
+        '{"_id": "1", "text": "a"}\n',
+        '{"_id": "1", "text": "b"}',
+        ["'1'", "twice"],
+    ),
+    (
+        read_queries_jsonl,
+        '{"_id": "1", "text": "a"}\n',
+        '{"_id": "2", "text": "\\ud800"}',
+        ["'2'", "surrogate"],
+    ),
 ]
 
 
@@ -268,7 +302,9 @@ def test_a_malformed_line_is_refused_with_file_line_and_id(
     path.write_text(good)
     reader(path)
     path.write_text(f"{good}\n{bad}\n")  # the blank line counts
-    with pytest.raises(ValueError, match=re.escape(f"{path}, line {good.count(NEWLINE) + 2}: ")) as caught:
+    with pytest.raises(
+        ValueError, match=re.escape(f"{path}, line {good.count(NEWLINE) + 2}: ")
+    ) as caught:
         reader(path)
     for words in named:
         assert words in str(caught.value)
@@ -296,4 +332,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_jsonl_keeps_every_key(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "c.jsonl", [{"_id": "1", "title": "ä", "text": ""}])
-    assert json.loads((tmp_path / "c.jsonl").read_text("utf-8")) == {"_id": "1", "title": "ä", "text": ""}
+    assert json.loads((tmp_path / "c.jsonl").read_text("utf-8")) == {
+        "_id": "1",
+        "title": "ä",
+        "text": "",
+    }

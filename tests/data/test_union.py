@@ -19,7 +19,9 @@ def part(name, word, **options):
 @pytest.fixture
 def union():
     first = part("first/train", "cat", candidates={"q": {"d2": 0.5}}, groups={"d1": "female"})
-    return load_union({"x": first, "y": part("second/train", "dog", candidates={"q": {"d1": 0.25}})})
+    return load_union(
+        {"x": first, "y": part("second/train", "dog", candidates={"q": {"d1": 0.25}})}
+    )
 
 
 def test_equal_ids_of_different_parts_stay_apart(union):
@@ -40,7 +42,9 @@ def test_documents_are_found_by_part(union):
     assert len(documents) == 6
     assert dict(documents) == documents.get_many(doc_id for doc_id, _ in documents)
     assert "x/d1" in documents
-    assert not {"d1", "x/d9", "z/d1", "x"} & {i for i in ("d1", "x/d9", "z/d1", "x") if i in documents}
+    assert not {"d1", "x/d9", "z/d1", "x"} & {
+        i for i in ("d1", "x/d9", "z/d1", "x") if i in documents
+    }
 
 
 @pytest.mark.parametrize("missing", ["z/d1", "d1", "x/d9"])
@@ -51,7 +55,9 @@ def test_missing_documents_are_named_with_their_part(union, missing):
 
 def test_candidates_are_kept_only_when_every_part_has_some():
     assert (
-        load_union({"x": part("first", "cat", candidates={"q": {"d1": 1.0}}), "y": part("second", "dog")}).candidates
+        load_union(
+            {"x": part("first", "cat", candidates={"q": {"d1": 1.0}}), "y": part("second", "dog")}
+        ).candidates
         is None
     )
 
@@ -79,7 +85,10 @@ def test_the_fingerprint_changes_with_parts_and_their_names(union):
 def many(count):
     documents = MemoryStore({f"d{n}": f"text {n}" for n in range(count)})
     return Collection(
-        "many", documents, {f"q{n}": "?" for n in range(count)}, {f"q{n}": {f"d{n}": 1} for n in range(count)}
+        "many",
+        documents,
+        {f"q{n}": "?" for n in range(count)},
+        {f"q{n}": {f"d{n}": 1} for n in range(count)},
     )
 
 
@@ -93,10 +102,14 @@ def test_a_sample_keeps_some_queries_of_a_part_and_all_documents():
     assert len(found.documents) == 25
     assert load_union(parts, sample={"x": 6}).queries == found.queries
     assert load_union(parts, sample={"x": 6}, seed=1).queries != found.queries
-    assert set(kept) < set(load_union(parts, sample={"x": 7}).queries), "a larger sample holds the smaller one"
+    assert set(kept) < set(load_union(parts, sample={"x": 7}).queries), (
+        "a larger sample holds the smaller one"
+    )
 
 
-@pytest.mark.parametrize(("sample", "message"), [({"z": 3}, r"sample\.z.*x, y"), ({"x": 0}, r"sample\.x=0")])
+@pytest.mark.parametrize(
+    ("sample", "message"), [({"z": 3}, r"sample\.z.*x, y"), ({"x": 0}, r"sample\.x=0")]
+)
 def test_a_sample_of_nothing_is_refused(sample, message):
     with pytest.raises(ValueError, match=message):
         load_union({"x": many(3), "y": many(3)}, sample=sample)

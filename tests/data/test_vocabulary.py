@@ -1,4 +1,6 @@
-"""Words of a collection as ids: which are kept, what becomes of the others, and how pairs are joined."""
+"""Words of a collection as ids: which are kept, what becomes of the others, and how pairs are
+joined.
+"""
 
 import logging
 import re
@@ -15,7 +17,9 @@ TEXTS = ["The ward, the WARD!", "a nurse in the ward", "nurse's note: vitamin D_
 
 
 def pair_tokenizer(unknown="hash", buckets=50, max_length=20, **options):
-    return WordPairTokenizer(WordVocabulary(1, None, unknown, buckets, **options).build(TEXTS), max_length)
+    return WordPairTokenizer(
+        WordVocabulary(1, None, unknown, buckets, **options).build(TEXTS), max_length
+    )
 
 
 def names(tokenizer):
@@ -31,11 +35,18 @@ def test_frequent_words_come_first_and_equally_frequent_ones_by_spelling():
 
 def test_minimum_count_and_maximum_size_cut_the_vocabulary():
     assert names(WordVocabulary(min_count=2).build(TEXTS))[3:] == ["the", "ward", "nurse"]
-    assert names(WordVocabulary(min_count=1, max_words=4).build(TEXTS))[3:] == ["the", "ward", "nurse", "2019"]
+    assert names(WordVocabulary(min_count=1, max_words=4).build(TEXTS))[3:] == [
+        "the",
+        "ward",
+        "nurse",
+        "2019",
+    ]
 
 
 def test_the_order_of_the_texts_does_not_matter():
-    assert names(WordVocabulary(1).build(TEXTS[::-1])) == names(WordVocabulary(1).build(iter(TEXTS)))
+    assert names(WordVocabulary(1).build(TEXTS[::-1])) == names(
+        WordVocabulary(1).build(iter(TEXTS))
+    )
 
 
 def test_words_that_are_left_out_are_counted(caplog):
@@ -46,7 +57,9 @@ def test_words_that_are_left_out_are_counted(caplog):
 
 
 def test_the_saved_tokenizer_splits_texts_as_the_encoder_does():
-    """Every assigned character between two letters; tables of newer Unicode versions know more of them."""
+    """Every assigned character between two letters; tables of newer Unicode versions know more of
+    them.
+    """
     tokenizer = word_tokenizer(["a"])
     normalise = tokenizer.backend_tokenizer.normalizer.normalize_str
     split = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str
@@ -96,7 +109,9 @@ def test_hashed_words_keep_their_identity_and_stay_out_of_the_vocabulary():
     own = pair_tokenizer(buckets=1000)
     first, second, third = (ids.tolist() for ids in own.encode(["zork the", "The ZORK", "xyzzy"]))
     assert first[0] == second[1] != third[0]
-    assert all(len(own.tokenizer) <= number < len(own.tokenizer) + 1000 for number in (first[0], third[0]))
+    assert all(
+        len(own.tokenizer) <= number < len(own.tokenizer) + 1000 for number in (first[0], third[0])
+    )
     unknown = [f"word{number}" for number in range(3000)]
     used = Counter(ids[0] for ids in own.encode(unknown))
     assert len(used) > 900, "the hash must reach nearly all buckets"
@@ -134,7 +149,9 @@ def test_a_saved_vocabulary_gives_the_same_ids_and_fingerprint(tmp_path):
     ):
         own.tokenizer.save_pretrained(tmp_path / str(number))
         again = WordPairTokenizer(load_tokenizer(tmp_path / str(number)), own.max_length)
-        assert [ids.tolist() for ids in again.encode(texts)] == [ids.tolist() for ids in own.encode(texts)]
+        assert [ids.tolist() for ids in again.encode(texts)] == [
+            ids.tolist() for ids in own.encode(texts)
+        ]
         assert again.fingerprint == own.fingerprint
         prints.add(own.fingerprint)
     assert len(prints) == 3
@@ -149,7 +166,9 @@ def test_impossible_options_are_refused():
         WordVocabulary(unknown="keep")
     with pytest.raises(ValueError, match=r"model\.tokenizer\.buckets=0"):
         WordVocabulary(buckets=0)
-    with pytest.raises(ValueError, match=r"no word occurs 9 times in the collection's 15 words: lower"):
+    with pytest.raises(
+        ValueError, match=r"no word occurs 9 times in the collection's 15 words: lower"
+    ):
         WordVocabulary(min_count=9).build(TEXTS)
 
 
@@ -163,7 +182,9 @@ def test_the_vocabulary_of_a_real_collection_is_the_counted_one(real_data):
     texts = [text for _, text in collection.documents]
     tokenizer = WordVocabulary(min_count=5, max_words=2000).build(texts)
     counts = Counter(word for text in texts for word in re.findall(r"(?u)\b\w+\b", text.lower()))
-    expected = sorted((word for word in counts if counts[word] >= 5), key=lambda word: (-counts[word], word))[:2000]
+    expected = sorted(
+        (word for word in counts if counts[word] >= 5), key=lambda word: (-counts[word], word)
+    )[:2000]
     assert names(tokenizer)[3:] == expected
     own = WordPairTokenizer(tokenizer, 100)
     # The engine's own splitting gives the same ids wherever a word is known.

@@ -1,4 +1,6 @@
-"""The small trained ranker of the end-to-end tests, and a working folder with the files that the pages name."""
+"""The small trained ranker of the end-to-end tests, and a working folder with the files that the
+pages name.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,29 @@ from backpack_rank.data.trec import write_jsonl, write_run
 
 @pytest.fixture(scope="session")
 def documented(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
-    """A workplace with a trained small ranker, two runs of the small synthetic collection, and a word list."""
+    """A workplace with a trained small ranker, two runs of the small synthetic collection, and a
+    word list.
+    """
     return built_once(tmp_path_factory, "documented", _build)
 
 
 def _build(place: Workplace) -> None:
     small = [option for option in SMALL if option.startswith(("+data.", "model."))]
-    trained_in(place, "listwise", "task=listwise", "model=listwise_tiny", "task.size=4", "task.epochs=1", *small)
+    trained_in(
+        place,
+        "listwise",
+        "task=listwise",
+        "model=listwise_tiny",
+        "task.size=4",
+        "task.epochs=1",
+        *small,
+    )
     trained_in(place, "pointwise", *SMALL, "training.epochs=1")
     collection = load_synthetic("test", test_queries=12, documents=80)
     run = Bm25(depth=20, cache=False).candidates(collection)
-    turned = {query: {doc: -score for doc, score in scores.items()} for query, scores in run.items()}
+    turned = {
+        query: {doc: -score for doc, score in scores.items()} for query, scores in run.items()
+    }
     write_run(place.folder / "runs" / "bm25.trec", run, "bm25")
     write_run(place.folder / "runs" / "mine.trec", turned, "mine")
     audit = place.folder / "audit"

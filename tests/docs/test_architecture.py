@@ -1,4 +1,6 @@
-"""Files, classes and functions that docs/architecture.md names exist, and its floors are those of the layout test."""
+"""Files, classes and functions that docs/architecture.md names exist, and its floors are those of
+the layout test.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,17 @@ TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 def defined(path: Path) -> set[str]:
     kinds = (ast.ClassDef, ast.FunctionDef)
-    return {node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)}
+    return {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, kinds)
+    }
 
 
 def test_files_and_names_exist() -> None:
-    named = re.findall(r"`((?:backpack_rank|conf|tests)/[\w/.]+)`(?:\)?:? ?`(\w+)`)?", " ".join(TEXT.split()))
+    named = re.findall(
+        r"`((?:backpack_rank|conf|tests)/[\w/.]+)`(?:\)?:? ?`(\w+)`)?", " ".join(TEXT.split())
+    )
     assert len(named) > 15
     for file, name in named:
         assert (ROOT / file).is_file(), file

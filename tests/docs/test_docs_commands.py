@@ -1,8 +1,8 @@
 """Every command, Python block, option and link of README and docs/ works as it is written there.
 
-All commands are composed. Those on the synthetic collection are run in this process, with a small trained ranker; those
-that need a GPU, a download or BACKPACK_RANK_DATA are not, and what needs another library ("# needs NAME") is run in
-tests/integrations.
+All commands are composed. Those on the synthetic collection are run in this process, with a small
+trained ranker; those that need a GPU, a download or BACKPACK_RANK_DATA are not, and what needs
+another library ("# needs NAME") is run in tests/integrations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 LONG = {"bias-in-lists", "choose-a-policy", "train-a-ranker"}
-"""Pages whose commands take so long that they are only composed where ``slow`` tests are left out."""
+"""Pages whose commands take so long that they are only composed where ``slow`` tests are left out.
+"""
 DATA = "BACKPACK_RANK_DATA"
 SMALL_TEST = ["+data.test.test_queries=12", "+data.test.documents=80"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -79,14 +80,23 @@ class Command:
 
 
 def blocks(page: Path, *kinds: str) -> list[tuple[str, str]]:
-    return [found for found in _BLOCK.findall(page.read_text(encoding="utf-8")) if found[0] in kinds]
+    return [
+        found for found in _BLOCK.findall(page.read_text(encoding="utf-8")) if found[0] in kinds
+    ]
 
 
 def commands(text: str) -> list[Command]:
-    return [Command(line) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [
+        Command(line) for line in text.splitlines() if line.strip() and not line.startswith("#")
+    ]
 
 
-COMMANDS = [(page.stem, command) for page in PAGES for _, text in blocks(page, "bash") for command in commands(text)]
+COMMANDS = [
+    (page.stem, command)
+    for page in PAGES
+    for _, text in blocks(page, "bash")
+    for command in commands(text)
+]
 
 
 def composed(script: str, overrides: list[str]) -> DictConfig:
@@ -151,12 +161,16 @@ def test_there_are_pages_and_commands() -> None:
     assert len(COMMANDS) > 30
 
 
-@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: str(getattr(value, "line", value)))
-def test_every_command_composes(page: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("page", "command"), COMMANDS, ids=lambda value: str(getattr(value, "line", value))
+)
+def test_every_command_composes(
+    page: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(DATA, os.environ.get(DATA, "/nowhere"))
-    assert re.fullmatch(r"(python (train|evaluate)\.py|backpack-rank (rerank|retrieve))\b.*", command.line), (
-        f"not run by this test: {command.line}"
-    )
+    assert re.fullmatch(
+        r"(python (train|evaluate)\.py|backpack-rank (rerank|retrieve))\b.*", command.line
+    ), f"not run by this test: {command.line}"
     for overrides in jobs_with_every_value(command.jobs()):
         config = composed(command.script, overrides)
         assert not unknown_arguments(OmegaConf.to_container(config, resolve=False))
@@ -170,7 +184,9 @@ def test_every_option_in_the_text_exists(page: Path, options: set[str]) -> None:
         folder = ROOT / "conf" / name
         if folder.is_dir() and value[:1].islower() and value != "null":
             for choice in value.split("|"):
-                assert (folder / f"{choice}.yaml").is_file() or choice == "inverse", f"{name}={choice}"
+                assert (folder / f"{choice}.yaml").is_file() or choice == "inverse", (
+                    f"{name}={choice}"
+                )
         else:
             # task.runs.KNRM is a name of the user's own below an option that is a mapping.
             assert name in options or name.rpartition(".")[0] in {"task.runs"}, f"{name}={value}"
@@ -180,11 +196,18 @@ def test_every_option_in_the_text_exists(page: Path, options: set[str]) -> None:
     ("page", "jobs_of"),
     [
         *(
-            pytest.param(page, lambda command: jobs_with_every_value(command.jobs()), id=f"every value-{page.stem}")
+            pytest.param(
+                page,
+                lambda command: jobs_with_every_value(command.jobs()),
+                id=f"every value-{page.stem}",
+            )
             for page in PAGES
             if page.stem not in LONG
         ),
-        *(pytest.param(page, Command.jobs, id=f"every job-{page.stem}", marks=pytest.mark.slow) for page in PAGES),
+        *(
+            pytest.param(page, Command.jobs, id=f"every job-{page.stem}", marks=pytest.mark.slow)
+            for page in PAGES
+        ),
     ],
 )
 def test_commands_and_python_of_a_page_run(
@@ -216,17 +239,24 @@ def run(command: Command, jobs: list[list[str]], documented: Workplace, folder: 
         (overrides,) = jobs
         small = SMALL_TEST if "data=synthetic" in overrides else []
         assert any(
-            rerank(composed(command.script, [*overrides, *small, f"output={documented.output}", "workers=1"])).iterdir()
+            rerank(
+                composed(
+                    command.script, [*overrides, *small, f"output={documented.output}", "workers=1"]
+                )
+            ).iterdir()
         )
         return
     for number, overrides in enumerate(jobs):
         small = SMALL_TEST if "data=synthetic" in overrides else []
         config = composed(command.script, [*overrides, *small, f"output={documented.output}"])
         job = folder / str(number) if len(jobs) > 1 else folder
-        # Tables and the page of a ranker are tested elsewhere and take most of the time; those of runs are quick.
+        # Tables and the page of a ranker are tested elsewhere and take most of the time; those of
+        # runs are quick.
         try:
             evaluate(config, job, quiet=len(jobs) > 1 or "run=[" not in command.line)
-        except BudgetUnreachableError:  # the budgets of the pages are meant for a ranker of full size
+        except (
+            BudgetUnreachableError
+        ):  # the budgets of the pages are meant for a ranker of full size
             assert "alpha=auto" in command.line
         else:
             assert any(job.iterdir()), command.line
@@ -244,4 +274,6 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert path.exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings}, target
+            assert anchor in {
+                re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings
+            }, target

@@ -31,7 +31,14 @@ for path in sorted((ROOT / "backpack_rank").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         MODULES[".".join(parts).removesuffix(".__init__")] = text
 
-OPTIONAL = {"rerankers", "langchain_core", "llama_index", "pyterrier", "sentence_transformers", "datatrove"}
+OPTIONAL = {
+    "rerankers",
+    "langchain_core",
+    "llama_index",
+    "pyterrier",
+    "sentence_transformers",
+    "datatrove",
+}
 """Packages that some modules need and that not every installation has."""
 
 NEEDS_MORE = {
@@ -59,13 +66,17 @@ def examples_of(module: ModuleType) -> list[doctest.DocTest]:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_give_what_they_show(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_give_what_they_show(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tests = examples_of(imported(name))
     assert any(test.examples for test in tests), f"doctest does not see the example of {name}"
     report: list[str] = []
     for test in tests:
-        doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(test, out=report.append)
+        doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(
+            test, out=report.append
+        )
     assert not report, "".join(report)
 
 
@@ -76,8 +87,13 @@ def place(make_backpack, pair_tokenizer, tmp_path_factory) -> Path:
     save_ranker(folder / RANKER, make_backpack(), pair_tokenizer)
     (folder / "folder").symlink_to(folder / RANKER)
     collection = folder / "my_collection"
-    texts = {"d1": "A nurse explains what it costs, and he listens.", "d2": "She is an electrician."}
-    write_jsonl(collection / "corpus.jsonl", ({"_id": key, "text": text} for key, text in texts.items()))
+    texts = {
+        "d1": "A nurse explains what it costs, and he listens.",
+        "d2": "She is an electrician.",
+    }
+    write_jsonl(
+        collection / "corpus.jsonl", ({"_id": key, "text": text} for key, text in texts.items())
+    )
     write_jsonl(collection / "queries.jsonl", [{"_id": "q1", "text": "nurse or electrician"}])
     (collection / "qrels").mkdir()
     (collection / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td2\t1\n")
@@ -86,7 +102,9 @@ def place(make_backpack, pair_tokenizer, tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("name", [name for name, text in MODULES.items() if "+SKIP" in text])
-def test_skipped_examples_run_with_a_small_ranker(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_examples_run_with_a_small_ranker(
+    name: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What they show is made up, but the names, arguments and order of their calls are true."""
     module = imported(name)
     monkeypatch.chdir(place)
@@ -128,7 +146,9 @@ def test_names_in_the_page_of_python_have_an_example() -> None:
     text = (ROOT / "docs" / "from-python.md").read_text(encoding="utf-8")
     functions = set(re.findall(r"from (backpack_rank[\w.]+) import (\w+)", text))
     functions |= set(re.findall(r"`(backpack_rank[\w.]+)\.(\w+)[`(]", text))
-    named = {f"{module}.{name}": pkgutil.resolve_name(f"{module}.{name}") for module, name in functions}
+    named = {
+        f"{module}.{name}": pkgutil.resolve_name(f"{module}.{name}") for module, name in functions
+    }
     for name in re.findall(r"\b(?:reranker|fair)\.(\w+)", text):
         named[f"reranker.{name}"] = getattr(PointwiseReranker, name)
     for name in re.findall(r"\btable\.(\w+)", text):

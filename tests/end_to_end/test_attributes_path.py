@@ -23,7 +23,9 @@ RELIGION = {
 }
 
 
-def test_another_attribute_is_measured_with_its_own_words(trained: Workplace, tmp_path: Path) -> None:
+def test_another_attribute_is_measured_with_its_own_words(
+    trained: Workplace, tmp_path: Path
+) -> None:
     data = inline({"q": "where did they meet?"}, RELIGION, qrels={"q": {"mosque": 1}})
     report = evaluated(trained, tmp_path, "attribute=religion", data=data)
     assert report is not None
@@ -36,7 +38,8 @@ def test_another_attribute_is_measured_with_its_own_words(trained: Workplace, tm
 
 
 @pytest.mark.parametrize(
-    "attribute", ["age", *(pytest.param(name, marks=pytest.mark.slow) for name in ("religion", "ethnicity"))]
+    "attribute",
+    ["age", *(pytest.param(name, marks=pytest.mark.slow) for name in ("religion", "ethnicity"))],
 )
 def test_every_attribute_runs_through_and_says_when_no_document_has_its_words(
     trained: Workplace, tmp_path: Path, attribute: str, caplog: pytest.LogCaptureFixture
@@ -50,14 +53,20 @@ def test_every_attribute_runs_through_and_says_when_no_document_has_its_words(
     assert f"none of the 2 ranked documents has a word of {attribute}_words" in caplog.text
 
 
-def test_the_published_presets_take_their_own_measures_and_words(trained: Workplace, tmp_path: Path) -> None:
+def test_the_published_presets_take_their_own_measures_and_words(
+    trained: Workplace, tmp_path: Path
+) -> None:
     reports: dict[str, Report] = {}
     for preset in ("rekabsaz2020", "rekabsaz2021"):
         report = evaluated(trained, tmp_path / preset, f"bias={preset}")
         assert report is not None
         reports[preset] = report
         assert (report.about.preset, report.about.tokenizer) == (preset, "whitespace")
-    names = {preset: list(report.rows[-1].bias.figures) for preset, report in reports.items() if report.rows[-1].bias}
+    names = {
+        preset: list(report.rows[-1].bias.figures)
+        for preset, report in reports.items()
+        if report.rows[-1].bias
+    }
     assert "RaB(tf,female)@10" in names["rekabsaz2020"]
     assert "NFaiRR@10" not in names["rekabsaz2020"]
     assert "NFaiRR(tf)@50" in names["rekabsaz2021"] or "NFaiRR@50" in names["rekabsaz2021"]
@@ -65,8 +74,12 @@ def test_the_published_presets_take_their_own_measures_and_words(trained: Workpl
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("BACKPACK_RANK_DATA" not in os.environ, reason="set BACKPACK_RANK_DATA to the data folder")
-def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(trained: Workplace, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    "BACKPACK_RANK_DATA" not in os.environ, reason="set BACKPACK_RANK_DATA to the data folder"
+)
+def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(
+    trained: Workplace, tmp_path: Path
+) -> None:
     report = evaluated(trained, tmp_path / "whole", "variants=grep_biasir", "alpha=0.5")
     assert report is not None
     whole = report.rows[-1].further["wordings"]
@@ -76,7 +89,9 @@ def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(traine
     rows = list(csv.DictReader((tmp_path / "whole" / "gaps_by.csv").open()))
     labels = {row["label"]: int(row["queries"]) for row in rows if row["attribute"] == "stereotype"}
     assert labels == {"female": 20, "male": 9, "none": 88}
-    by_topic = [row for row in rows if row["attribute"] == "topic" and row["measure"] == "|gap|/std"]
+    by_topic = [
+        row for row in rows if row["attribute"] == "topic" and row["measure"] == "|gap|/std"
+    ]
     own = [row for row in by_topic if row["system"] == "alpha=0.5"]
     weighted = sum(float(row["mean"]) * int(row["queries"]) for row in own) / whole.queries
     assert weighted == pytest.approx(whole.figures["|gap|/std"].mean)
@@ -87,7 +102,9 @@ def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(traine
     assert 0 < half.rows[-1].further["wordings"].queries < whole.queries
 
 
-def test_words_of_the_classes_are_counted_in_the_candidates(trained: Workplace, tmp_path: Path) -> None:
+def test_words_of_the_classes_are_counted_in_the_candidates(
+    trained: Workplace, tmp_path: Path
+) -> None:
     report = evaluated(trained, tmp_path, "policy=paired_tokens", "alpha=0")
     assert report is not None
     rows = {row["word"]: row for row in csv.DictReader((tmp_path / "word_classes.csv").open())}
@@ -95,7 +112,11 @@ def test_words_of_the_classes_are_counted_in_the_candidates(trained: Workplace, 
     documents = load_synthetic("test", test_queries=12, documents=80).documents
     texts = documents.get_many({doc_id for scores in run.values() for doc_id in scores})
     for word in ("he", "her", "man"):
-        assert int(rows[word]["count"]) == sum(len(re.findall(rf"\b{word}\b", t.lower())) for t in texts.values())
+        assert int(rows[word]["count"]) == sum(
+            len(re.findall(rf"\b{word}\b", t.lower())) for t in texts.values()
+        )
     assert int(rows["she"]["count"]) > 0
     assert {row["token"] for row in rows.values()} <= {"yes", "no", "alone", "spaced"}
-    assert any(re.fullmatch(r"Swap: \d+ of \d+ candidates change, .*", note) for note in report.about.notes)
+    assert any(
+        re.fullmatch(r"Swap: \d+ of \d+ candidates change, .*", note) for note in report.about.notes
+    )

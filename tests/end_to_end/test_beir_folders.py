@@ -1,4 +1,6 @@
-"""A BEIR folder as it comes: without judgements, without a dev split, and NFCorpus from training to measures."""
+"""A BEIR folder as it comes: without judgements, without a dev split, and NFCorpus from training to
+measures.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,18 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bare")
     collection = load_synthetic("test", test_queries=12, documents=80)
     write_jsonl(
-        folder / "corpus.jsonl", ({"_id": doc, "title": "", "text": text} for doc, text in collection.documents)
+        folder / "corpus.jsonl",
+        ({"_id": doc, "title": "", "text": text} for doc, text in collection.documents),
     )
-    write_jsonl(folder / "queries.jsonl", ({"_id": key, "text": text} for key, text in collection.queries.items()))
+    write_jsonl(
+        folder / "queries.jsonl",
+        ({"_id": key, "text": text} for key, text in collection.queries.items()),
+    )
     documents = [doc_id for doc_id, _ in collection.documents]
-    run = {key: {doc: float(-place) for place, doc in enumerate(documents[:20])} for key in collection.queries}
+    run = {
+        key: {doc: float(-place) for place, doc in enumerate(documents[:20])}
+        for key in collection.queries
+    }
     write_run(folder / "mine.trec", run, "mine")
     return folder
 
@@ -34,7 +43,14 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_over_texts_without_judgements_is_measured_for_bias(
     bare: Path, trained: Workplace, tmp_path: Path
 ) -> None:
-    report = evaluated(trained, tmp_path, "data=beir", f"data.folder={bare}", f"run={bare / 'mine.trec'}", quiet=False)
+    report = evaluated(
+        trained,
+        tmp_path,
+        "data=beir",
+        f"data.folder={bare}",
+        f"run={bare / 'mine.trec'}",
+        quiet=False,
+    )
     assert report is not None
     (row,) = report.rows
     assert set(row.blocks) == {"bias"}
@@ -55,12 +71,23 @@ def test_a_ranker_over_texts_without_judgements_is_measured_for_bias_and_swaps(
     assert json.loads((tmp_path / "measures.json").read_text())["systems"]
 
 
-def test_alpha_cannot_be_chosen_without_a_dev_split(bare: Path, trained: Workplace, tmp_path: Path) -> None:
+def test_alpha_cannot_be_chosen_without_a_dev_split(
+    bare: Path, trained: Workplace, tmp_path: Path
+) -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no .*dev\.tsv"):
-        evaluated(trained, tmp_path, "data=beir", f"data.folder={bare}", "alpha=auto", "budget='|gap|/std<=9'")
+        evaluated(
+            trained,
+            tmp_path,
+            "data=beir",
+            f"data.folder={bare}",
+            "alpha=auto",
+            "budget='|gap|/std<=9'",
+        )
 
 
-@pytest.mark.skipif("BACKPACK_RANK_DATA" not in os.environ, reason="set BACKPACK_RANK_DATA to the data folder")
+@pytest.mark.skipif(
+    "BACKPACK_RANK_DATA" not in os.environ, reason="set BACKPACK_RANK_DATA to the data folder"
+)
 @pytest.mark.slow
 def test_nfcorpus_from_training_to_measures(tmp_path: Path) -> None:
     # As it would come without dev.tsv, so that training queries are held out.
@@ -70,12 +97,20 @@ def test_nfcorpus_from_training_to_measures(tmp_path: Path) -> None:
         (folder / name).symlink_to(real / name)
     place = Workplace(tmp_path)
     data = ["data=beir", f"data.folder={folder}", "first_stage=bm25", "first_stage.depth=10"]
-    few = ["lists.per_epoch=16", "+data.dev.max_queries=8", "pretraining.epochs=0", "training.epochs=1"]
+    few = [
+        "lists.per_epoch=16",
+        "+data.dev.max_queries=8",
+        "pretraining.epochs=0",
+        "training.epochs=1",
+    ]
     trained_in(place, "nfcorpus", *data, *SMALL_MODEL, *few)
-    report = evaluated(place, tmp_path / "found", "alpha=0", *data, "+data.test.max_queries=20", quiet=False)
+    report = evaluated(
+        place, tmp_path / "found", "alpha=0", *data, "+data.test.max_queries=20", quiet=False
+    )
     assert report is not None
     first, plain, turned = report.rows
     assert (first.label, plain.alpha, turned.alpha) == ("BM25", 1, 0)
-    # BM25's published nDCG@10 on all 323 queries is .325 (Thakur et al. 2021, with titles as a field).
+    # BM25's published nDCG@10 on all 323 queries is .325 (Thakur et al. 2021, with titles as a
+    # field).
     assert 0.15 < first.blocks["effectiveness"].figures["nDCG@10"].mean < 0.5
     assert report.about.effectiveness_set == "nfcorpus/test"

@@ -14,8 +14,15 @@ from backpack_rank.reporting.published import published
 
 CONF = ROOT / "conf"
 NO_GROUPS = {"experiment", "experiment_base", "published", "recipe"}
-GROUPS = [(path.parent.name, path.stem) for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name not in NO_GROUPS]
-EXPERIMENTS = [path.relative_to(CONF / "experiment").with_suffix("") for path in CONF.glob("experiment/**/*.yaml")]
+GROUPS = [
+    (path.parent.name, path.stem)
+    for path in sorted(CONF.glob("*/*.yaml"))
+    if path.parent.name not in NO_GROUPS
+]
+EXPERIMENTS = [
+    path.relative_to(CONF / "experiment").with_suffix("")
+    for path in CONF.glob("experiment/**/*.yaml")
+]
 OF_TRAINING = {"adapter", "task", "teacher", "data", "model", "trainer", "logger"}
 ELSEWHERE = {"prompt"}  # groups of other groups' options
 WITHOUT_TARGET = {"trainer", "attribute", "task"}
@@ -32,7 +39,9 @@ def targets(node) -> list[str]:
 
 
 @pytest.mark.parametrize(("group", "name"), GROUPS)
-def test_every_choice_composes_and_its_targets_exist(group: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_choice_composes_and_its_targets_exist(
+    group: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
     added = "+" if group in ELSEWHERE else ""
     config = configured("train" if group in OF_TRAINING else "evaluate", f"{added}{group}={name}")
@@ -43,7 +52,9 @@ def test_every_choice_composes_and_its_targets_exist(group: str, name: str, monk
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS, ids=str)
-def test_every_experiment_composes_and_its_targets_exist(name: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_experiment_composes_and_its_targets_exist(
+    name: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
     config = configured("evaluate", f"experiment={name.as_posix()}")
     found = targets(OmegaConf.to_container(config, resolve=False))
@@ -55,7 +66,9 @@ def test_every_experiment_composes_and_its_targets_exist(name: Path, monkeypatch
 
 
 @pytest.mark.parametrize("name", [path.stem for path in CONF.glob("recipe/*.yaml")])
-def test_every_recipe_composes_and_its_targets_exist(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_recipe_composes_and_its_targets_exist(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
     config = configured("train", f"recipe={name}")
     assert config.data.name != configured("train").data.name
@@ -71,7 +84,9 @@ def test_the_defaults_need_no_argument(name: str) -> None:
         assert callable(hydra.utils.get_object(target))
 
 
-@pytest.mark.parametrize("name", ["backpack_tiny", "gpt2_tiny", pytest.param("backpack_small", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["backpack_tiny", "gpt2_tiny", pytest.param("backpack_small", marks=pytest.mark.slow)]
+)
 def test_models_from_scratch_are_built(name: str) -> None:
     config = configured("train", f"model={name}", "model.tokenizer.vocab_size=400")
     texts = ["the electrician rewires the old house", "a nurse gives injections at night"]

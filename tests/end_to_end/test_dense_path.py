@@ -39,20 +39,36 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
 def dual(place: Workplace, tokenizer) -> Path:
     """The run of a small dual encoder over a random BERT."""
     folder = place.folder / "bert"
-    special = {"cls_token": "<|endoftext|>", "sep_token": "<|separator|>", "pad_token": "<|endoftext|>"}
+    special = {
+        "cls_token": "<|endoftext|>",
+        "sep_token": "<|separator|>",
+        "pad_token": "<|endoftext|>",
+    }
     own = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **special)
     torch.manual_seed(0)
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    BertModel(BertConfig(vocab_size=len(own), initializer_range=0.3, **shape)).save_pretrained(folder)
+    shape = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    BertModel(BertConfig(vocab_size=len(own), initializer_range=0.3, **shape)).save_pretrained(
+        folder
+    )
     own.save_pretrained(folder)
     return trained_in(place, "dual", "model=bert_dot", f"model.ranker.name={folder}", *SMALL)
 
 
 def systems(folder: Path) -> dict[str, dict]:
-    return {system["label"]: system for system in json.loads((folder / "measures.json").read_text())["systems"]}
+    return {
+        system["label"]: system
+        for system in json.loads((folder / "measures.json").read_text())["systems"]
+    }
 
 
-def test_a_dual_encoder_is_a_first_stage_whose_scores_are_its_own(place: Workplace, dual: Path, tmp_path: Path) -> None:
+def test_a_dual_encoder_is_a_first_stage_whose_scores_are_its_own(
+    place: Workplace, dual: Path, tmp_path: Path
+) -> None:
     stage = ["first_stage=dense", f"first_stage.checkpoint={dual}", "first_stage.depth=30"]
     for name in ("one", "two"):
         evaluated(place, tmp_path / name, *TEST_SPLIT, *stage, f"checkpoint={dual}")
@@ -63,7 +79,9 @@ def test_a_dual_encoder_is_a_first_stage_whose_scores_are_its_own(place: Workpla
     assert len(first) == 12
     for query_id, scores in first.items():
         assert len(scores) == 30
-        assert scores == pytest.approx(again[query_id], abs=0.03, rel=2e-3)  # vectors are in half precision
+        assert scores == pytest.approx(
+            again[query_id], abs=0.03, rel=2e-3
+        )  # vectors are in half precision
     (vectors,) = (place.folder / "cache" / "dense").glob("*/vectors.npy")
     assert np.load(vectors, mmap_mode="r").shape == (80, 16)
     assert read_run(tmp_path / "two" / "runs" / "dense__synthetic-test.run") == first

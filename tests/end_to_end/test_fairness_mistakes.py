@@ -1,4 +1,6 @@
-"""What a user gets wrong about budgets, policies, runs and word lists ends in one sentence, before time is lost."""
+"""What a user gets wrong about budgets, policies, runs and word lists ends in one sentence, before
+time is lost.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,12 @@ def test_budgets_about_swaps_need_swaps(trained: Workplace, tmp_path: Path) -> N
         evaluated(trained, tmp_path, *AUTO, "budget='swap tau>=0.9'", "swap=false")
 
 
-def test_an_unreachable_budget_says_the_best_that_can_be_reached(trained: Workplace, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"unreachable.*swap change/std<=1e-05 is at best 0\.\d+ at alpha=0"):
+def test_an_unreachable_budget_says_the_best_that_can_be_reached(
+    trained: Workplace, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ValueError, match=r"unreachable.*swap change/std<=1e-05 is at best 0\.\d+ at alpha=0"
+    ):
         evaluated(trained, tmp_path, *AUTO, "budget='swap change/std<=0.00001'")
     assert not (tmp_path / "measures.json").exists()
 
@@ -54,11 +60,15 @@ def test_auto_needs_a_budget_and_a_budget_needs_auto(trained: Workplace, tmp_pat
 
 def test_auto_needs_a_dev_split(trained: Workplace, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="data=synthetic has no dev split"):
-        evaluated(trained, tmp_path, *AUTO, "budget='nDCG@10 loss<=1%'", *TEST_SPLIT, "data.dev=null")
+        evaluated(
+            trained, tmp_path, *AUTO, "budget='nDCG@10 loss<=1%'", *TEST_SPLIT, "data.dev=null"
+        )
 
 
 def test_explicit_weights_must_be_as_many_as_the_senses(trained: Workplace, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"policy\.values has 2 weights, but the model has 18 senses"):
+    with pytest.raises(
+        ValueError, match=r"policy\.values has 2 weights, but the model has 18 senses"
+    ):
         evaluated(trained, tmp_path, "alpha=0.5", "policy=explicit", "policy.values=[0,1]")
 
 
@@ -66,12 +76,19 @@ def test_explicit_weights_must_be_as_many_as_the_senses(trained: Workplace, tmp_
     ("options", "said"),
     [
         (["alpha=0", "policy=explicit"], "policy.values has no value: give policy.values=..."),
-        (["alpha=0", "policy=paired_tokens", "policy.scope=there"], "policy.scope=there: use one of senses, weights"),
+        (
+            ["alpha=0", "policy=paired_tokens", "policy.scope=there"],
+            "policy.scope=there: use one of senses, weights",
+        ),
         (["data=wikiqa", "data.folder=/nowhere"], "there is no folder /nowhere"),
     ],
 )
 def test_what_a_constructor_refuses_is_one_sentence(
-    trained: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture, options: list[str], said: str
+    trained: Workplace,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    options: list[str],
+    said: str,
 ) -> None:
     with pytest.raises(SystemExit), friendly_errors():
         evaluated(trained, tmp_path, *options)
@@ -89,14 +106,20 @@ def test_a_user_sees_nothing_but_that_sentence(trained: Workplace) -> None:
 
 def test_queries_without_a_neutral_one_are_an_error(trained: Workplace, tmp_path: Path) -> None:
     data = inline({"q": "where does she work?", "r": "is he there?"}, TEXTS)
-    with pytest.raises(ValueError, match="bias set is empty: every query of inline has a word of gender_words"):
+    with pytest.raises(
+        ValueError, match="bias set is empty: every query of inline has a word of gender_words"
+    ):
         evaluated(trained, tmp_path, data=data)
 
 
-def test_published_queries_of_another_collection_are_an_error(trained: Workplace, tmp_path: Path) -> None:
+def test_published_queries_of_another_collection_are_an_error(
+    trained: Workplace, tmp_path: Path
+) -> None:
     path = tmp_path / "neutral.tsv"
     path.write_text("404\twhat is a compiler\n")
-    with pytest.raises(ValueError, match=r"none of the queries of .*neutral\.tsv is in synthetic/test"):
+    with pytest.raises(
+        ValueError, match=r"none of the queries of .*neutral\.tsv is in synthetic/test"
+    ):
         evaluated(trained, tmp_path, *TEST_SPLIT, f"data.bias_queries={path}")
 
 
@@ -104,11 +127,15 @@ def test_word_classes_without_a_token_are_an_error(trained: Workplace, tmp_path:
     path = tmp_path / "classes.csv"
     path.write_text("class,word\nrank,archduchess\nrank,archduke\n")
     with pytest.raises(ValueError, match=r"'archduchess'.*nothing could be moved"):
-        evaluated(trained, tmp_path, "alpha=0", "policy=paired_tokens", f"attribute.classes=[{path}]")
+        evaluated(
+            trained, tmp_path, "alpha=0", "policy=paired_tokens", f"attribute.classes=[{path}]"
+        )
 
 
 def test_an_experiment_has_its_own_alphas(trained: Workplace, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"alpha=0.5 does nothing to this experiment: .*task\.alphas"):
+    with pytest.raises(
+        ValueError, match=r"alpha=0.5 does nothing to this experiment: .*task\.alphas"
+    ):
         evaluated(trained, tmp_path, "experiment=recruitment", "alpha=0.5")
 
 
@@ -124,7 +151,9 @@ def run_file(trained: Workplace, tmp_path: Path) -> Path:
     evaluated(trained, tmp_path / "ranked", "swap=false")
     lines = (tmp_path / "ranked" / "runs" / "BM25__synthetic-test.run").read_text().splitlines()
     path = tmp_path / "one.run"
-    path.write_text("\n".join(line for line in lines if line.split()[0] == lines[0].split()[0]) + "\n")
+    path.write_text(
+        "\n".join(line for line in lines if line.split()[0] == lines[0].split()[0]) + "\n"
+    )
     return path
 
 
@@ -142,7 +171,9 @@ def test_runs_that_cannot_be_compared_are_named(
     unknown.write_text(run_file.read_text() + f"{query} Q0 nowhere 99 -9.0 t\n")
     foreign.write_text("1037798 Q0 d1 1 2.0 t\n")
     empty.write_text("")
-    assert f"{unknown}: document 'nowhere' of query '{query}' is not in synthetic/test" in said(str(unknown))
+    assert f"{unknown}: document 'nowhere' of query '{query}' is not in synthetic/test" in said(
+        str(unknown)
+    )
     assert "none of its 1 queries is in synthetic/test" in said(str(foreign))
     assert f"{foreign}: none" in said(f"[{run_file},{foreign}]")
     assert f"{empty} is empty" in said(str(empty))
@@ -151,11 +182,17 @@ def test_runs_that_cannot_be_compared_are_named(
     assert "is given twice" in said(f"[{run_file},{run_file}]")
     monkeypatch.chdir(tmp_path)
     assert "is given twice" in said(f"[{run_file},{run_file.name}]")
-    assert "alpha=0.5 does nothing to run=...: leave one of them out" in said(str(run_file), "alpha=0.5")
+    assert "alpha=0.5 does nothing to run=...: leave one of them out" in said(
+        str(run_file), "alpha=0.5"
+    )
     explained = said(str(run_file), "explain.query=a", "explain.document=b")
     assert "run=... does nothing to explain.*: leave one of them out" in explained
 
 
-def test_measures_of_runs_name_what_exists(trained: Workplace, tmp_path: Path, run_file: Path) -> None:
+def test_measures_of_runs_name_what_exists(
+    trained: Workplace, tmp_path: Path, run_file: Path
+) -> None:
     with pytest.raises(ValueError, match=r"RaB.*ARaB"):
-        evaluated(trained, tmp_path / "out", f"run={run_file}", *TEST_SPLIT, "measures=['RaC(tf)@10']")
+        evaluated(
+            trained, tmp_path / "out", f"run={run_file}", *TEST_SPLIT, "measures=['RaC(tf)@10']"
+        )

@@ -23,7 +23,9 @@ from backpack_rank.pipelines.settings import EvaluationSettings
 
 POLICIES = sorted(path.stem for path in (ROOT / "conf" / "policy").glob("*.yaml"))
 USUAL = {"lowest_senses", "paired_tokens", "renditions"}
-"""Policies that are evaluated with every change; test_recorded_scores has the scores under all of them."""
+"""Policies that are evaluated with every change; test_recorded_scores has the scores under all of
+them.
+"""
 EVERY_SENSE = "policy.values=[0,1,0.5,1,1,1,1,1,1,1,1,1,1,1,1,1,1,0.5]"
 ALL_KINDS = ["swap", "swapped documents"]
 
@@ -54,7 +56,9 @@ def unchanged(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> b
     return (folder / "runs" / "alpha-1__synthetic-test.run").read_bytes()
 
 
-def test_an_evaluation_writes_measures_tests_figures_and_a_report(turned_off: tuple[Path, str]) -> None:
+def test_an_evaluation_writes_measures_tests_figures_and_a_report(
+    turned_off: tuple[Path, str],
+) -> None:
     folder, shown = turned_off
     systems = json.loads((folder / "measures.json").read_text())["systems"]
     assert [system["label"] for system in systems] == ["BM25", "alpha=1", "alpha=0"]
@@ -71,7 +75,9 @@ def test_an_evaluation_writes_measures_tests_figures_and_a_report(turned_off: tu
     assert pictures == {".png", ".svg"}
     for name in ("comparison.csv", "comparison.md", "comparison.tex"):
         assert "alpha=0" in (folder / name).read_text()
-    tests = {(row["first"], row["second"], row["measure"]) for row in rows(folder / "significance.csv")}
+    tests = {
+        (row["first"], row["second"], row["measure"]) for row in rows(folder / "significance.csv")
+    }
     assert ("alpha=1", "alpha=0", "nDCG@10") in tests
     assert ("BM25", "alpha=0", "RaB(tf)@10") in tests
     assert ("alpha=1", "alpha=0", "swap change/std") in tests
@@ -80,7 +86,10 @@ def test_an_evaluation_writes_measures_tests_figures_and_a_report(turned_off: tu
 def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -> None:
     """Documents found by their token ids: as many after the swap, and partners where they differ."""
     settings = EvaluationSettings.of(composed(trained, "policy=paired_tokens", *TEST_SPLIT))
-    dataset, ranker = settings.needed_dataset(), settings.reranker(trained.newest("train") / "ranker")
+    dataset, ranker = (
+        settings.needed_dataset(),
+        settings.reranker(trained.newest("train") / "ranker"),
+    )
     data = evaluation_loader(settings, dataset, settings.metrics(dataset))("test")
     assert data.swapped is not None
     controlled = ranker.with_policy(settings.policy, 0.0)
@@ -89,11 +98,19 @@ def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -
     assert moved.swapped
     shift = controlled.hook.view.token_shift
     assert shift is not None
-    class_of = {token: number for number, members in enumerate(shift.classes.members) for token in members}
+    class_of = {
+        token: number for number, members in enumerate(shift.classes.members) for token in members
+    }
 
     def within_classes(doc_id: str) -> bool:
-        texts = [store.get_many([doc_id])[doc_id] for store in (data.bias.documents, data.swapped.collection.documents)]
-        one, other = (ranker.scorer.pair_tokenizer.tokenizer(f" {text.strip()}")["input_ids"] for text in texts)
+        texts = [
+            store.get_many([doc_id])[doc_id]
+            for store in (data.bias.documents, data.swapped.collection.documents)
+        ]
+        one, other = (
+            ranker.scorer.pair_tokenizer.tokenizer(f" {text.strip()}")["input_ids"]
+            for text in texts
+        )
         differing = [(x, y) for x, y in zip(one, other, strict=False) if x != y]
         partners = all(x in class_of and class_of[x] == class_of.get(y) for x, y in differing)
         return len(one) == len(other) and bool(differing) and partners
@@ -110,7 +127,8 @@ def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -
 
 
 @pytest.mark.parametrize(
-    "policy", [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in POLICIES]
+    "policy",
+    [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in POLICIES],
 )
 def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
     trained: Workplace, unchanged: bytes, tmp_path: Path, policy: str
@@ -123,7 +141,9 @@ def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
     turned = read_run(tmp_path / "half" / "runs" / "alpha-0.5__synthetic-test.run")
     original = read_run(tmp_path / "one" / "runs" / name)
     assert {q: set(d) for q, d in turned.items()} == {q: set(d) for q, d in original.items()}
-    changes = [abs(score - original[q][d]) for q, scores in turned.items() for d, score in scores.items()]
+    changes = [
+        abs(score - original[q][d]) for q, scores in turned.items() for d, score in scores.items()
+    ]
     assert max(changes) > 1e-6
     assert half is not None
     details = json.loads((tmp_path / "half" / "sensitivity.json").read_text())
@@ -135,25 +155,37 @@ def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
         assert all(math.isfinite(figure.mean) for figure in block.figures.values())
 
 
-def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(gpt2: Workplace, tmp_path: Path) -> None:
+def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(
+    gpt2: Workplace, tmp_path: Path
+) -> None:
     report = evaluated(gpt2, tmp_path / "moved", "alpha=0", "policy=paired_tokens", quiet=False)
     assert report is not None
     assert [row.label for row in report.rows] == ["BM25", "alpha=1", "alpha=0"]
-    one, none = (read_run(tmp_path / "moved" / "runs" / f"alpha-{alpha}__synthetic-test.run") for alpha in (1, 0))
+    one, none = (
+        read_run(tmp_path / "moved" / "runs" / f"alpha-{alpha}__synthetic-test.run")
+        for alpha in (1, 0)
+    )
     assert one != none
     assert (tmp_path / "moved" / "report.html").is_file()
     for options in (["policy=lowest_senses"], ["policy=paired_tokens", "policy.scope=both"]):
         with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors"):
             evaluated(gpt2, tmp_path / "refused", "alpha=0", *options)
     with pytest.raises(ValueError, match="does not split into senses"):
-        evaluated(gpt2, tmp_path / "refused", "explain.query=a question", "explain.document=an answer")
+        evaluated(
+            gpt2, tmp_path / "refused", "explain.query=a question", "explain.document=an answer"
+        )
 
 
 def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
-    trained: Workplace, turned_off: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Workplace,
+    turned_off: tuple[Path, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     wrote, _ = turned_off
-    files = [wrote / "runs" / f"{name}__synthetic-test.run" for name in ("BM25", "alpha-1", "alpha-0")]
+    files = [
+        wrote / "runs" / f"{name}__synthetic-test.run" for name in ("BM25", "alpha-1", "alpha-0")
+    ]
     given = f"run=[{','.join(map(str, files))}]"
     report = evaluated(trained, tmp_path, given, *TEST_SPLIT, quiet=False)
     assert report is not None
@@ -162,14 +194,20 @@ def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
     for row, system in zip(report.rows, expected, strict=True):
         for kind in ("effectiveness", "bias"):
             figures = {name: figure["mean"] for name, figure in system[kind]["figures"].items()}
-            assert {name: figure.mean for name, figure in row.blocks[kind].figures.items()} == pytest.approx(
-                figures, abs=1e-9
-            )
+            assert {
+                name: figure.mean for name, figure in row.blocks[kind].figures.items()
+            } == pytest.approx(figures, abs=1e-9)
     tests = [row for row in rows(tmp_path / "significance.csv") if row["measure"] == "nDCG@10"]
     assert len(tests) == 3
-    ndcg = {row.label: row.effectiveness.figures["nDCG@10"].mean for row in report.rows if row.effectiveness}
+    ndcg = {
+        row.label: row.effectiveness.figures["nDCG@10"].mean
+        for row in report.rows
+        if row.effectiveness
+    }
     for test in tests:
-        assert float(test["difference"]) == pytest.approx(ndcg[test["first"]] - ndcg[test["second"]], abs=1e-9)
+        assert float(test["difference"]) == pytest.approx(
+            ndcg[test["first"]] - ndcg[test["second"]], abs=1e-9
+        )
         assert float(test["p_holm"]) >= float(test["p_randomisation"])
     shown = capsys.readouterr().out
     assert "A letter behind a figure" in shown
@@ -178,12 +216,18 @@ def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
 
 
 def test_one_run_of_some_of_the_queries_says_what_is_missing(
-    trained: Workplace, turned_off: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Workplace,
+    turned_off: tuple[Path, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines = (turned_off[0] / "runs" / "BM25__synthetic-test.run").read_text().splitlines()
     first = lines[0].split()[0]
     path = tmp_path / "part.run"
-    path.write_text("\n".join([line for line in lines if line.split()[0] == first] + ["other Q0 d 1 1.0 t"]) + "\n")
+    path.write_text(
+        "\n".join([line for line in lines if line.split()[0] == first] + ["other Q0 d 1 1.0 t"])
+        + "\n"
+    )
     report = evaluated(trained, tmp_path / "out", f"run={path}", *TEST_SPLIT, quiet=False)
     assert report is not None
     (row,) = report.rows
@@ -193,12 +237,25 @@ def test_one_run_of_some_of_the_queries_says_what_is_missing(
     assert (tmp_path / "out" / "report.html").is_file()
 
 
-@pytest.mark.parametrize("policy", ["paired_tokens", pytest.param("renditions", marks=pytest.mark.slow)])
-def test_alpha_auto_finds_the_last_alpha_within_the_budget(trained: Workplace, tmp_path: Path, policy: str) -> None:
+@pytest.mark.parametrize(
+    "policy", ["paired_tokens", pytest.param("renditions", marks=pytest.mark.slow)]
+)
+def test_alpha_auto_finds_the_last_alpha_within_the_budget(
+    trained: Workplace, tmp_path: Path, policy: str
+) -> None:
     measure = "swap change/std (swapped)"
-    config = composed(trained, f"policy={policy}", *TEST_SPLIT, "+data.dev.dev_queries=6", "+data.dev.documents=60")
+    config = composed(
+        trained,
+        f"policy={policy}",
+        *TEST_SPLIT,
+        "+data.dev.dev_queries=6",
+        "+data.dev.documents=60",
+    )
     settings = EvaluationSettings.of(config)
-    dataset, ranker = settings.needed_dataset(), settings.reranker(trained.newest("train") / "ranker")
+    dataset, ranker = (
+        settings.needed_dataset(),
+        settings.reranker(trained.newest("train") / "ranker"),
+    )
     metrics = settings.metrics(dataset)
     dev = evaluation_loader(settings, dataset, metrics)("dev")
 
@@ -207,20 +264,28 @@ def test_alpha_auto_finds_the_last_alpha_within_the_budget(trained: Workplace, t
         return system.values["swapped documents"].mean(measure)
 
     bound = round((at(1.0) + at(0.0)) / 2, 4)
-    report = evaluated(trained, tmp_path, "alpha=auto", f"budget='{measure}<={bound}'", f"policy={policy}")
+    report = evaluated(
+        trained, tmp_path, "alpha=auto", f"budget='{measure}<={bound}'", f"policy={policy}"
+    )
     assert report is not None
     found = report.about.alpha
     assert found is not None
     assert 0 < found < 1
     assert at(found) <= bound < at(found + 0.01)
     assert [row.label for row in report.rows] == ["BM25", f"alpha={found:g}"]
-    assert any(f"alpha=auto: {found:g} is the smallest change within" in note for note in report.about.notes)
+    assert any(
+        f"alpha=auto: {found:g} is the smallest change within" in note
+        for note in report.about.notes
+    )
 
 
 def test_an_explanation_adds_up_to_the_score(
     trained: Workplace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = ["explain.query='who repairs engines?'", "explain.document='She repairs it, as he did.'"]
+    texts = [
+        "explain.query='who repairs engines?'",
+        "explain.document='She repairs it, as he did.'",
+    ]
     evaluated(trained, tmp_path, *texts, "alpha=0", "policy=paired_tokens")
     shown = capsys.readouterr().out
     (row,) = json.loads((tmp_path / "explanation.json").read_text())["explanations"]
@@ -243,9 +308,12 @@ def test_the_recruitment_example_gives_scores_ranks_and_changes(
     assert len(found) == 3 * 5
     at_one = {row["doc_id"]: float(row["score"]) for row in found if row["alpha"] == "1.0"}
     for row in found:
-        assert float(row["change"]) == pytest.approx(float(row["score"]) - at_one[row["doc_id"]], abs=1e-9)
+        assert float(row["change"]) == pytest.approx(
+            float(row["score"]) - at_one[row["doc_id"]], abs=1e-9
+        )
         of_alpha = sorted(
-            (other for other in found if other["alpha"] == row["alpha"]), key=lambda o: -float(o["score"])
+            (other for other in found if other["alpha"] == row["alpha"]),
+            key=lambda o: -float(o["score"]),
         )
         assert of_alpha[int(row["rank"]) - 1]["doc_id"] == row["doc_id"]
     assert {row["group"] for row in found} == {"male", "female"}
@@ -253,15 +321,24 @@ def test_the_recruitment_example_gives_scores_ranks_and_changes(
 
 
 @pytest.mark.parametrize(
-    "table", ["table1", *(pytest.param(name, marks=pytest.mark.slow) for name in ("table2", "figure2"))]
+    "table",
+    ["table1", *(pytest.param(name, marks=pytest.mark.slow) for name in ("table2", "figure2"))],
 )
-def test_the_tables_of_the_paper_stand_beside_measured_figures(trained: Workplace, tmp_path: Path, table: str) -> None:
+def test_the_tables_of_the_paper_stand_beside_measured_figures(
+    trained: Workplace, tmp_path: Path, table: str
+) -> None:
     evaluated(trained, tmp_path, f"experiment=fair_retrieval/{table}")
-    assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= {path.name for path in tmp_path.iterdir()}
+    assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
     text = (tmp_path / f"{table}.md").read_text()
     report = json.loads((tmp_path / "measures.json").read_text())
     (one,) = [system for system in report["systems"] if system["label"] == "alpha=1"]
-    measured = one["bias"]["figures"]["RaB(tf)@10"] if table != "table1" else one["effectiveness"]["figures"]["nDCG@5"]
+    measured = (
+        one["bias"]["figures"]["RaB(tf)@10"]
+        if table != "table1"
+        else one["effectiveness"]["figures"]["nDCG@5"]
+    )
     assert f"{abs(measured['mean']):.4f}" in text
     if table == "table1":
         assert "0.3343" in text  # MRR@10 of the paper's Backpack at alpha = 1
@@ -283,7 +360,9 @@ def test_a_multirun_reports_what_it_has_when_a_job_fails(trained: Workplace) -> 
     assert f"Report: {folder / 'report.html'}" in said
     swept = rows(folder / "sweep.csv")
     assert {(row["setting"], row["alpha"]) for row in swept if row["alpha"]} == {
-        (f"policy={policy}", alpha) for policy in ("paired_tokens", "lowest_senses") for alpha in ("1.0", "0.5")
+        (f"policy={policy}", alpha)
+        for policy in ("paired_tokens", "lowest_senses")
+        for alpha in ("1.0", "0.5")
     }
     assert any("significan" in column or "p_" in column for column in swept[0])
     assert "alpha--1_policy-paired_tokens" in (folder / "sweep.md").read_text()
@@ -306,12 +385,18 @@ def test_an_evaluation_that_is_killed_leaves_no_half_written_report(trained: Wor
     (folder,) = set((trained.output / "evaluate").glob("*")) - before
     assert (folder / "measures.json").is_file(), "killed too early to test anything"
     assert json.loads((folder / "measures.json").read_text())["systems"]
-    assert not (folder / "report.html").exists() or (folder / "report.html").read_text().rstrip().endswith("</html>")
+    assert not (folder / "report.html").exists() or (
+        folder / "report.html"
+    ).read_text().rstrip().endswith("</html>")
     for path in (folder / "runs").glob("*.run"):
-        assert np.isfinite([score for scores in read_run(path).values() for score in scores.values()]).all()
+        assert np.isfinite(
+            [score for scores in read_run(path).values() for score in scores.values()]
+        ).all()
 
 
-def test_another_run_is_recalibrated_by_the_changes_of_the_dial(trained: Workplace, tmp_path: Path) -> None:
+def test_another_run_is_recalibrated_by_the_changes_of_the_dial(
+    trained: Workplace, tmp_path: Path
+) -> None:
     evaluated(trained, tmp_path / "first", "alpha=1")
     path = tmp_path / "first" / "runs" / "BM25__synthetic-test.run"
     options = [f"recalibrate.run='{path}'", "recalibrate.weight=0.5"]
@@ -326,6 +411,8 @@ def test_another_run_is_recalibrated_by_the_changes_of_the_dial(trained: Workpla
         change = np.array([zero[query_id][d] - one[query_id][d] for d in ids])
         own = np.array([scores[d] for d in ids])
         z = [(values - values.mean()) / (values.std() or 1) for values in (own, change)]
-        assert [found[query_id][d] for d in ids] == pytest.approx((z[0] + 0.5 * z[1]).tolist(), abs=2e-3)
+        assert [found[query_id][d] for d in ids] == pytest.approx(
+            (z[0] + 0.5 * z[1]).tolist(), abs=2e-3
+        )
     with pytest.raises(ValueError, match="needs an alpha other than 1"):
         evaluated(trained, tmp_path / "third", "alpha=1", *options)

@@ -20,7 +20,10 @@ TRACE = "touched"
 
 def code(folder: Path) -> dict:
     """A node that makes a file if it is instantiated."""
-    return {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": [str(folder / TRACE)]}]}
+    return {
+        "_target_": "pathlib.Path.touch",
+        "_args_": [{"_target_": "pathlib.Path", "_args_": [str(folder / TRACE)]}],
+    }
 
 
 @pytest.fixture
@@ -37,8 +40,12 @@ def foreign(trained: Workplace, tmp_path: Path) -> Path:
     return run
 
 
-def test_evaluate_asks_for_data_in_one_line(trained: Workplace, foreign: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"does not say what it was trained on.*add data=\.\.\., one of conf/data"):
+def test_evaluate_asks_for_data_in_one_line(
+    trained: Workplace, foreign: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ValueError, match=r"does not say what it was trained on.*add data=\.\.\., one of conf/data"
+    ):
         evaluated(trained, tmp_path / "asked", f"checkpoint={foreign}")
     (foreign / "overrides.yaml").write_text(yaml.safe_dump(["+data.test={_target_:os.getcwd}"]))
     said = re.escape("+data.test={_target_:os.getcwd} is neither a name of conf/ nor a plain value")
@@ -61,7 +68,9 @@ def test_a_ranker_without_its_head_is_not_evaluated(trained: Workplace, tmp_path
     shutil.copytree(min(trained.output.glob("train/*/ranker")), folder)
     (folder / "checksums.json").unlink()
     file = folder / "model.safetensors"
-    weights = {name: value for name, value in load_file(file).items() if not name.startswith("head.")}
+    weights = {
+        name: value for name, value in load_file(file).items() if not name.startswith("head.")
+    }
     save_file(weights, file, metadata={"format": "pt"})
     with pytest.raises(ValueError, match=r"4 keys missing: head\.dense\.bias"):
         evaluated(trained, tmp_path / "out", f"checkpoint={folder}", "data=synthetic")

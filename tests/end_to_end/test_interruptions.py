@@ -1,4 +1,6 @@
-"""train.py and evaluate.py are stopped by signals, kills and a full disk, say so in a line, and go on."""
+"""train.py and evaluate.py are stopped by signals, kills and a full disk, say so in a line, and go
+on.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ ELSEWHERE = "output=FOLDER or cache.folder=FOLDER on another disk"
 SWEEP = ["-m", "alpha=1,0.5,0", "policy=uniform", "swap=false"]
 
 
-def started(place: Workplace, script: str, *options: str, limit: int | None = None) -> subprocess.Popen[str]:
-    """A script whose output is read; ``limit``: bytes that a file may have, as on a disk that is full from there on."""
+def started(
+    place: Workplace, script: str, *options: str, limit: int | None = None
+) -> subprocess.Popen[str]:
+    """A script whose output is read; ``limit``: bytes that a file may have, as on a disk that is
+    full from there on.
+    """
 
     def limited() -> None:
         if limit is not None:
@@ -36,8 +42,12 @@ def started(place: Workplace, script: str, *options: str, limit: int | None = No
     return subprocess.Popen(command, cwd=ROOT, env=place.environment(), preexec_fn=limited, **pipes)
 
 
-def stopped_when(process: subprocess.Popen[str], number: int, look: Callable[[], object]) -> tuple[int, str]:
-    """Exit code and what was said, of a process that gets a signal as soon as ``look`` finds something."""
+def stopped_when(
+    process: subprocess.Popen[str], number: int, look: Callable[[], object]
+) -> tuple[int, str]:
+    """Exit code and what was said, of a process that gets a signal as soon as ``look`` finds
+    something.
+    """
     while not look():
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
@@ -67,7 +77,9 @@ def test_an_evaluation_that_is_stopped_says_one_line_and_goes_on(trained: Workpl
 
 
 @pytest.mark.processes
-def test_a_killed_sweep_keeps_its_jobs_and_goes_on_with_those_that_are_missing(trained: Workplace) -> None:
+def test_a_killed_sweep_keeps_its_jobs_and_goes_on_with_those_that_are_missing(
+    trained: Workplace,
+) -> None:
     first = "*/alpha-1*/measures.json"
     process = started(trained, "evaluate.py", *SWEEP)
     stopped_when(process, signal.SIGKILL, lambda: list((trained.output / "sweep").glob(first)))
@@ -78,7 +90,9 @@ def test_a_killed_sweep_keeps_its_jobs_and_goes_on_with_those_that_are_missing(t
     assert not marked(trained, "sweep")
     after = {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("*/measures.json")}
     assert len(after) == 3
-    assert {name for name, written in jobs.items() if after[name] == written} == jobs.keys() - unfinished
+    assert {
+        name for name, written in jobs.items() if after[name] == written
+    } == jobs.keys() - unfinished
     assert (folder / "report.html").is_file()
     assert len(json.loads((folder / "sweep.json").read_text())["systems"]) == 4, done.stdout
     assert "nothing to resume" in trained.fails("evaluate.py", *SWEEP, "resume=true")
@@ -94,7 +108,10 @@ def test_a_training_is_not_resumed_while_it_lives_and_ends_with_one_line(tmp_pat
         if not list(place.output.glob(f"train/*/{LAST}")):
             return False
         said = place.fails("train.py", *options, "resume=true")
-        assert f"is not interrupted: process {process.pid} on {os.uname().nodename} is at work on it" in said
+        assert (
+            f"is not interrupted: process {process.pid} on {os.uname().nodename} is at work on it"
+            in said
+        )
         return True
 
     code, said = stopped_when(process, signal.SIGTERM, refused)
@@ -124,7 +141,9 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(tmp_
 
 @pytest.mark.processes
 @pytest.mark.parametrize("several", [[], ["-m", "seed=0,1"]])
-def test_a_disk_that_is_full_for_the_first_files_is_one_sentence(tmp_path: Path, several: list[str]) -> None:
+def test_a_disk_that_is_full_for_the_first_files_is_one_sentence(
+    tmp_path: Path, several: list[str]
+) -> None:
     """The mark finds room, the configuration that Hydra writes does not."""
     place = Workplace(tmp_path)
     process = started(place, "train.py", *SMALL, *several, limit=1_500)
@@ -132,14 +151,19 @@ def test_a_disk_that_is_full_for_the_first_files_is_one_sentence(tmp_path: Path,
     (folder,) = marked(place, "train")
     assert process.returncode == 2
     assert out == ""
-    assert err == f"{folder} could not be written: File too large; free some space, or give {ELSEWHERE}\n"
+    assert (
+        err
+        == f"{folder} could not be written: File too large; free some space, or give {ELSEWHERE}\n"
+    )
 
 
 def test_an_evaluation_goes_on_without_a_cache_that_cannot_be_made(
     trained: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = (f"checkpoint={trained.newest('train')}", "alpha=0.5", "policy=uniform", "swap=false")
-    (tmp_path / "cache").touch()  # a file, where a folder would be made: root may write to a read-only one
+    (
+        tmp_path / "cache"
+    ).touch()  # a file, where a folder would be made: root may write to a read-only one
     evaluated(Workplace(tmp_path), tmp_path / "without", *options)
     assert "the cache of sense vectors is left out" in caplog.text
     evaluated(trained, tmp_path / "with", *options)
@@ -147,7 +171,9 @@ def test_an_evaluation_goes_on_without_a_cache_that_cannot_be_made(
     assert with_cache.read_bytes() == without.read_bytes()
 
 
-def test_a_job_is_kept_when_its_options_and_its_ranker_are_the_same(trained: Workplace, tmp_path: Path) -> None:
+def test_a_job_is_kept_when_its_options_and_its_ranker_are_the_same(
+    trained: Workplace, tmp_path: Path
+) -> None:
     options = ["alpha=0.2", "policy=uniform", "swap=false"]
     assert not has_results(composed(trained, *options), tmp_path)
     evaluated(trained, tmp_path, *options)
@@ -157,7 +183,9 @@ def test_a_job_is_kept_when_its_options_and_its_ranker_are_the_same(trained: Wor
     assert not has_results(composed(trained, *options), tmp_path)
 
 
-def test_an_unfinished_job_is_named_and_left_out_of_a_sweep(trained: Workplace, tmp_path: Path) -> None:
+def test_an_unfinished_job_is_named_and_left_out_of_a_sweep(
+    trained: Workplace, tmp_path: Path
+) -> None:
     for alpha in ("1", "0"):
         evaluated(trained, tmp_path / f"alpha-{alpha}", f"alpha={alpha}", "swap=false")
     (tmp_path / "alpha-0" / UNFINISHED).touch()

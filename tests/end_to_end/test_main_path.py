@@ -41,9 +41,13 @@ def figure(folder: Path, label: str, block: str, measure: str) -> float:
     return system[block]["figures"][measure]["mean"]
 
 
-def test_a_run_folder_holds_configuration_checkpoints_and_a_loadable_ranker(trained: Workplace) -> None:
+def test_a_run_folder_holds_configuration_checkpoints_and_a_loadable_ranker(
+    trained: Workplace,
+) -> None:
     folder = trained.newest("train")
-    assert {"config.yaml", "checkpoints", "ranker", "logs"} <= {path.name for path in folder.iterdir()}
+    assert {"config.yaml", "checkpoints", "ranker", "logs"} <= {
+        path.name for path in folder.iterdir()
+    }
     assert "${" not in (folder / "config.yaml").read_text()
     ranker, pair_tokenizer = load_ranker(folder / "ranker")
     assert ranker.config.hidden_size == 32
@@ -75,13 +79,17 @@ def test_evaluate_measures_the_last_trained_ranker_beside_bm25(plain: tuple[Path
     assert {q: set(d) for q, d in first.items()} == {q: set(d) for q, d in ranked.items()}
     with open(folder / "per_query.csv") as handle:
         rows = list(csv.DictReader(handle))
-    mean = np.mean([float(r["value"]) for r in rows if r["system"] == "alpha=1" and r["measure"] == "nDCG@10"])
+    mean = np.mean(
+        [float(r["value"]) for r in rows if r["system"] == "alpha=1" and r["measure"] == "nDCG@10"]
+    )
     assert mean == pytest.approx(figure(folder, "alpha=1", "effectiveness", "nDCG@10"), abs=1e-12)
 
 
 def test_the_number_format_is_resolved_and_said(trained: Workplace, tmp_path: Path) -> None:
     def retrieval(folder: Path) -> dict:
-        return yaml.safe_load((folder / "tira" / "ir-metadata.yml").read_text())["method"]["retrieval"][1]["params"]
+        return yaml.safe_load((folder / "tira" / "ir-metadata.yml").read_text())["method"][
+            "retrieval"
+        ][1]["params"]
 
     evaluated(trained, tmp_path / "auto", "scoring.dtype=auto", "scoring.device=cpu", "swap=false")
     expected = "bfloat16" if computes_in_bf16(cpu=True) else "float32"
@@ -90,7 +98,9 @@ def test_the_number_format_is_resolved_and_said(trained: Workplace, tmp_path: Pa
     assert retrieval(tmp_path / "plain")["number format"] == "float32 on cpu"
 
 
-def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Workplace, tmp_path: Path) -> None:
+def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(
+    trained: Workplace, tmp_path: Path
+) -> None:
     cache = trained.folder / "cache" / "senses"
     shutil.rmtree(cache, ignore_errors=True)  # other tests share it
     shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0").stdout
@@ -110,7 +120,9 @@ def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(trained: Wo
     assert read_run(tmp_path / "runs" / "alpha-1__synthetic-test.run") == one
 
 
-def test_the_cached_sweep_scores_what_a_forward_pass_under_the_view_scores(trained: Workplace, tmp_path: Path) -> None:
+def test_the_cached_sweep_scores_what_a_forward_pass_under_the_view_scores(
+    trained: Workplace, tmp_path: Path
+) -> None:
     evaluated(trained, tmp_path, "alpha=0.3", "swap=false")
     details = json.loads((tmp_path / "sensitivity.json").read_text())
     assert sorted(details["weights"]) == pytest.approx([0.3] * 2 + [1.0] * 16, abs=1e-6)
@@ -133,12 +145,18 @@ def test_measuring_the_run_file_gives_the_measures_of_the_ranker_that_wrote_it(
     folder, _ = plain
     path = folder / "runs" / "alpha-1__synthetic-test.run"
     evaluated(trained, tmp_path, f"run={path}", *TEST_SPLIT)
-    for block, measure in (("effectiveness", "nDCG@10"), ("bias", "RaB(tf)@10"), ("bias", "ARaB(bool)@40")):
+    for block, measure in (
+        ("effectiveness", "nDCG@10"),
+        ("bias", "RaB(tf)@10"),
+        ("bias", "ARaB(bool)@40"),
+    ):
         expected = figure(folder, "alpha=1", block, measure)
         assert figure(tmp_path, path.name, block, measure) == pytest.approx(expected, abs=1e-12)
 
 
-def test_gpt2_takes_the_same_path_and_is_turned_by_renditions(gpt2: Workplace, tmp_path: Path) -> None:
+def test_gpt2_takes_the_same_path_and_is_turned_by_renditions(
+    gpt2: Workplace, tmp_path: Path
+) -> None:
     report = evaluated(gpt2, tmp_path / "one")
     assert report is not None
     assert [row.label for row in report.rows] == ["BM25", "alpha=1"]
@@ -157,7 +175,9 @@ def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: P
     whole.run("train.py", *options)
     process = halved.start("train.py", *options)
     try:
-        checkpoint = wait_for(lambda: next((halved.output / "train").glob("*/checkpoints/last.ckpt"), None), process)
+        checkpoint = wait_for(
+            lambda: next((halved.output / "train").glob("*/checkpoints/last.ckpt"), None), process
+        )
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -169,7 +189,10 @@ def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: P
     assert halved.newest("train") == folder
     one, _ = load_ranker(whole.newest("train") / "ranker")
     two, _ = load_ranker(folder / "ranker")
-    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True)
+    )
     assert "nothing to resume" in halved.fails("train.py", "resume=true")
 
 
@@ -185,19 +208,32 @@ def wait_for(look: Callable[[], Path | None], process: subprocess.Popen) -> Path
 @pytest.mark.parametrize(
     ("options", "left_behind"),
     [
-        pytest.param(["logger=wandb", "logger.offline=true"], "wandb/offline-run-*/*.wandb", marks=pytest.mark.slow),
+        pytest.param(
+            ["logger=wandb", "logger.offline=true"],
+            "wandb/offline-run-*/*.wandb",
+            marks=pytest.mark.slow,
+        ),
         (["logger=tensorboard"], "logs/events.out.tfevents.*"),
     ],
 )
-def test_other_loggers_need_no_account(tmp_path: Path, options: list[str], left_behind: str) -> None:
-    run = trained_in(Workplace(tmp_path), "logged", *SMALL, "pretraining.epochs=0", "training.epochs=1", *options)
+def test_other_loggers_need_no_account(
+    tmp_path: Path, options: list[str], left_behind: str
+) -> None:
+    run = trained_in(
+        Workplace(tmp_path), "logged", *SMALL, "pretraining.epochs=0", "training.epochs=1", *options
+    )
     assert list(run.glob(left_behind))
 
 
 @pytest.mark.processes
 def test_two_processes_train_one_ranker(tmp_path: Path) -> None:
     place = Workplace(tmp_path)
-    on_cpu = ["trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true"]
+    on_cpu = [
+        "trainer=ddp",
+        "trainer.accelerator=cpu",
+        "trainer.devices=2",
+        "trainer.precision=32-true",
+    ]
     place.run("train.py", *SMALL, *on_cpu, "training.epochs=1")
     ranker, _ = load_ranker(place.newest("train") / "ranker")
     assert all(bool(torch.isfinite(tensor).all()) for tensor in ranker.state_dict().values())
@@ -206,10 +242,15 @@ def test_two_processes_train_one_ranker(tmp_path: Path) -> None:
 
 def test_a_published_language_model_in_a_folder_becomes_a_ranker(tmp_path: Path) -> None:
     tokenizer = train_bpe((text for _, text in load_synthetic("dev").documents), 600)
-    config = BackpackConfig(vocab_size=len(tokenizer) + 7, n_positions=96, n_embd=32, n_layer=1, n_head=2, num_senses=4)
+    config = BackpackConfig(
+        vocab_size=len(tokenizer) + 7, n_positions=96, n_embd=32, n_layer=1, n_head=2, num_senses=4
+    )
     BackpackLMHeadModel(config).save_pretrained(tmp_path / "published")
     tokenizer.save_pretrained(tmp_path / "published")
-    names = [f"model.ranker.name={tmp_path / 'published'}", f"model.tokenizer.name={tmp_path / 'published'}"]
+    names = [
+        f"model.ranker.name={tmp_path / 'published'}",
+        f"model.tokenizer.name={tmp_path / 'published'}",
+    ]
     small = [option for option in SMALL if not option.startswith("model.")]
     options = ["model=backpack_gpt2", *names, *small, "pretraining.epochs=0", "training.epochs=1"]
     ranker, _ = load_ranker(trained_in(Workplace(tmp_path), "published", *options) / "ranker")

@@ -1,4 +1,6 @@
-"""Wrong options and damaged input end in one sentence that names them, and leave older results alone."""
+"""Wrong options and damaged input end in one sentence that names them, and leave older results
+alone.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from workplace import SMALL, Workplace
         ("nan", "alpha=nan"),
     ],
 )
-def test_an_impossible_alpha_is_refused(trained: Workplace, tmp_path: Path, alpha: str, said: str) -> None:
+def test_an_impossible_alpha_is_refused(
+    trained: Workplace, tmp_path: Path, alpha: str, said: str
+) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         evaluated(trained, tmp_path, f"alpha={alpha}")
 
@@ -68,7 +72,9 @@ def test_a_run_needs_its_data(trained: Workplace, tmp_path: Path) -> None:
         evaluated(trained, tmp_path, f"run={path}", "data=synthetic")
 
 
-def test_a_lexicon_with_a_word_in_both_groups_is_refused(trained: Workplace, tmp_path: Path) -> None:
+def test_a_lexicon_with_a_word_in_both_groups_is_refused(
+    trained: Workplace, tmp_path: Path
+) -> None:
     path = tmp_path / "words.csv"
     path.write_text("word,group\nshe,female\nhe,male\nshe,male\n")
     with pytest.raises(InstantiationException, match=r"line 4.*'she'"):

@@ -1,4 +1,6 @@
-"""A query for which the first stage finds no document: it ranks nothing, and every other query is measured."""
+"""A query for which the first stage finds no document: it ranks nothing, and every other query is
+measured.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from backpack_rank.data.trec import write_run
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.reporting.measure_files import read_per_query
 
-QUERIES = {"nurse": "how does a nurse work", "boss": "who is the boss of a shop", "PLAIN-510": "zyxxyz"}
+QUERIES = {
+    "nurse": "how does a nurse work",
+    "boss": "who is the boss of a shop",
+    "PLAIN-510": "zyxxyz",
+}
 DOCUMENTS = {
     "d1": "The nurse said she would work late; her boss was glad of the help.",
     "d2": "The boss of the shop said he would pay for the work of his nurse.",
@@ -55,16 +61,23 @@ def test_one_query_without_candidates_leaves_the_others_measured(
     assert all(text.count(" Q0 ") == 7 and "PLAIN-510" not in text for text in runs)
 
 
-def test_runs_are_measured_where_the_first_stage_finds_nothing(trained: Workplace, tmp_path: Path, capsys) -> None:
+def test_runs_are_measured_where_the_first_stage_finds_nothing(
+    trained: Workplace, tmp_path: Path, capsys
+) -> None:
     every = {query_id: {"d1": 4.0, "d2": 3.0, "d4": 2.0} for query_id in QUERIES}
     write_run(tmp_path / "a.trec", every, "a")
-    write_run(tmp_path / "b.trec", {query_id: every[query_id] for query_id in ("nurse", "PLAIN-510")}, "b")
+    write_run(
+        tmp_path / "b.trec", {query_id: every[query_id] for query_id in ("nurse", "PLAIN-510")}, "b"
+    )
     runs = f"run=[{tmp_path / 'a.trec'},{tmp_path / 'b.trec'}]"
     evaluated(trained, tmp_path / "out", runs, data=data(), quiet=False)
     printed = " ".join(capsys.readouterr().out.split())
     assert "NFaiRR leaves out 1 of 3 queries, of which BM25 has no document: 'PLAIN-510'" in printed
     # Two figures of one measure on two sets of queries have two names.
-    assert "Bias on inline: 3 gender-neutral queries (every system on its own 2 to 3 queries)" in printed
+    assert (
+        "Bias on inline: 3 gender-neutral queries (every system on its own 2 to 3 queries)"
+        in printed
+    )
     assert "bias set of inline (2 queries that every system has)" in printed
     assert "Best figures are bold" not in printed  # nothing is in a pipe
     assert "**" in (tmp_path / "out" / "comparison.md").read_text()
@@ -74,7 +87,9 @@ def test_runs_are_measured_where_the_first_stage_finds_nothing(trained: Workplac
     assert values["a.trec"]["RaB(tf)@10"].keys() == QUERIES.keys()
 
 
-def test_a_defect_is_not_shown_as_a_bare_key(trained: Workplace, tmp_path: Path, monkeypatch) -> None:
+def test_a_defect_is_not_shown_as_a_bare_key(
+    trained: Workplace, tmp_path: Path, monkeypatch
+) -> None:
     from backpack_rank.pipelines import evaluate as module
     from backpack_rank.pipelines.errors import friendly_errors
 

@@ -1,4 +1,6 @@
-"""``evaluate.py checkpoint=...`` of rankers that were trained elsewhere: a classifier's folder, and a server."""
+"""``evaluate.py checkpoint=...`` of rankers that were trained elsewhere: a classifier's folder, and
+a server.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ def test_a_classifier_is_audited_and_its_words_are_moved(place: Workplace) -> No
     folder = place.folder / "cross_encoder"
     saved(bert, folder)
     report = evaluated(
-        place, place.folder / "out", f"checkpoint={folder}", "alpha=0", "policy=paired_tokens", data=DATA
+        place,
+        place.folder / "out",
+        f"checkpoint={folder}",
+        "alpha=0",
+        "policy=paired_tokens",
+        data=DATA,
     )
     assert report is not None
     assert [row.label for row in report.rows][-1] == "alpha=0"
@@ -51,7 +58,14 @@ def test_a_server_is_audited(place: Workplace) -> None:
         expected = {doc_id: score(QUERIES["q1"], text) for doc_id, text in DOCUMENTS.items()}
         assert run["q1"] == pytest.approx(expected, abs=1e-5)
         with pytest.raises(ValueError, match="out of reach"):
-            evaluated(place, place.folder / "b", f"checkpoint={url}", "alpha=0", "policy=paired_tokens", data=DATA)
+            evaluated(
+                place,
+                place.folder / "b",
+                f"checkpoint={url}",
+                "alpha=0",
+                "policy=paired_tokens",
+                data=DATA,
+            )
 
 
 def test_the_projects_own_server_is_audited_as_the_ranker_behind_it(
@@ -59,14 +73,25 @@ def test_the_projects_own_server_is_audited_as_the_ranker_behind_it(
 ) -> None:
     reranker = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer))
     with running({"mine": lambda: ranker_served("mine", reranker)}) as server:
-        assert evaluated(place, place.folder / "out", f"checkpoint={server.url}", data=DATA) is not None
+        assert (
+            evaluated(place, place.folder / "out", f"checkpoint={server.url}", data=DATA)
+            is not None
+        )
     file = place.folder / "out" / "runs" / "alpha-1__inline.run"
     scores = reranker.predict([(QUERIES["q2"], text) for text in DOCUMENTS.values()])
-    assert read_run(file)["q2"] == pytest.approx(dict(zip(DOCUMENTS, scores.tolist(), strict=True)), abs=1e-5)
+    assert read_run(file)["q2"] == pytest.approx(
+        dict(zip(DOCUMENTS, scores.tolist(), strict=True)), abs=1e-5
+    )
 
 
 def test_a_classifier_is_not_trained_further(place: Workplace) -> None:
     folder = place.folder / "cross_encoder"
     saved(bert, folder)
-    with pytest.raises(ValueError, match="was trained elsewhere; start from its weights with model"):
-        train(configured("train", f"checkpoint={folder}", f"output={place.output}"), place.folder / "run", [])
+    with pytest.raises(
+        ValueError, match="was trained elsewhere; start from its weights with model"
+    ):
+        train(
+            configured("train", f"checkpoint={folder}", f"output={place.output}"),
+            place.folder / "run",
+            [],
+        )

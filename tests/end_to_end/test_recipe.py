@@ -1,4 +1,6 @@
-"""A ranker of real passages from one option, on small files in the real layouts: trained, measured, saved."""
+"""A ranker of real passages from one option, on small files in the real layouts: trained, measured,
+saved.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +32,38 @@ def place(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="module")
 def run(place: Workplace) -> Path:
-    return trained_in(place, "minilm", "recipe=minilm", f"model.ranker.name={place.folder / 'bert'}", *FEW)
+    return trained_in(
+        place, "minilm", "recipe=minilm", f"model.ranker.name={place.folder / 'bert'}", *FEW
+    )
 
 
 def test_the_recipe_is_the_command_that_was_measured(place: Workplace, run: Path) -> None:
     config = run_config(run)
-    assert (config.data.name, config.data.train.sample.squad, config.lists.size) == ("dl19", 1200, 6)
+    assert (config.data.name, config.data.train.sample.squad, config.lists.size) == (
+        "dl19",
+        1200,
+        6,
+    )
     assert (config.model.name, config.max_length, config.training.epochs) == ("backpack", 128, 1)
     assert config.trainer.precision == "auto"
 
 
 def test_options_of_the_command_line_win_over_the_recipe(place: Workplace) -> None:
-    options = ("model=cross_encoder", "reconstruct.steps=0", f"model.ranker.name={place.folder / 'bert'}")
-    plain = trained_in(place, "plain", "recipe=minilm", *options, "lists.size=4", "lists.per_epoch=4")
+    options = (
+        "model=cross_encoder",
+        "reconstruct.steps=0",
+        f"model.ranker.name={place.folder / 'bert'}",
+    )
+    plain = trained_in(
+        place, "plain", "recipe=minilm", *options, "lists.size=4", "lists.per_epoch=4"
+    )
     assert run_config(plain).lists.size == 4
     assert not backpack_rank.load(plain).local_scorer.ranker.has_senses
 
 
-def test_the_ranker_is_measured_on_the_data_of_the_recipe(place: Workplace, run: Path, tmp_path: Path) -> None:
+def test_the_ranker_is_measured_on_the_data_of_the_recipe(
+    place: Workplace, run: Path, tmp_path: Path
+) -> None:
     options = ("variants=grep_biasir", "policy=paired_tokens", "alpha=0")
     report = evaluate(composed(place, f"checkpoint={run}", *options), tmp_path / "dl19", quiet=True)
     assert report is not None
@@ -56,7 +72,9 @@ def test_the_ranker_is_measured_on_the_data_of_the_recipe(place: Workplace, run:
     turned = report.rows[-1]
     assert turned.figure("swap change/std (swapped)").mean < 1e-4
     assert turned.figure("|gap|/std").mean < 1e-4
-    other = evaluate(composed(place, f"checkpoint={run}", "data=dl20"), tmp_path / "dl20", quiet=True)
+    other = evaluate(
+        composed(place, f"checkpoint={run}", "data=dl20"), tmp_path / "dl20", quiet=True
+    )
     assert other is not None
     assert other.about.effectiveness_set == "dl20/test"
 
@@ -67,19 +85,39 @@ def test_the_ranker_is_saved_with_a_card_that_names_its_weights_and_figures(
     evaluate(composed(place, f"checkpoint={run}"), tmp_path / "dl19", quiet=True)
     weights = "sentence-transformers/all-MiniLM-L6-v2"
     backpack_rank.save_pretrained(
-        backpack_rank.load(run), tmp_path / "saved", base_model=weights, measures=tmp_path / "dl19" / "measures.json"
+        backpack_rank.load(run),
+        tmp_path / "saved",
+        base_model=weights,
+        measures=tmp_path / "dl19" / "measures.json",
     )
     card = (tmp_path / "saved" / "README.md").read_text()
     assert f"base_model: {weights}" in card
     assert "nDCG@10" in card
-    (first, *_) = backpack_rank.load(tmp_path / "saved").rank(f"what does a {OCCUPATIONS[0]} do", ["a nurse", "bread"])
+    (first, *_) = backpack_rank.load(tmp_path / "saved").rank(
+        f"what does a {OCCUPATIONS[0]} do", ["a nurse", "bread"]
+    )
     assert set(first) == {"corpus_id", "score"}
 
 
-def test_the_steps_of_reconstruction_are_counted_down(place: Workplace, monkeypatch, capsys) -> None:
+def test_the_steps_of_reconstruction_are_counted_down(
+    place: Workplace, monkeypatch, capsys
+) -> None:
     monkeypatch.setattr(trainer, "INTERVAL", 0.0)
-    options = (f"model.ranker.name={place.folder / 'bert'}", *FEW, "reconstruct.batch_size=2", "lists.per_epoch=4")
+    options = (
+        f"model.ranker.name={place.folder / 'bert'}",
+        *FEW,
+        "reconstruct.batch_size=2",
+        "lists.per_epoch=4",
+    )
     trained_in(place, "progress", "recipe=minilm", *options)
-    lines = [line for line in capsys.readouterr().out.splitlines() if "reconstruct/loss" in line and "left" in line]
-    assert [re.findall(r"(\d+/\d+) .* (-?\d+) s left", line)[0][0] for line in lines] == ["1/3", "2/3", "3/3"]
+    lines = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if "reconstruct/loss" in line and "left" in line
+    ]
+    assert [re.findall(r"(\d+/\d+) .* (-?\d+) s left", line)[0][0] for line in lines] == [
+        "1/3",
+        "2/3",
+        "3/3",
+    ]
     assert not any("-" in re.findall(r"(\S+) s left", line)[0] for line in lines)

@@ -1,4 +1,6 @@
-"""Saved rankers of every kind give the scores that are recorded beside them (tests/fixtures/rankers)."""
+"""Saved rankers of every kind give the scores that are recorded beside them
+(tests/fixtures/rankers).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "rankers"
 RECORD = json.loads((FOLDER / "scores.json").read_text(encoding="utf-8"))
 TEXTS, LISTS = RECORD["texts"], RECORD["lists"]
 ROUNDING = {"dual_encoder": 2e-5, "tk": 2e-5, "pacrr": 5e-6}
-"""Where sums of large terms cancel: the recorded scores lie 5e-6, 7e-6 and 1e-6 from those in float64, so another
+"""Where sums of large terms cancel: the recorded scores lie 5e-6, 7e-6 and 1e-6 from those in
+float64, so another
 processor may give others as good. All other rankers: 1e-6."""
 
 
@@ -55,16 +58,26 @@ def assert_close(found: Any, expected: list, what: object = None, tolerance: flo
     """Equal up to ``tolerance``, relative to max(1, abs(expected)), as float32."""
     found, expected = np.asarray(found, dtype=np.float32), np.asarray(expected, dtype=np.float32)
     assert found.shape == expected.shape, what
-    assert (np.abs(found - expected) <= tolerance * np.maximum(1, np.abs(expected))).all(), (what, found, expected)
+    assert (np.abs(found - expected) <= tolerance * np.maximum(1, np.abs(expected))).all(), (
+        what,
+        found,
+        expected,
+    )
 
 
-def assert_scores(name: str, reranker: PointwiseReranker, expected: list[list[float]], what: object = None) -> None:
+def assert_scores(
+    name: str, reranker: PointwiseReranker, expected: list[list[float]], what: object = None
+) -> None:
     """The recorded scores of all texts, asked for in both ways."""
     tolerance = ROUNDING.get(name, 1e-6)
     for one, scores in zip(TEXTS, expected, strict=True):
         query, documents = one["query"], one["documents"]
-        assert_close(reranker.scorer.score(query, documents, reranker.hook.view), scores, what, tolerance)
-        assert_close(reranker.predict([(query, document) for document in documents]), scores, what, tolerance)
+        assert_close(
+            reranker.scorer.score(query, documents, reranker.hook.view), scores, what, tolerance
+        )
+        assert_close(
+            reranker.predict([(query, document) for document in documents]), scores, what, tolerance
+        )
 
 
 @pytest.mark.parametrize("name", RECORD["rankers"])
@@ -76,7 +89,9 @@ def test_a_ranker_reads_the_same_tokens_and_gives_the_same_scores(name: str) -> 
     assert type(scorer.ranker).__name__ == recorded["class"]
     assert scorer.pair_tokenizer.max_length == recorded["max_length"]
     for one, ids in zip(TEXTS, recorded["token_ids"], strict=True):
-        assert [found.tolist() for found in scorer.pair_tokenizer.pairs(one["query"], one["documents"])] == ids
+        assert [
+            found.tolist() for found in scorer.pair_tokenizer.pairs(one["query"], one["documents"])
+        ] == ids
     assert_scores(name, reranker, recorded["scores"])
     split = load(FOLDER / name, device="cpu").scorer.ranker
     assert (getattr(split.config, "attribute_senses", None) is not None) == split.has_senses
@@ -93,7 +108,9 @@ def test_a_ranker_gives_the_same_scores_under_every_policy_at_every_alpha(name: 
         policy = settings.policy
         assert policy.name == entry["name"]
         attribute = settings.attribute
-        plain = by_attribute.setdefault(attribute.name, PointwiseReranker(scorer, attribute=attribute))
+        plain = by_attribute.setdefault(
+            attribute.name, PointwiseReranker(scorer, attribute=attribute)
+        )
         assert (plain.sensitivity is None) == (entry["sensitivity"] is None)
         if plain.sensitivity is not None:
             assert_close(plain.sensitivity.values, entry["sensitivity"], entry["overrides"])
@@ -127,7 +144,9 @@ def test_a_listwise_ranker_gives_the_same_order_with_every_strategy(name: str) -
         for key, expected in entry["lists"].items():
             ranker, one, what = rankers.build(settings), LISTS[key], (entry["overrides"], key)
             passages = tuple(one["passages"])
-            (found,) = ranker.rank([PassageList(one["query"], passages, ids_of(len(passages)), "q")])
+            (found,) = ranker.rank(
+                [PassageList(one["query"], passages, ids_of(len(passages)), "q")]
+            )
             assert ranker.name == entry["name"], what
             assert found.order.tolist() == expected["order"], what
             assert found.num_ranked == expected["named"], what
@@ -140,9 +159,13 @@ def test_a_listwise_ranker_gives_the_same_order_with_every_strategy(name: str) -
 @pytest.mark.parametrize("name", RECORD["listwise"])
 def test_a_listwise_ranker_reads_the_same_prompt_and_ranks_the_same_by_itself(name: str) -> None:
     for entry in RECORD["listwise"][name]["direct"]:
-        calibration = None if entry["calibration"] is None else ContentFreeCalibration(**entry["calibration"])
+        calibration = (
+            None if entry["calibration"] is None else ContentFreeCalibration(**entry["calibration"])
+        )
         for key, expected in entry["lists"].items():
-            ranker = load_listwise(FOLDER / name, device="cpu", calibration=calibration, **entry["load_listwise"])
+            ranker = load_listwise(
+                FOLDER / name, device="cpu", calibration=calibration, **entry["load_listwise"]
+            )
             one, what = LISTS[key], (entry["load_listwise"], entry["calibration"], key)
             passages = PassageList(one["query"], tuple(one["passages"]))
             (found,) = ranker.rank([passages])
@@ -152,7 +175,9 @@ def test_a_listwise_ranker_reads_the_same_prompt_and_ranks_the_same_by_itself(na
             if found.scores is not None:
                 assert_close(found.scores, expected["scores"], what)
             if expected["prompt_ids"] is not None:
-                assert ranker.pair_tokenizer.encode(passages).ids.tolist() == expected["prompt_ids"], what
+                assert (
+                    ranker.pair_tokenizer.encode(passages).ids.tolist() == expected["prompt_ids"]
+                ), what
 
 
 @pytest.mark.parametrize("name", RECORD["language_models"])

@@ -1,4 +1,6 @@
-"""``backpack-rank rerank``: the runs of evaluate.py from shards, step by step or at once, and its mistakes."""
+"""``backpack-rank rerank``: the runs of evaluate.py from shards, step by step or at once, and its
+mistakes.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_step_by_step_gives_the_same_bytes(
     assert run_bytes(tmp_path) == run_bytes(whole)
 
 
-def test_the_metadata_hold_what_was_really_used(trained: Workplace, whole: Path, tmp_path: Path) -> None:
+def test_the_metadata_hold_what_was_really_used(
+    trained: Workplace, whole: Path, tmp_path: Path
+) -> None:
     content = yaml.safe_load((whole / "runs" / "alpha-0" / "ir-metadata.yml").read_text())
     (first, second) = content["method"]["retrieval"]
     assert first["name"] == "BM25"
@@ -146,12 +150,17 @@ def test_mistakes_are_said_before_anything_is_scored(
 def test_other_options_than_those_of_the_plan_are_refused(trained: Workplace, whole: Path) -> None:
     for action in ("all", "score", "plan"):
         with pytest.raises(
-            ValueError, match=r"it differs in .*alpha \(\[1\.0, 0\.5, 0\.0\] was planned, now it is \[0"
+            ValueError,
+            match=r"it differs in .*alpha \(\[1\.0, 0\.5, 0\.0\] was planned, now it is \[0",
         ):
-            reranked(trained, f"folder={whole}", f"action={action}", "alpha=0.5", "policy=paired_tokens")
+            reranked(
+                trained, f"folder={whole}", f"action={action}", "alpha=0.5", "policy=paired_tokens"
+            )
 
 
-@pytest.mark.skipif(importlib.util.find_spec("datatrove") is not None, reason="datatrove is installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("datatrove") is not None, reason="datatrove is installed"
+)
 def test_datatrove_is_asked_for_by_name(trained: Workplace, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"pip install '\.\[scale\]'"):
         reranked(trained, f"folder={tmp_path}", "engine=datatrove")

@@ -1,4 +1,6 @@
-"""A re-ranking with real processes: any number of them, killed, racing, without room. Nothing is lost or done twice."""
+"""A re-ranking with real processes: any number of them, killed, racing, without room. Nothing is
+lost or done twice.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def options(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 
 @pytest.fixture(scope="module")
-def expected(trained: Workplace, options: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def expected(
+    trained: Workplace, options: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, bytes]:
     """The runs that one process writes."""
     folder = tmp_path_factory.mktemp("expected") / "one"
     finished(start(trained, *options, f"folder={folder}", "workers=1"))
@@ -113,7 +117,10 @@ def test_ctrl_c_says_what_is_kept(
             shutil.rmtree(tmp_path / "scores")  # it had ended before the signal came
         assert process.returncode == 130, said
         (line,) = [line for line in said.splitlines() if "stopped" in line]
-        assert re.search(rf"stopped: \d+ of {SHARDS} shards are scored and kept in .*; the same command goes on", line)
+        assert re.search(
+            rf"stopped: \d+ of {SHARDS} shards are scored and kept in .*; the same command goes on",
+            line,
+        )
         assert "Traceback" not in said
     before = score_times(tmp_path)
     finished(start(trained, *options, f"folder={tmp_path}", "workers=2"))
@@ -148,7 +155,9 @@ def test_a_command_waits_for_a_damaged_shard_that_another_one_is_at(
     assert run_bytes(tmp_path) == expected
 
 
-def test_without_room_a_sentence_says_what_is_kept(trained: Workplace, options: list[str], tmp_path: Path) -> None:
+def test_without_room_a_sentence_says_what_is_kept(
+    trained: Workplace, options: list[str], tmp_path: Path
+) -> None:
     large = [*options[:-1], "shards=2", f"folder={tmp_path}"]  # 36 kB of scores in each
     finished(start(trained, *large, "action=plan"))
 
@@ -156,7 +165,10 @@ def test_without_room_a_sentence_says_what_is_kept(trained: Workplace, options: 
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
     said = finished(start(trained, *large, "action=score", "workers=2", preexec_fn=little_room), 2)
-    assert re.search(r"0000\d\.safetensors: no room for shard \d \(File too large\)\. What is scored is kept", said)
+    assert re.search(
+        r"0000\d\.safetensors: no room for shard \d \(File too large\)\. What is scored is kept",
+        said,
+    )
     assert "Traceback" not in said
     assert list((tmp_path / "scores").iterdir()) == []
     finished(start(trained, *large, "workers=2"))
@@ -171,12 +183,16 @@ def _score_all(folder: Path, ranker: Path, out: object) -> None:
 def _plan(folder: Path, ranker: Path):
     collection = load_synthetic("test", test_queries=40, documents=150)
     sweep = AlphaSweep(PointwiseReranker(Scorer(*load_ranker(ranker))), [1.0, 0.0], "lowest_senses")
-    pairs = [(query_id, doc_id) for query_id in collection.queries for doc_id, _ in collection.documents]
+    pairs = [
+        (query_id, doc_id) for query_id in collection.queries for doc_id, _ in collection.documents
+    ]
     given = Candidates("all", lambda: iter(pairs), "one")
     tokenizer, fingerprint = sweep.scorer.pair_tokenizer, sweep.fingerprint(collection)
     labels = ("alpha-1", "alpha-0")
     return (
-        make_plan(folder, given, collection, tokenizer, fingerprint, labels, sharding=Sharding(SHARDS)),
+        make_plan(
+            folder, given, collection, tokenizer, fingerprint, labels, sharding=Sharding(SHARDS)
+        ),
         sweep,
         collection,
     )
@@ -197,7 +213,9 @@ def test_racing_processes_score_every_shard_once(trained: Workplace, tmp_path: P
     merge(_plan(tmp_path, ranker)[0])
 
 
-def test_a_defect_of_a_worker_is_no_silence(trained: Workplace, options: list[str], tmp_path: Path) -> None:
+def test_a_defect_of_a_worker_is_no_silence(
+    trained: Workplace, options: list[str], tmp_path: Path
+) -> None:
     finished(start(trained, *options, f"folder={tmp_path}", "action=plan"))
     path = tmp_path / "plan" / "00003.tsv"
     path.write_bytes(path.read_bytes()[:-9])

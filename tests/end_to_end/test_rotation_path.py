@@ -1,4 +1,6 @@
-"""data.rotation=... from the command line to the measures, and training that goes on from a saved ranker."""
+"""data.rotation=... from the command line to the measures, and training that goes on from a saved
+ranker.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ def of_training(*options: str) -> DictConfig:
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("script", ["train", "evaluate"])
 def test_every_data_takes_the_options(name: str, script: str) -> None:
-    options = [f"data={name}", "data.rotation=both", "data.rotation_level=sentence", "data.rotation_seed=3"]
+    options = [
+        f"data={name}",
+        "data.rotation=both",
+        "data.rotation_level=sentence",
+        "data.rotation_seed=3",
+    ]
     data = configured(script, *options).data
     assert (data.rotation, data.rotation_level, data.rotation_seed) == ("both", "sentence", 3)
     assert "name" in data
@@ -39,9 +46,16 @@ def test_every_data_takes_the_options(name: str, script: str) -> None:
 
 @pytest.mark.parametrize(
     ("rotation", "rotated"),
-    [("none", ()), ("train", ("train", "dev")), ("test", ("test",)), ("both", ("train", "dev", "test"))],
+    [
+        ("none", ()),
+        ("train", ("train", "dev")),
+        ("test", ("test",)),
+        ("both", ("train", "dev", "test")),
+    ],
 )
-def test_the_splits_asked_for_are_rotated_and_say_so(rotation: str, rotated: tuple[str, ...]) -> None:
+def test_the_splits_asked_for_are_rotated_and_say_so(
+    rotation: str, rotated: tuple[str, ...]
+) -> None:
     rotating = dataset_of(of_training(f"data.rotation={rotation}", "data.rotation_seed=4").data)
     plain = dataset_of(of_training().data)
     for split in ("train", "dev", "test"):
@@ -49,7 +63,9 @@ def test_the_splits_asked_for_are_rotated_and_say_so(rotation: str, rotated: tup
         texts = dict(original.documents)
         if split in rotated:
             assert found.name == f"synthetic/{split}, rotated (seed 4)"
-            texts = {doc_id: Rotation(seed=4).rotate(doc_id, text).text for doc_id, text in texts.items()}
+            texts = {
+                doc_id: Rotation(seed=4).rotate(doc_id, text).text for doc_id, text in texts.items()
+            }
         else:
             assert found.name == original.name
         assert dict(found.documents) == texts
@@ -65,10 +81,13 @@ def test_a_bias_set_of_its_own_is_rotated_with_the_test_split() -> None:
     assert dataset_of(data).split("bias").name == "synthetic/test"
 
 
-def test_both_are_ranked_from_the_same_candidates_of_one_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_are_ranked_from_the_same_candidates_of_one_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path))
     found = [
-        dataset_of(of_training(f"data.rotation={rotation}").data).candidates("test") for rotation in ("none", "test")
+        dataset_of(of_training(f"data.rotation={rotation}").data).candidates("test")
+        for rotation in ("none", "test")
     ]
     assert found[0] == found[1]
     assert len([path for path in (tmp_path / "bm25").iterdir() if path.is_dir()]) == 1
@@ -89,7 +108,9 @@ def test_a_wrong_option_is_named_even_where_nothing_is_rotated(option: str, mess
 
 def test_an_evaluation_on_rotated_passages(trained: Workplace, tmp_path: Path) -> None:
     plain = evaluated(trained, tmp_path / "plain", "swap=false", quiet=False)
-    turned = evaluated(trained, tmp_path / "turned", "swap=false", "data.rotation=test", quiet=False)
+    turned = evaluated(
+        trained, tmp_path / "turned", "swap=false", "data.rotation=test", quiet=False
+    )
     assert plain is not None
     assert turned is not None
     assert turned.about.effectiveness_set == "synthetic/test, rotated (seed 0)"
@@ -100,14 +121,20 @@ def test_an_evaluation_on_rotated_passages(trained: Workplace, tmp_path: Path) -
         read_run(tmp_path / folder / "runs" / f"alpha-1__synthetic-test{ending}.run")
         for folder, ending in (("plain", ""), ("turned", "-rotated-seed-0"))
     ]
-    assert {q: set(docs) for q, docs in runs[0].items()} == {q: set(docs) for q, docs in runs[1].items()}
-    changes = [abs(score - runs[1][q][d]) for q, docs in runs[0].items() for d, score in docs.items()]
+    assert {q: set(docs) for q, docs in runs[0].items()} == {
+        q: set(docs) for q, docs in runs[1].items()
+    }
+    changes = [
+        abs(score - runs[1][q][d]) for q, docs in runs[0].items() for d, score in docs.items()
+    ]
     assert max(changes) > 1e-4
     bm25 = [report.rows[0].effectiveness for report in (plain, turned)]
     assert bm25[0] == bm25[1]
 
 
-def test_without_data_an_evaluation_rotates_and_retrieves_as_in_training(trained: Workplace, tmp_path: Path) -> None:
+def test_without_data_an_evaluation_rotates_and_retrieves_as_in_training(
+    trained: Workplace, tmp_path: Path
+) -> None:
     (tmp_path / "ranker").mkdir()
     save_overrides(tmp_path, ["data.rotation=both", "data.rotation_seed=7", "first_stage=given"])
     checkpoint = tmp_path / "ranker"
@@ -119,20 +146,35 @@ def test_without_data_an_evaluation_rotates_and_retrieves_as_in_training(trained
     assert dataset().split("test").name == "synthetic/test, rotated (seed 7)"
     assert dataset("data.rotation=none").split("test").name == "synthetic/test"
     assert dataset("data=synthetic").split("test").name == "synthetic/test"
-    stages = [dataset(*options).first_stage("test") for options in ((), ("first_stage=bm25",), ("data=synthetic",))]
+    stages = [
+        dataset(*options).first_stage("test")
+        for options in ((), ("first_stage=bm25",), ("data=synthetic",))
+    ]
     assert [type(stage) for stage in stages] == [GivenCandidates, Bm25, Bm25]
 
 
 def test_a_ranker_is_trained_on_rotated_passages_and_then_on_others(tmp_path: Path) -> None:
     place = Workplace(tmp_path)
-    first = trained_in(place, "first", *SMALL, "pretraining.epochs=0", "data.rotation=train", *SHORT)
+    first = trained_in(
+        place, "first", *SMALL, "pretraining.epochs=0", "data.rotation=train", *SHORT
+    )
     small = [option for option in SMALL if not option.startswith(("model.", "pretraining."))]
-    again = [f"checkpoint={first}", *small, "data=synthetic", "data.rotation=none", "lists.size=4", *SHORT]
+    again = [
+        f"checkpoint={first}",
+        *small,
+        "data=synthetic",
+        "data.rotation=none",
+        "lists.size=4",
+        *SHORT,
+    ]
     second = trained_in(place, "second", *again)
     saved = [OmegaConf.load(folder / "config.yaml") for folder in (first, second)]
     assert [one.data.rotation for one in saved] == ["train", "none"]
     assert saved[1].checkpoint == str(first / "ranker")
-    assert saved[1].model == {"name": saved[0].model.name, "recommended": saved[0].model.recommended}
+    assert saved[1].model == {
+        "name": saved[0].model.name,
+        "recommended": saved[0].model.recommended,
+    }
     rankers = [load_ranker(folder / "ranker")[0] for folder in (first, second)]
     settings = TrainingSettings.of(configured("train", *again))
     ranker, pair_tokenizer = build(settings, settings.dataset.split("train"))
@@ -148,16 +190,25 @@ def test_a_ranker_is_trained_on_rotated_passages_and_then_on_others(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "option", ["model=gpt2_tiny", "model.ranker.layers=1", "start.weights=sharp", "pretraining.epochs=2"]
+    "option",
+    ["model=gpt2_tiny", "model.ranker.layers=1", "start.weights=sharp", "pretraining.epochs=2"],
 )
-def test_options_of_new_rankers_are_refused_with_a_checkpoint(trained: Workplace, option: str) -> None:
+def test_options_of_new_rankers_are_refused_with_a_checkpoint(
+    trained: Workplace, option: str
+) -> None:
     config = of_training(f"checkpoint={trained.newest('train')}")
-    with pytest.raises(ValueError, match=rf"goes on from a saved ranker, and {option} is about new ones"):
+    with pytest.raises(
+        ValueError, match=rf"goes on from a saved ranker, and {option} is about new ones"
+    ):
         TrainingSettings.of(config, ["lists.size=5", option])
 
 
-def test_a_saved_ranker_without_its_run_takes_the_model_that_is_named(trained: Workplace, tmp_path: Path) -> None:
+def test_a_saved_ranker_without_its_run_takes_the_model_that_is_named(
+    trained: Workplace, tmp_path: Path
+) -> None:
     (tmp_path / "mine").symlink_to(trained.newest("train") / "ranker")
-    settings = TrainingSettings.of(of_training(f"checkpoint={tmp_path / 'mine'}"), ["model=backpack_tiny"])
+    settings = TrainingSettings.of(
+        of_training(f"checkpoint={tmp_path / 'mine'}"), ["model=backpack_tiny"]
+    )
     assert settings.checkpoint == tmp_path / "mine"
     assert settings.options["model"] == of_training().model

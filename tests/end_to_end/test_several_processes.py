@@ -1,4 +1,6 @@
-"""Training in several processes: the same global batches give the same ranker, and FSDP is set up right."""
+"""Training in several processes: the same global batches give the same ranker, and FSDP is set up
+right.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,14 @@ from backpack_rank.reranking.scorer import Scorer
 EXACT = ["model.ranker.dropout=0", "training.epochs=2"]
 TWO = ["trainer.devices=2", "training.lists_per_batch=2"]
 ON_CPU = ["trainer.accelerator=cpu", "trainer.precision=32-true", "trainer.deterministic=true"]
-# What a shard could get wrong: the norm of all gradients, decay for matrices alone, parameters that learn later.
-HARD = ["training.gradient_clip=0.1", "training.weight_decay=1", "training.frozen=[senses]", "training.frozen_epochs=1"]
+# What a shard could get wrong: the norm of all gradients, decay for matrices alone, parameters that
+# learn later.
+HARD = [
+    "training.gradient_clip=0.1",
+    "training.weight_decay=1",
+    "training.frozen=[senses]",
+    "training.frozen_epochs=1",
+]
 HARD += ["model.ranker.layers=2", "training.learning_rate=0.003"]
 
 
@@ -36,10 +44,13 @@ def test_two_processes_train_the_ranker_that_one_trains_on_the_same_global_batch
     one.run("train.py", *same, "training.lists_per_batch=4", "trainer.devices=1")
     two.run("train.py", *same, *TWO, f"trainer={trainer}", *ON_CPU)
     losses = [losses_of(place.newest("train")) for place in (one, two)]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5), "the losses that are logged are those of the global batches"
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5), (
+        "the losses that are logged are those of the global batches"
+    )
     assert losses[0]
     scores = [scores_of(place.newest("train")) for place in (one, two)]
-    # What is added to every score has no gradient under a loss over lists but rounding, which Adam makes as large.
+    # What is added to every score has no gradient under a loss over lists but rounding, which Adam
+    # makes as large.
     centred = [one - one.mean() for one in scores]
     assert np.abs(centred[0] - centred[1]).max() < 1e-5
     assert np.std(scores[0]) > 0.01
@@ -52,10 +63,20 @@ def test_the_console_script_starts_further_processes_outside_a_checkout(tmp_path
     script.write_text("import sys\n\nfrom backpack_rank.cli import main\n\nsys.exit(main())\n")
     place, elsewhere = Workplace(tmp_path), tmp_path / "elsewhere"
     elsewhere.mkdir()
-    options = [*SMALL, *TWO, "trainer=ddp", *ON_CPU, "training.epochs=1", "pretraining.epochs=0", "output=results"]
+    options = [
+        *SMALL,
+        *TWO,
+        "trainer=ddp",
+        *ON_CPU,
+        "training.epochs=1",
+        "pretraining.epochs=0",
+        "output=results",
+    ]
     command = [sys.executable, str(script), "train", *options]
     environment = {**place.environment(), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "MEMBER: 2/2" in done.stdout + done.stderr
     (run,) = (elsewhere / "results" / "train").iterdir()
@@ -63,7 +84,9 @@ def test_the_console_script_starts_further_processes_outside_a_checkout(tmp_path
 
 
 @pytest.mark.processes
-def test_a_killed_run_of_fsdp_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
+def test_a_killed_run_of_fsdp_resumes_to_the_weights_of_an_uninterrupted_one(
+    tmp_path: Path,
+) -> None:
     options = [*SMALL, *TWO, "trainer=fsdp", *ON_CPU, "training.epochs=4"]
     whole, halved = Workplace(tmp_path / "whole"), Workplace(tmp_path / "halved")
     whole.run("train.py", *options)
@@ -77,7 +100,9 @@ def test_a_killed_run_of_fsdp_resumes_to_the_weights_of_an_uninterrupted_one(tmp
         process.wait()
     assert not list(halved.output.glob("train/*/ranker")), "killed too late to test anything"
     halved.run("train.py", "resume=true")
-    one, two = (load_ranker(place.newest("train") / "ranker")[0].state_dict() for place in (whole, halved))
+    one, two = (
+        load_ranker(place.newest("train") / "ranker")[0].state_dict() for place in (whole, halved)
+    )
     assert all(torch.equal(a, b) for a, b in zip(one.values(), two.values(), strict=True))
 
 
@@ -85,7 +110,9 @@ def test_a_killed_run_of_fsdp_resumes_to_the_weights_of_an_uninterrupted_one(tmp
 @pytest.mark.parametrize("precision", ["bf16-mixed", "32-true"])
 def test_fsdp_trains_on_two_gpus(tmp_path: Path, precision: str) -> None:
     place = Workplace(tmp_path)
-    place.run("train.py", *SMALL, "trainer=fsdp", "trainer.devices=2", f"trainer.precision={precision}")
+    place.run(
+        "train.py", *SMALL, "trainer=fsdp", "trainer.devices=2", f"trainer.precision={precision}"
+    )
     ranker, _ = load_ranker(place.newest("train") / "ranker")
     assert all(bool(torch.isfinite(tensor).all()) for tensor in ranker.state_dict().values())
     assert np.std(scores_of(place.newest("train"))) > 0
@@ -101,5 +128,9 @@ def losses_of(run: Path) -> list[float]:
 def scores_of(run: Path) -> np.ndarray:
     """Scores of a run's ranker for some pairs."""
     texts = load_synthetic("test", test_queries=12, documents=80)
-    pairs = [(query, document) for query in texts.queries.values() for _, document in list(texts.documents)[:20]]
+    pairs = [
+        (query, document)
+        for query in texts.queries.values()
+        for _, document in list(texts.documents)[:20]
+    ]
     return Scorer(*load_ranker(run / "ranker")).score_texts(pairs)

@@ -46,7 +46,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     return place
 
 
-def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(place: Workplace, tmp_path: Path) -> None:
+def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(
+    place: Workplace, tmp_path: Path
+) -> None:
     evaluated(place, tmp_path, *TEST_SPLIT)
     systems = json.loads((tmp_path / "measures.json").read_text())["systems"]
     assert [system["label"] for system in systems] == ["BM25", "alpha=1"]
@@ -70,20 +72,35 @@ def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(place:
 def test_word_vectors_of_a_file_can_stay_as_they_are(place: Workplace, tmp_path: Path) -> None:
     words = ["the", "work", "and", "experience"]
     path = tmp_path / "glove.txt"
-    path.write_text("".join(f"{word} {number} 1 -1 {number / 4}\n" for number, word in enumerate(words)))
-    options = ["model.ranker.embedding_size=null", f"model.ranker.embeddings={path}", "training.frozen=[embeddings]"]
-    ranker, pair_tokenizer = load_ranker(trained(place, "frozen", *options, "training.loss=pairwise_hinge"))
+    path.write_text(
+        "".join(f"{word} {number} 1 -1 {number / 4}\n" for number, word in enumerate(words))
+    )
+    options = [
+        "model.ranker.embedding_size=null",
+        f"model.ranker.embeddings={path}",
+        "training.frozen=[embeddings]",
+    ]
+    ranker, pair_tokenizer = load_ranker(
+        trained(place, "frozen", *options, "training.loss=pairwise_hinge")
+    )
     ids = pair_tokenizer.tokenizer.get_vocab()
     found = [(word, number) for number, word in enumerate(words) if word in ids]
     assert found
     for word, number in found:
-        assert ranker.get_input_embeddings().weight[ids[word]].tolist() == [number, 1, -1, number / 4]
+        assert ranker.get_input_embeddings().weight[ids[word]].tolist() == [
+            number,
+            1,
+            -1,
+            number / 4,
+        ]
 
 
 @pytest.mark.parametrize("name", ["knrm", "conv_knrm", "match_pyramid", "pacrr", "tk"])
 def test_every_word_model_is_made_of_its_configuration(name: str) -> None:
     config = configured("train", f"model={name}")
-    tokenizer = instantiate(config.model.tokenizer).build(["the electrician rewires the old house", "the old nurse"])
+    tokenizer = instantiate(config.model.tokenizer).build(
+        ["the electrician rewires the old house", "the old nurse"]
+    )
     ranker = instantiate(config.model.ranker, tokenizer=tokenizer, _convert_="all")
     assert ranker.config.interaction == name
     assert ranker.config.embedding_size == 300
@@ -91,11 +108,18 @@ def test_every_word_model_is_made_of_its_configuration(name: str) -> None:
     assert ranker.config.n_positions >= config.max_length
     # Every size that the module has is written out, at its default: the paper's.
     known = inspect.signature(INTERACTIONS[name]).parameters
-    written = {size: list(value) if isinstance(value, tuple) else value for size, value in ranker.config.sizes.items()}
-    defaults = {size: own.default for size, own in known.items() if own.default not in (own.empty, None)}
+    written = {
+        size: list(value) if isinstance(value, tuple) else value
+        for size, value in ranker.config.sizes.items()
+    }
+    defaults = {
+        size: own.default for size, own in known.items() if own.default not in (own.empty, None)
+    }
     if name == "pacrr":  # with the IDF of its words: those of the tokenizer and of its buckets
         assert written.pop("vocabulary_size") == len(tokenizer) + config.model.tokenizer.buckets
-    assert written == {size: list(own) if isinstance(own, tuple) else own for size, own in defaults.items()}
+    assert written == {
+        size: list(own) if isinstance(own, tuple) else own for size, own in defaults.items()
+    }
 
 
 def test_what_does_not_fit_together_is_refused(place: Workplace) -> None:

@@ -49,7 +49,13 @@ def test_several_budgets_in_one_text_or_a_list():
 
 @pytest.mark.parametrize(
     "text",
-    ["|gap|/std<=0.02", "|RaB(tf)@10|<=0.03", "mean|RaB(tf)@10|<=0.2", "nDCG@10 loss<=1%", "NFaiRR@10>=0.95"],
+    [
+        "|gap|/std<=0.02",
+        "|RaB(tf)@10|<=0.03",
+        "mean|RaB(tf)@10|<=0.2",
+        "nDCG@10 loss<=1%",
+        "NFaiRR@10>=0.95",
+    ],
 )
 def test_a_budget_is_written_as_it_is_read(text):
     (budget,) = parse_budgets(text)
@@ -94,15 +100,27 @@ def test_a_budget_that_cannot_be_read_shows_examples(text, reason):
 def test_bars_around_the_whole_name_are_the_absolute_mean_and_others_belong_to_the_name():
     gaps = PerQuery({"gap/std": {"a": -0.3, "b": 0.1}, "|gap|/std": {"a": 0.3, "b": 0.1}})
     values = mean_values(gaps)
-    assert values == pytest.approx({"gap/std": -0.1, "mean|gap/std|": 0.2, "|gap|/std": 0.2, "mean||gap|/std|": 0.2})
-    for text, value in [("gap/std<=1", -0.1), ("|gap/std|<=1", 0.1), ("mean|gap/std|<=1", 0.2), ("|gap|/std<=1", 0.2)]:
+    assert values == pytest.approx(
+        {"gap/std": -0.1, "mean|gap/std|": 0.2, "|gap|/std": 0.2, "mean||gap|/std|": 0.2}
+    )
+    for text, value in [
+        ("gap/std<=1", -0.1),
+        ("|gap/std|<=1", 0.1),
+        ("mean|gap/std|<=1", 0.2),
+        ("|gap|/std<=1", 0.2),
+    ]:
         assert parse_budgets(text)[0].value(values, values) == pytest.approx(value)
 
 
 def test_mean_values_of_several_parts_and_names_that_clash():
     parts = [PerQuery({"nDCG@10": {"q": 0.5}}), PerQuery({"RaB(tf)@10": {"n": -0.25}})]
     assert mean_values(*parts)["mean|RaB(tf)@10|"] == 0.25
-    assert list(mean_values(*parts)) == ["nDCG@10", "mean|nDCG@10|", "RaB(tf)@10", "mean|RaB(tf)@10|"]
+    assert list(mean_values(*parts)) == [
+        "nDCG@10",
+        "mean|nDCG@10|",
+        "RaB(tf)@10",
+        "mean|RaB(tf)@10|",
+    ]
     with pytest.raises(ValueError, match="given twice"):
         mean_values(parts[0], parts[0])
     with pytest.raises(ValueError, match="absolute mean"):
@@ -123,9 +141,14 @@ def test_a_loss_is_a_share_of_the_value_at_alpha_one():
 def test_every_budget_must_be_on_a_measure_that_exists():
     measures = ["nDCG@10", "RaB(tf)@10", "|gap|/std"]
     check_budgets(
-        parse_budgets(["nDCG@10 loss<=1%", "|RaB(tf)@10|<=1", "mean|RaB(tf)@10|<=1", "|gap|/std<=1"]), measures
+        parse_budgets(
+            ["nDCG@10 loss<=1%", "|RaB(tf)@10|<=1", "mean|RaB(tf)@10|<=1", "|gap|/std<=1"]
+        ),
+        measures,
     )
-    with pytest.raises(ValueError, match=r"Did you mean 'RaB\(tf\)@10'.*There are: nDCG@10, RaB") as caught:
+    with pytest.raises(
+        ValueError, match=r"Did you mean 'RaB\(tf\)@10'.*There are: nDCG@10, RaB"
+    ) as caught:
         check_budgets(parse_budgets("mean|RaB(tf)@1|<=1"), measures)
     assert "'RaB(tf)@1'" in str(caught.value)
     with pytest.raises(ValueError, match="There are: none"):
@@ -182,7 +205,9 @@ def test_an_unreachable_budget_says_the_best_value_and_its_alpha():
     def measure_at(alpha):
         return {"gap": 0.03 + (alpha - 0.35) ** 2}
 
-    with pytest.raises(BudgetUnreachableError, match=r"gap<=0\.02 is at best 0\.03 at alpha=0\.35") as caught:
+    with pytest.raises(
+        BudgetUnreachableError, match=r"gap<=0\.02 is at best 0\.03 at alpha=0\.35"
+    ) as caught:
         smallest_change(measure_at, parse_budgets("gap<=0.02"))
     found = caught.value.found
     assert (found.alpha, found.within, found.values) == (0.35, False, measure_at(0.35))
@@ -190,7 +215,8 @@ def test_an_unreachable_budget_says_the_best_value_and_its_alpha():
 
 
 def test_budgets_that_contradict_each_other_say_where_they_come_nearest():
-    # Excess in units of the bounds: (0.1 a - 0.02) / 0.02 and (0.02 (1 - a) / 0.52 - 0.01) / 0.01, equal near 0.45.
+    # Excess in units of the bounds: (0.1 a - 0.02) / 0.02 and (0.02 (1 - a) / 0.52 - 0.01) / 0.01,
+    # equal near 0.45.
     with pytest.raises(ValueError, match="unreachable") as caught:
         smallest_change(linear, parse_budgets("gap<=0.02, nDCG@10 loss<=1%"))
     message = str(caught.value)
@@ -208,7 +234,9 @@ def test_of_equally_bad_alphas_the_one_closest_to_one_is_named():
 def test_an_alpha_without_a_value_is_not_within():
     def measure_at(alpha):
         if alpha == 0:
-            return {"gap": 0.0}  # all scores are equal, so the gap in units of their spread has no value
+            return {
+                "gap": 0.0
+            }  # all scores are equal, so the gap in units of their spread has no value
         return {"gap": alpha, "gap/std": math.nan if alpha < 0.3 else 1.0}
 
     with pytest.raises(BudgetUnreachableError) as caught:
@@ -247,7 +275,9 @@ def test_the_first_point_of_the_grid_that_is_within_is_found_and_refined(inside,
         return
     first = max(step for step in range(21) if inside[step])
     expected = first * 5 + (0 if first == 20 else threshold % 5)
-    assert smallest_change(measure_at, parse_budgets("gap<=0.5")).alpha == pytest.approx(expected / 100)
+    assert smallest_change(measure_at, parse_budgets("gap<=0.5")).alpha == pytest.approx(
+        expected / 100
+    )
 
 
 @given(st.floats(0.0, 0.2), st.floats(0.001, 0.2))

@@ -62,7 +62,9 @@ def test_a_judged_query_missing_from_the_run_counts_zero():
 
 
 def test_queries_without_a_relevant_document_are_left_out_and_counted():
-    result = effectiveness({"q1": {"a": 1.0}, "q2": {"a": 1.0}}, {"q1": {"a": 2}, "q2": {"a": 0}}, ["MRR@10"])
+    result = effectiveness(
+        {"q1": {"a": 1.0}, "q2": {"a": 1.0}}, {"q1": {"a": 2}, "q2": {"a": 0}}, ["MRR@10"]
+    )
     assert result.values["MRR@10"] == {"q1": 1.0}
     assert result.left_out == ("q2",)
     summary = result.summary()
@@ -88,7 +90,9 @@ def test_ties_go_to_the_smaller_document_id_in_every_provider(scores):
 
 
 def test_scores_apart_by_less_than_float32_keep_their_order():
-    result = effectiveness({"q": {"a": 1.0, "b": 1.0 + 1e-12}}, {"q": {"b": 1}}, ["RR@10", "RR", "nDCG@10"])
+    result = effectiveness(
+        {"q": {"a": 1.0, "b": 1.0 + 1e-12}}, {"q": {"b": 1}}, ["RR@10", "RR", "nDCG@10"]
+    )
     assert [result.mean(measure) for measure in result.measures] == [1.0, 1.0, 1.0]
 
 
@@ -99,18 +103,36 @@ def test_random_runs_with_ties_agree_with_an_obvious_version(seed):
     doc_ids = [f"d{number}" for number in range(15)]
     run, qrels = {}, {}
     for query_id in ("q1", "q2", "q3"):
-        run[query_id] = {d: float(source.randint(0, 4)) for d in source.sample(doc_ids, source.randint(1, 15))}
-        qrels[query_id] = {d: source.randint(0, 3) for d in source.sample(doc_ids, 6)} | {"relevant": 1}
+        run[query_id] = {
+            d: float(source.randint(0, 4)) for d in source.sample(doc_ids, source.randint(1, 15))
+        }
+        qrels[query_id] = {d: source.randint(0, 3) for d in source.sample(doc_ids, 6)} | {
+            "relevant": 1
+        }
     result = effectiveness(run, qrels, ["nDCG@5", "MRR@10"])
     for query_id, scores in run.items():
         ranked = sorted(sorted(scores), key=lambda doc_id: scores[doc_id], reverse=True)
-        assert result.values["nDCG@5"][query_id] == pytest.approx(slow_ndcg(ranked, qrels[query_id], 5))
+        assert result.values["nDCG@5"][query_id] == pytest.approx(
+            slow_ndcg(ranked, qrels[query_id], 5)
+        )
         expected = slow_reciprocal_rank(ranked, qrels[query_id], 10)
         assert result.values["MRR@10"][query_id] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    "name", ["foo@10", "nDCG@", "nDCG@0", "nDCG@-1", "P", "P(rel=0)@5", "nDCG(x=1)@5", "nDCG@1.5", "RBP@10", ""]
+    "name",
+    [
+        "foo@10",
+        "nDCG@",
+        "nDCG@0",
+        "nDCG@-1",
+        "P",
+        "P(rel=0)@5",
+        "nDCG(x=1)@5",
+        "nDCG@1.5",
+        "RBP@10",
+        "",
+    ],
 )
 def test_a_measure_that_cannot_be_computed_is_an_error_with_examples(name):
     with pytest.raises(ValueError, match=r"cannot be computed.*examples: nDCG@10, MRR@10"):

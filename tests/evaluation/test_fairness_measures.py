@@ -1,4 +1,6 @@
-"""FaiRR, NFaiRR, exposure, parts of groups and lexicons of three groups, by hand and against obvious versions."""
+"""FaiRR, NFaiRR, exposure, parts of groups and lexicons of three groups, by hand and against
+obvious versions.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,18 @@ def magnitudes_of(texts: dict[str, str], lexicon: Lexicon = GENDER) -> GroupMagn
 
 
 def values_of(run, magnitudes, names, background=None, **options):
-    return FairnessContext(magnitudes, background=background, **options).measure(run, parse_measures(names)).values
+    return (
+        FairnessContext(magnitudes, background=background, **options)
+        .measure(run, parse_measures(names))
+        .values
+    )
 
 
 def preset_of(name: str, attribute: str = "gender") -> FairnessMeasures:
-    parts = {"bias": CONF / "bias" / f"{name}.yaml", "attribute": CONF / "attribute" / f"{attribute}.yaml"}
+    parts = {
+        "bias": CONF / "bias" / f"{name}.yaml",
+        "attribute": CONF / "attribute" / f"{attribute}.yaml",
+    }
     config = OmegaConf.create({key: OmegaConf.load(path) for key, path in parts.items()})
     return instantiate(config.bias, _convert_="all")
 
@@ -60,7 +69,9 @@ def slow_neutrality(counts: list[int], threshold: int) -> float:
 
 
 def slow_fairr(neutralities: list[float], cutoff: int) -> float:
-    return sum(value / math.log2(1 + place) for place, value in enumerate(neutralities[:cutoff], start=1))
+    return sum(
+        value / math.log2(1 + place) for place, value in enumerate(neutralities[:cutoff], start=1)
+    )
 
 
 def slow_group(counts: dict[str, int]) -> str:
@@ -69,7 +80,14 @@ def slow_group(counts: dict[str, int]) -> str:
 
 
 def test_neutrality_of_two_groups_worked_by_hand():
-    texts = {"none": "", "one": "he", "two": "he he", "mixed": "he he he she", "even": "he she", "long": "she " * 9}
+    texts = {
+        "none": "",
+        "one": "he",
+        "two": "he he",
+        "mixed": "he he he she",
+        "even": "he she",
+        "long": "she " * 9,
+    }
     found = dict(zip(texts, magnitudes_of(texts).neutrality().tolist(), strict=True))
     # mixed: 1 - |3/4 - 1/2| - |1/4 - 1/2| = 1/2; a single word counts as neutral
     assert found == {"none": 1.0, "one": 1.0, "two": 0.0, "mixed": 0.5, "even": 1.0, "long": 0.0}
@@ -95,7 +113,12 @@ def test_a_background_of_one_sided_documents_has_the_ideal_0_exactly(groups):
     magnitudes = magnitudes_of(texts, lexicon)
     assert set(magnitudes.neutrality().tolist()) <= {0.0, 1.0}
     background = {"q": dict.fromkeys(texts, 1.0)}
-    assert values_of({"q": {"d0": 1.0}}, magnitudes, ["NFaiRR@10"], background, threshold=0)["NFaiRR@10"]["q"] == 1.0
+    assert (
+        values_of({"q": {"d0": 1.0}}, magnitudes, ["NFaiRR@10"], background, threshold=0)[
+            "NFaiRR@10"
+        ]["q"]
+        == 1.0
+    )
 
 
 def test_fairr_and_nfairr_worked_by_hand():
@@ -113,10 +136,15 @@ def test_fairr_and_nfairr_worked_by_hand():
 def test_the_ideal_goes_on_where_the_list_is_shorter_than_the_background():
     texts = dict.fromkeys("abcd", "")
     found = values_of(
-        {"q": {"a": 1.0}}, magnitudes_of(texts), ["NFaiRR@2", "NFaiRR@9"], {"q": dict.fromkeys("abcd", 1.0)}
+        {"q": {"a": 1.0}},
+        magnitudes_of(texts),
+        ["NFaiRR@2", "NFaiRR@9"],
+        {"q": dict.fromkeys("abcd", 1.0)},
     )
     assert found["NFaiRR@2"]["q"] == pytest.approx(1 / (1 + 1 / math.log2(3)))
-    assert found["NFaiRR@9"]["q"] == pytest.approx(1 / sum(1 / math.log2(place) for place in (2, 3, 4, 5)))
+    assert found["NFaiRR@9"]["q"] == pytest.approx(
+        1 / sum(1 / math.log2(place) for place in (2, 3, 4, 5))
+    )
 
 
 def test_only_the_head_of_the_background_counts():
@@ -126,7 +154,10 @@ def test_only_the_head_of_the_background_counts():
     magnitudes = magnitudes_of(texts)
     # The neutral document is second in the background; within depth 1 nothing has any neutrality.
     assert values_of(run, magnitudes, ["NFaiRR@1"], background)["NFaiRR@1"]["q"] == 0.0
-    assert values_of(run, magnitudes, ["NFaiRR@1"], background, background_depth=1)["NFaiRR@1"]["q"] == 1.0
+    assert (
+        values_of(run, magnitudes, ["NFaiRR@1"], background, background_depth=1)["NFaiRR@1"]["q"]
+        == 1.0
+    )
 
 
 def test_the_ideal_order_has_nfairr_1_and_documents_from_elsewhere_may_exceed_it():
@@ -134,27 +165,51 @@ def test_the_ideal_order_has_nfairr_1_and_documents_from_elsewhere_may_exceed_it
     magnitudes = magnitudes_of(texts)
     best = {"q": {"b": 3.0, "a": 2.0, "c": 1.0}}
     assert values_of(best, magnitudes, ["NFaiRR@2"], best)["NFaiRR@2"]["q"] == pytest.approx(1.0)
-    assert values_of({"q": {"b": 1.0}}, magnitudes, ["NFaiRR@1"], {"q": {"a": 1.0}})["NFaiRR@1"]["q"] == 2.0
+    assert (
+        values_of({"q": {"b": 1.0}}, magnitudes, ["NFaiRR@1"], {"q": {"a": 1.0}})["NFaiRR@1"]["q"]
+        == 2.0
+    )
 
 
 def test_exposure_worked_by_hand():
     texts = {"a": "he he she", "b": "she", "c": "he she", "d": ""}
     run = {"q": {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}}
-    names = [f"Exposure({group})@{cutoff}" for cutoff in (2, 10) for group in ("female", "male", "neutral")]
+    names = [
+        f"Exposure({group})@{cutoff}"
+        for cutoff in (2, 10)
+        for group in ("female", "male", "neutral")
+    ]
     found = [value["q"] for value in values_of(run, magnitudes_of(texts), names).values()]
     weights = [1 / math.log2(1 + place) for place in (1, 2, 3, 4)]
     at_two, at_four = sum(weights[:2]), sum(weights)
     assert found == pytest.approx(
-        [weights[1] / at_two, 1 / at_two, 0.0, weights[1] / at_four, 1 / at_four, sum(weights[2:]) / at_four]
+        [
+            weights[1] / at_two,
+            1 / at_two,
+            0.0,
+            weights[1] / at_four,
+            1 / at_four,
+            sum(weights[2:]) / at_four,
+        ]
     )
 
 
 def test_parts_of_the_example_list_of_the_published_code():
-    # Step 2 of the published code: (bias, female, male) of ten documents; 3 female words at place 2, 5 male ones at
-    # place 8 and 2 at place 10.
-    texts = {f"d{place:02}": "" for place in range(1, 11)} | {"d02": "she she her", "d08": "he " * 5, "d10": "his his"}
+    # Step 2 of the published code: (bias, female, male) of ten documents; 3 female words at place
+    # 2, 5 male ones at place 8 and 2 at place 10.
+    texts = {f"d{place:02}": "" for place in range(1, 11)} | {
+        "d02": "she she her",
+        "d08": "he " * 5,
+        "d10": "his his",
+    }
     run = {"q": {doc_id: -float(doc_id[1:]) for doc_id in texts}}
-    names = ["RaB(tc)@10", "RaB(tc,female)@10", "RaB(tc,male)@10", "ARaB(tc,female)@10", "ARaB(tc,male)@10"]
+    names = [
+        "RaB(tc)@10",
+        "RaB(tc,female)@10",
+        "RaB(tc,male)@10",
+        "ARaB(tc,female)@10",
+        "ARaB(tc,male)@10",
+    ]
     found = [value["q"] for value in values_of(run, magnitudes_of(texts), names).values()]
     female = sum(3 / place for place in range(2, 11)) / 10
     male = (5 / 8 + 5 / 9 + 7 / 10) / 10
@@ -166,13 +221,24 @@ def test_three_groups_take_the_sign_of_any_two():
     run = {"q": {"d": 1.0}}
     assert magnitudes.groups == ("a", "b", "c")
     names = ["RaB(tc)@5", "RaB(tc,b)@5", "RaB(tc,c_minus_b)@5"]
-    assert [v["q"] for v in values_of(run, magnitudes, names, sign="a_minus_c").values()] == [-1.0, 1.0, 2.0]
-    with pytest.raises(ValueError, match="b_minus_a or c_minus_a or a_minus_b or c_minus_b or a_minus_c or b_minus_c"):
+    assert [v["q"] for v in values_of(run, magnitudes, names, sign="a_minus_c").values()] == [
+        -1.0,
+        1.0,
+        2.0,
+    ]
+    with pytest.raises(
+        ValueError,
+        match="b_minus_a or c_minus_a or a_minus_b or c_minus_b or a_minus_c or b_minus_c",
+    ):
         values_of(run, magnitudes, names, sign="a_minus_d")
 
 
 def test_the_sign_without_a_choice():
-    assert default_sign(("male", "female")) == default_sign(("female", "male", "other")) == "male_minus_female"
+    assert (
+        default_sign(("male", "female"))
+        == default_sign(("female", "male", "other"))
+        == "male_minus_female"
+    )
     assert default_sign(("a", "b", "c")) == "b_minus_a"
 
 
@@ -187,7 +253,14 @@ def test_all_measures_of_a_word_list_of_three_groups_from_a_file(tmp_path):
     assert found.measures == (
         *("RaB(bool)@5", "ARaB(bool)@5"),
         *(f"{name}(bool,{group})@5" for group in "abc" for name in ("RaB", "ARaB")),
-        *("FaiRR@5", "NFaiRR@5", "Exposure(a)@5", "Exposure(b)@5", "Exposure(c)@5", "Exposure(neutral)@5"),
+        *(
+            "FaiRR@5",
+            "NFaiRR@5",
+            "Exposure(a)@5",
+            "Exposure(b)@5",
+            "Exposure(c)@5",
+            "Exposure(neutral)@5",
+        ),
     )
     assert found.mean("RaB(bool)@5") == -0.5  # b minus a
     about = measures.describe(RunInfo(notes=("first",)), "BM25")
@@ -199,25 +272,42 @@ def test_all_measures_of_a_word_list_of_three_groups_from_a_file(tmp_path):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 100_000), st.sampled_from([GENDER, FAITH]), st.sampled_from([0, 1, 3]))
-def test_random_runs_with_ties_short_lists_and_empty_documents_agree_with_slow_versions(seed, lexicon, threshold):
+def test_random_runs_with_ties_short_lists_and_empty_documents_agree_with_slow_versions(
+    seed, lexicon, threshold
+):
     source = random.Random(seed)
     vocabulary = [*lexicon.words, "tree", "house"]
-    texts = {f"d{n}": " ".join(source.choices(vocabulary, k=source.choice([0, 1, 2, 5, 20]))) for n in range(25)}
+    texts = {
+        f"d{n}": " ".join(source.choices(vocabulary, k=source.choice([0, 1, 2, 5, 20])))
+        for n in range(25)
+    }
     queries = ("q1", "q2", "q3")
     run, background = (
         {
-            q: {d: float(source.randint(0, 4)) for d in source.sample(sorted(texts), source.randint(1, 25))}
+            q: {
+                d: float(source.randint(0, 4))
+                for d in source.sample(sorted(texts), source.randint(1, 25))
+            }
             for q in queries
         }
         for _ in range(2)
     )
     cutoffs, depth = (1, 3, 10, 40), source.choice([2, 8, 200])
-    counts = {d: {g: sum(map(text.split().count, ws)) for g, ws in lexicon.groups.items()} for d, text in texts.items()}
+    counts = {
+        d: {g: sum(map(text.split().count, ws)) for g, ws in lexicon.groups.items()}
+        for d, text in texts.items()
+    }
     groups = [*lexicon.groups, "neutral"]
-    names = [f"{name}@{c}" for c in cutoffs for name in ("FaiRR", "NFaiRR", *(f"Exposure({g})" for g in groups))]
+    names = [
+        f"{name}@{c}"
+        for c in cutoffs
+        for name in ("FaiRR", "NFaiRR", *(f"Exposure({g})" for g in groups))
+    ]
     options = {"background_depth": depth, "threshold": threshold}
     found = values_of(run, magnitudes_of(texts, lexicon), names, background, **options)
-    neutral = {d: slow_neutrality(list(by_group.values()), threshold) for d, by_group in counts.items()}
+    neutral = {
+        d: slow_neutrality(list(by_group.values()), threshold) for d, by_group in counts.items()
+    }
     for query in queries:
         ranked = sorted(run[query], key=lambda d: (-run[query][d], d))
         first = sorted(background[query], key=lambda d: (-background[query][d], d))[:depth]
@@ -225,7 +315,10 @@ def test_random_runs_with_ties_short_lists_and_empty_documents_agree_with_slow_v
             fairr = slow_fairr([neutral[d] for d in ranked], cutoff)
             ideal = slow_fairr(sorted((neutral[d] for d in first), reverse=True), cutoff)
             assert abs(found[f"FaiRR@{cutoff}"][query] - fairr) < 1e-12
-            assert abs(found[f"NFaiRR@{cutoff}"][query] - (fairr / ideal if ideal > 0 else 1.0)) < 1e-12
+            assert (
+                abs(found[f"NFaiRR@{cutoff}"][query] - (fairr / ideal if ideal > 0 else 1.0))
+                < 1e-12
+            )
             held = dict.fromkeys(groups, 0.0)
             for place, doc_id in enumerate(ranked[:cutoff], start=1):
                 held[slow_group(counts[doc_id])] += 1 / math.log2(1 + place)
@@ -235,7 +328,11 @@ def test_random_runs_with_ties_short_lists_and_empty_documents_agree_with_slow_v
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.sampled_from([-1.5, -0.0, 0.0, 1.0, 2.0, 1e300]), max_size=12), st.integers(1, 14), st.booleans())
+@given(
+    st.lists(st.sampled_from([-1.5, -0.0, 0.0, 1.0, 2.0, 1e300]), max_size=12),
+    st.integers(1, 14),
+    st.booleans(),
+)
 def test_the_first_places_are_those_of_the_whole_ranking(scores, depth, in_order):
     chosen = random.Random(len(scores)).sample(range(100), len(scores))
     values = sorted(scores, reverse=True) if in_order else scores
@@ -258,16 +355,23 @@ def test_further_runs_over_the_same_background_give_the_same_values():
 def test_a_query_without_background_has_every_value_but_nfairr(names):
     magnitudes = magnitudes_of({"a": "he he", "b": ""})
     run = {"q": {"a": 2.0, "b": 1.0}, "p": {"a": 1.0}, "r": {"b": 1.0}}
-    context = FairnessContext(magnitudes, background={"q": {"a": 1.0, "b": 2.0}, "p": {}, "r": {"b": 1.0}})
+    context = FairnessContext(
+        magnitudes, background={"q": {"a": 1.0, "b": 2.0}, "p": {}, "r": {"b": 1.0}}
+    )
     found = context.measure(run, parse_measures(names))
     assert list(found.values["NFaiRR@2"]) == ["q", "r"]
     assert list(found.values["RaB@2"]) == ["q", "p", "r"]
     assert set(found.query_ids) == {"q", "p", "r"}
-    whole = {query_id: {"a": 1.0, "b": 2.0} if query_id == "p" else own for query_id, own in context.background.items()}
+    whole = {
+        query_id: {"a": 1.0, "b": 2.0} if query_id == "p" else own
+        for query_id, own in context.background.items()
+    }
     other = FairnessContext(magnitudes, background=whole).measure(run, parse_measures(names))
     assert found.values["NFaiRR@2"]["q"] == other.values["NFaiRR@2"]["q"]
     # The same context goes on to another run.
-    assert context.measure({"p": {"b": 1.0}, "q": {"b": 1.0}}, parse_measures(names)).values["NFaiRR@2"].keys() == {"q"}
+    assert context.measure({"p": {"b": 1.0}, "q": {"b": 1.0}}, parse_measures(names)).values[
+        "NFaiRR@2"
+    ].keys() == {"q"}
 
 
 def test_bad_input_is_named():
@@ -281,11 +385,15 @@ def test_bad_input_is_named():
         FairnessContext(magnitudes, background={"q": {}}).sorted_background(["q", "p"])
     with pytest.raises(KeyError, match="1 documents of the background run have no magnitude: 'b'"):
         values_of(run, magnitudes, ["NFaiRR@5"], {"q": {"b": 1.0}})
-    with pytest.raises(KeyError, match=r"7 documents of the run .*'x0', 'x1', 'x2', 'x3', 'x4' and 2 more"):
+    with pytest.raises(
+        KeyError, match=r"7 documents of the run .*'x0', 'x1', 'x2', 'x3', 'x4' and 2 more"
+    ):
         values_of({"q": {f"x{n}": -float(n) for n in range(7)}}, magnitudes, ["Exposure(male)@10"])
     with pytest.raises(ValueError, match="none of the 0 queries"):
         values_of({}, magnitudes, ["FaiRR@5"])
-    with pytest.raises(ValueError, match="unknown group 'young'; choose from female, male, neutral"):
+    with pytest.raises(
+        ValueError, match="unknown group 'young'; choose from female, male, neutral"
+    ):
         values_of(run, magnitudes, ["Exposure(young)@5"])
     with pytest.raises(ValueError, match="nDCG@5: no measure of fairness"):
         values_of(run, magnitudes, ["nDCG@5", "FaiRR@5"])
@@ -294,7 +402,9 @@ def test_bad_input_is_named():
 
 
 def test_a_group_called_neutral_is_refused_for_exposure():
-    magnitudes = magnitudes_of({"d": "she"}, Lexicon("n", {"female": ("she",), "neutral": ("they",)}))
+    magnitudes = magnitudes_of(
+        {"d": "she"}, Lexicon("n", {"female": ("she",), "neutral": ("they",)})
+    )
     with pytest.raises(ValueError, match="rename it"):
         values_of({"q": {"d": 1.0}}, magnitudes, ["Exposure(female)@5"])
 
@@ -321,7 +431,9 @@ def test_presets_are_read_from_their_files(name, tokenizer, words, measures):
     assert measures <= set(preset.measures)
     assert f"({words} female + {words} male words)" in preset.describe(RunInfo()).lexicon
     magnitudes = preset.magnitudes(["d"], MemoryStore({"d": "he, and she"}))
-    assert magnitudes.values["tc"].tolist() == ([[1.0, 1.0]] if tokenizer == "word" else [[1.0, 0.0]])
+    assert magnitudes.values["tc"].tolist() == (
+        [[1.0, 1.0]] if tokenizer == "word" else [[1.0, 0.0]]
+    )
 
 
 def test_the_default_preset_of_the_class_is_the_one_of_the_file():
@@ -365,7 +477,9 @@ def test_nfairr_of_bm25_on_the_30_fairness_queries_agrees_with_the_published_alg
             counts = [sum(token in words for token in tokens) for words in published.values()]
             neutral.append(slow_neutrality(counts, 1))
         for cutoff, values in slow.items():
-            values.append(slow_fairr(neutral, cutoff) / slow_fairr(sorted(neutral, reverse=True), cutoff))
+            values.append(
+                slow_fairr(neutral, cutoff) / slow_fairr(sorted(neutral, reverse=True), cutoff)
+            )
     for cutoff, values in slow.items():
         assert list(found.values[f"NFaiRR@{cutoff}"].values()) == pytest.approx(values, abs=1e-12)
     assert 0.8 < found.mean("NFaiRR@10") < 1

@@ -24,16 +24,30 @@ WORDS = Lexicon("small", {"female": ("she", "her", "woman"), "male": ("he", "his
 LOG2, LOG3, LOG4 = math.log(2), math.log(3), math.log(4)
 
 
-def magnitudes_of(texts: dict[str, str], lexicon: Lexicon = WORDS, tokenizer=word_tokens) -> GroupMagnitudes:
+def magnitudes_of(
+    texts: dict[str, str], lexicon: Lexicon = WORDS, tokenizer=word_tokens
+) -> GroupMagnitudes:
     return GroupMagnitudes.of(texts, MemoryStore(texts), lexicon, tokenizer)
 
 
 def rank_bias(
-    run, magnitudes: GroupMagnitudes, cutoffs=(5, 10), sign="male_minus_female", kinds=KINDS, query_ids=None
+    run,
+    magnitudes: GroupMagnitudes,
+    cutoffs=(5, 10),
+    sign="male_minus_female",
+    kinds=KINDS,
+    query_ids=None,
 ) -> PerQuery:
     """RaB and ARaB alone."""
-    names = [f"{name}({kind})@{cutoff}" for cutoff in cutoffs for kind in kinds for name in ("RaB", "ARaB")]
-    return FairnessContext(magnitudes, sign, query_ids=query_ids).measure(run, parse_measures(names))
+    names = [
+        f"{name}({kind})@{cutoff}"
+        for cutoff in cutoffs
+        for kind in kinds
+        for name in ("RaB", "ARaB")
+    ]
+    return FairnessContext(magnitudes, sign, query_ids=query_ids).measure(
+        run, parse_measures(names)
+    )
 
 
 def slow_magnitude(kind: str, tokens: list[str], words: tuple[str, ...]) -> float:
@@ -99,7 +113,9 @@ def test_whitespace_tokens_miss_a_word_before_a_comma():
 def test_bias_of_a_list_of_three_worked_by_hand():
     texts = {"a": "he", "b": "she her her", "c": "nothing"}
     run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
-    values = rank_bias(run, magnitudes_of(texts), cutoffs=[1, 2, 3, 10], kinds=["tf", "bool", "tf-paper"]).values
+    values = rank_bias(
+        run, magnitudes_of(texts), cutoffs=[1, 2, 3, 10], kinds=["tf", "bool", "tf-paper"]
+    ).values
     first, second = LOG2, -LOG4  # male minus female, place by place; the third document adds 0
     assert values["RaB(tf)@1"]["q"] == pytest.approx(first)
     assert values["RaB(tf)@2"]["q"] == pytest.approx((first + second) / 2)
@@ -117,7 +133,11 @@ def test_bias_of_a_list_of_three_worked_by_hand():
 
 def test_the_example_list_of_the_published_code():
     # Ten documents; the second has 3 female words, the eighth 5 male ones, the tenth 2 male ones.
-    texts = {f"d{place:02}": "" for place in range(1, 11)} | {"d02": "she she her", "d08": "he " * 5, "d10": "his his"}
+    texts = {f"d{place:02}": "" for place in range(1, 11)} | {
+        "d02": "she she her",
+        "d08": "he " * 5,
+        "d10": "his his",
+    }
     run = {"q": {doc_id: -float(doc_id[1:]) for doc_id in texts}}
     values = rank_bias(run, magnitudes_of(texts), [10], "female_minus_male", ["tc"]).values
     assert values["RaB(tc)@10"]["q"] == pytest.approx((3 - 5 - 2) / 10)
@@ -129,7 +149,9 @@ def test_measures_come_cutoff_by_cutoff():
     settings = FairnessMeasures(families=["RaB", "ARaB"], cutoffs=[5, 10], kinds=["tf", "bool"])
     names = settings.measure({"q": {"a": 1.0}}, magnitudes_of({"a": "he"})).measures
     assert names == tuple(
-        f"{name}@{cutoff}" for cutoff in (5, 10) for name in ("RaB(tf)", "ARaB(tf)", "RaB(bool)", "ARaB(bool)")
+        f"{name}@{cutoff}"
+        for cutoff in (5, 10)
+        for name in ("RaB(tf)", "ARaB(tf)", "RaB(bool)", "ARaB(bool)")
     )
 
 
@@ -141,7 +163,9 @@ def test_the_other_sign_gives_the_negative_values():
     female = rank_bias(run, found, sign="female_minus_male")
     assert male.mean("RaB(tf)@5") != 0
     for measure in male.measures:
-        assert female.values[measure] == {query: -value for query, value in male.values[measure].items()}
+        assert female.values[measure] == {
+            query: -value for query, value in male.values[measure].items()
+        }
 
 
 def test_a_text_with_male_words_is_positive_by_default():
@@ -153,9 +177,15 @@ def test_a_text_with_male_words_is_positive_by_default():
 def test_random_runs_agree_with_nested_loops(seed, sign):
     source = random.Random(seed)
     vocabulary = ["she", "her", "woman", "he", "his", "tree", "house"]
-    texts = {f"d{n}": " ".join(source.choices(vocabulary, k=source.choice([0, 1, 5, 30]))) for n in range(20)}
+    texts = {
+        f"d{n}": " ".join(source.choices(vocabulary, k=source.choice([0, 1, 5, 30])))
+        for n in range(20)
+    }
     run = {
-        f"q{n}": {d: float(source.randint(0, 5)) for d in source.sample(sorted(texts), source.randint(0, 20))}
+        f"q{n}": {
+            d: float(source.randint(0, 5))
+            for d in source.sample(sorted(texts), source.randint(0, 20))
+        }
         for n in range(4)
     } | {"certain": {"d0": 1.0}}
     kinds, cutoffs = ["tf", "tf-paper", "bool", "tc"], [1, 3, 10, 40]
@@ -241,18 +271,28 @@ def test_scores_that_are_no_numbers_are_errors():
 
 def test_groups_of_any_name_give_their_own_signs():
     found = magnitudes_of({"d": "a a b"}, Lexicon("ages", {"young": ("a",), "old": ("b",)}))
-    assert rank_bias({"q": {"d": 1.0}}, found, [5], "young_minus_old", ["tc"]).mean("RaB(tc)@5") == 1.0
+    assert (
+        rank_bias({"q": {"d": 1.0}}, found, [5], "young_minus_old", ["tc"]).mean("RaB(tc)@5") == 1.0
+    )
     assert parse_sign("old_minus_young", ("young", "old")) == ("old", "young")
     with pytest.raises(ValueError, match="old_minus_young or young_minus_old"):
         rank_bias({"q": {"d": 1.0}}, found)
 
 
 def test_the_preset_is_described_in_words():
-    about = FairnessMeasures(preset="rekabsaz2020", tokenizer="whitespace").describe(RunInfo(bias_set="wikiqa/test"))
+    about = FairnessMeasures(preset="rekabsaz2020", tokenizer="whitespace").describe(
+        RunInfo(bias_set="wikiqa/test")
+    )
     assert about.bias_set == "wikiqa/test"
-    assert (about.preset, about.tokenizer, about.sign) == ("rekabsaz2020", "whitespace", "male_minus_female")
+    assert (about.preset, about.tokenizer, about.sign) == (
+        "rekabsaz2020",
+        "whitespace",
+        "male_minus_female",
+    )
     assert about.lexicon == "gender_words (32 female + 32 male words)"
-    assert about.sign_in_words.startswith("male minus female: positive values lean towards male words")
+    assert about.sign_in_words.startswith(
+        "male minus female: positive values lean towards male words"
+    )
 
 
 def test_the_measures_of_a_preset_use_its_tokenizer_and_its_word_list():

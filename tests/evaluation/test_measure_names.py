@@ -1,4 +1,6 @@
-"""Names of measures: the short form, ir_measures' own form, mistakes, and both kinds inside ir_measures."""
+"""Names of measures: the short form, ir_measures' own form, mistakes, and both kinds inside
+ir_measures.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from backpack_rank.data.collection import MemoryStore
 from backpack_rank.evaluation.effectiveness import effectiveness, with_fairness
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
-from backpack_rank.evaluation.measure_names import Exposure, NFaiRR, RaB, parse_measures, split_measures
+from backpack_rank.evaluation.measure_names import (
+    Exposure,
+    NFaiRR,
+    RaB,
+    parse_measures,
+    split_measures,
+)
 
 TEXTS = {"a": "he he", "b": "she", "c": "", "d": "he she"}
 RUN = {"q1": {"a": 3.0, "b": 2.0, "c": 1.0}, "q2": {"c": 2.0, "d": 1.0}, "q3": {}}
@@ -52,15 +60,24 @@ def test_the_short_form_is_the_measure_that_ir_measures_parses(short, own):
 def test_names_of_both_kinds_stand_next_to_each_other():
     names = ["nDCG@10", "RaB(tf)@10", "RR(rel=2)@10", "Exposure(male)@5", "MRR@10"]
     assert list(parse_measures(names)) == names
-    assert split_measures(names) == (["nDCG@10", "RR(rel=2)@10", "MRR@10"], ["RaB(tf)@10", "Exposure(male)@5"])
+    assert split_measures(names) == (
+        ["nDCG@10", "RR(rel=2)@10", "MRR@10"],
+        ["RaB(tf)@10", "Exposure(male)@5"],
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("RaBB(tf)@10", r"measure not found: RaBB.*all names:.* ARaB,.* Exposure, FaiRR,.* nDCG,.* NFaiRR,.* RaB,"),
+        (
+            "RaBB(tf)@10",
+            r"measure not found: RaBB.*all names:.* ARaB,.* Exposure, FaiRR,.* nDCG,.* NFaiRR,.* RaB,",
+        ),
         ("rab@10", "measure not found: rab.*all names"),
-        ("RaB(log)@10", r"magnitude='log'.*parameters of RaB: cutoff, magnitude \(tf, tf-paper, bool, tc\), of"),
+        (
+            "RaB(log)@10",
+            r"magnitude='log'.*parameters of RaB: cutoff, magnitude \(tf, tf-paper, bool, tc\), of",
+        ),
         ("RaB(tf)", "cutoff is missing"),
         ("RaB(tf)@0", "whole number from 1"),
         ("RaB(tf)@1.5", "whole number from 1"),
@@ -95,7 +112,10 @@ def test_inside_ir_measures_a_run_may_be_a_frame_and_queries_may_be_chosen():
     frame = pd.DataFrame([(q, d, s) for q, scores in RUN.items() for d, s in scores.items()])
     frame.columns = ["query_id", "doc_id", "score"]
     provider = with_fairness(context(["q2"]))
-    by_query = {m.query_id: m.value for m in provider.iter_calc([RaB(magnitude="bool") @ 2], {"q2": {"c": 1}}, frame)}
+    by_query = {
+        m.query_id: m.value
+        for m in provider.iter_calc([RaB(magnitude="bool") @ 2], {"q2": {"c": 1}}, frame)
+    }
     assert by_query == {"q2": 0.0}
     per_query = {m.query_id: m.value for m in provider.iter_calc([RaB @ 2], QRELS, frame)}
     assert per_query.pop("q2") == 0.0

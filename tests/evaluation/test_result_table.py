@@ -7,7 +7,9 @@ import pytest
 from backpack_rank.evaluation.result_table import ResultTable, SystemMetrics
 from backpack_rank.evaluation.results import PerQuery, shared_measures
 
-QUALITY = PerQuery({"nDCG@10": {"q1": 0.5, "q2": 1.0}, "AP": {"q1": 0.25, "q2": 0.75}}, ("q3",), ("q1",))
+QUALITY = PerQuery(
+    {"nDCG@10": {"q1": 0.5, "q2": 1.0}, "AP": {"q1": 0.25, "q2": 0.75}}, ("q3",), ("q1",)
+)
 SWAPS = PerQuery({"swap tau": {"q1": 1.0, "q2": 0.5}})
 TABLE = ResultTable(
     (
@@ -26,7 +28,9 @@ def test_a_part_has_the_values_of_its_queries_in_their_order() -> None:
 
 def test_measures_are_kept_in_the_order_in_which_they_stand() -> None:
     assert QUALITY.with_measures(["AP", "nDCG@10", "P@5"]).measures == ("nDCG@10", "AP")
-    assert QUALITY.with_measures(["AP"]) == PerQuery({"AP": {"q1": 0.25, "q2": 0.75}}, ("q3",), ("q1",))
+    assert QUALITY.with_measures(["AP"]) == PerQuery(
+        {"AP": {"q1": 0.25, "q2": 0.75}}, ("q3",), ("q1",)
+    )
 
 
 def test_rows_are_the_long_form() -> None:

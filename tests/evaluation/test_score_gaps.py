@@ -1,4 +1,6 @@
-"""Score gaps against hand-worked values and an obvious version; what a dial that only scales can not change."""
+"""Score gaps against hand-worked values and an obvious version; what a dial that only scales can
+not change.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.attributes.wording_variants import GROUPS, VariantItem, WordingVariants, load_wordings
+from backpack_rank.attributes.wording_variants import (
+    GROUPS,
+    VariantItem,
+    WordingVariants,
+    load_wordings,
+)
 from backpack_rank.evaluation.score_gaps import score_gaps, score_spread, split_by, summaries_by
 
-NAMES = ["gap", "gap/std", "|gap|/std", "prefers male", "prefers female", "prefers neither", "rank shift"]
+NAMES = [
+    "gap",
+    "gap/std",
+    "|gap|/std",
+    "prefers male",
+    "prefers female",
+    "prefers neither",
+    "rank shift",
+]
 SCALE_FREE = NAMES[1:]
 
 
 def make(items: dict[str, list[VariantItem]]) -> WordingVariants:
-    return WordingVariants("worded", {query_id: tuple(of_query) for query_id, of_query in items.items()}, {}, {})
+    return WordingVariants(
+        "worded", {query_id: tuple(of_query) for query_id, of_query in items.items()}, {}, {}
+    )
 
 
 def item(prefix: str, relevance: int | None = 1, groups: tuple[str, ...] = GROUPS) -> VariantItem:
@@ -26,7 +43,14 @@ def item(prefix: str, relevance: int | None = 1, groups: tuple[str, ...] = GROUP
 
 TWO_ITEMS = make({"q": [item("r"), item("n", 0)]})
 TWO_ITEMS_RUN = {
-    "q": {"r-male": 3.0, "r-female": 1.0, "r-neutral": 9.0, "n-male": 2.0, "n-female": 2.5, "n-neutral": 1.0}
+    "q": {
+        "r-male": 3.0,
+        "r-female": 1.0,
+        "r-neutral": 9.0,
+        "n-male": 2.0,
+        "n-female": 2.5,
+        "n-neutral": 1.0,
+    }
 }
 
 
@@ -37,7 +61,8 @@ def row(values, query_id="q"):
 def test_gaps_of_a_relevant_item_worked_by_hand():
     found = score_gaps(TWO_ITEMS_RUN, TWO_ITEMS, spread=4.0)
     assert list(found.measures) == NAMES
-    # Others: 2.0, 2.5, 1.0 (the neutral wording of the same item is none). Male: rank 1. Female: two above, one equal.
+    # Others: 2.0, 2.5, 1.0 (the neutral wording of the same item is none). Male: rank 1. Female:
+    # two above, one equal.
     assert row(found) == {
         "gap": 2.0,
         "gap/std": 0.5,
@@ -69,7 +94,12 @@ def test_equal_scores_prefer_neither_and_shift_nothing():
 
 def test_small_gaps_are_neither_in_units_of_the_spread():
     run = {"q": {"r-male": 0.0, "r-female": 0.5}}
-    for eps, spread, neither in [(0.0, 5.0, 0.0), (0.1, 5.0, 1.0), (0.1, 4.0, 0.0), (0.2, 4.0, 1.0)]:
+    for eps, spread, neither in [
+        (0.0, 5.0, 0.0),
+        (0.1, 5.0, 1.0),
+        (0.1, 4.0, 0.0),
+        (0.2, 4.0, 1.0),
+    ]:
         found = row(score_gaps(run, make({"q": [item("r")]}), spread, eps=eps))
         assert (found["prefers neither"], found["prefers female"]) == (neither, 1 - neither)
 
@@ -84,7 +114,9 @@ def test_the_document_ids_of_the_wordings_change_nothing():
     shifts = []
     for male, female in [("a", "z9"), ("z9", "a")]:
         worded = make({"q": [VariantItem("item", 1, {"male": male, "female": female})]})
-        shifts.append(row(score_gaps({"q": {**others, male: 1.0, female: 0.75}}, worded, 1.0))["rank shift"])
+        shifts.append(
+            row(score_gaps({"q": {**others, male: 1.0, female: 0.75}}, worded, 1.0))["rank shift"]
+        )
     assert shifts == [1.0, 1.0]  # male: tied with two, rank 2; female: below both, rank 3
 
 
@@ -116,7 +148,9 @@ def test_queries_without_both_wordings_or_without_a_list_are_left_out():
             "empty": [item("e")],
         }
     )
-    found = score_gaps({"good": {"r-male": 1.0, "r-female": 0.0}, "empty": {}, "extra": {"x": 1.0}}, worded, 1.0)
+    found = score_gaps(
+        {"good": {"r-male": 1.0, "r-female": 0.0}, "empty": {}, "extra": {"x": 1.0}}, worded, 1.0
+    )
     assert found.query_ids == ("good",)
     assert found.left_out == ("one", "only non-relevant", "unranked", "empty")
 
@@ -131,9 +165,13 @@ def test_items_without_a_label_belong_to_all_only():
 
 
 def test_mistakes_say_what_to_do():
-    with pytest.raises(ValueError, match=r"no score for document 'r-female' of query 'q'.*among the candidates"):
+    with pytest.raises(
+        ValueError, match=r"no score for document 'r-female' of query 'q'.*among the candidates"
+    ):
         score_gaps({"q": {"r-male": 1.0}}, make({"q": [item("r")]}), 1.0)
-    with pytest.raises(ValueError, match="none of the 1 queries has relevant items in a male and a female wording"):
+    with pytest.raises(
+        ValueError, match="none of the 1 queries has relevant items in a male and a female wording"
+    ):
         score_gaps({"other": {"d": 1.0}}, TWO_ITEMS, 1.0)
     with pytest.raises(ValueError, match="relevant, non-relevant, all"):
         score_gaps(TWO_ITEMS_RUN, TWO_ITEMS, 1.0, items="some")
@@ -151,13 +189,21 @@ def test_mistakes_say_what_to_do():
 
 
 def test_the_spread_is_pooled_within_lists():
-    # Deviations -1, 0, 1 and -1, 1 around means 2 and 101; five scores in two lists leave three degrees of freedom.
-    run = {"q1": {"a": 1.0, "b": 2.0, "c": 3.0}, "q2": {"a": 100.0, "b": 102.0}, "q3": {"a": 50.0}, "q4": {}}
+    # Deviations -1, 0, 1 and -1, 1 around means 2 and 101; five scores in two lists leave three
+    # degrees of freedom.
+    run = {
+        "q1": {"a": 1.0, "b": 2.0, "c": 3.0},
+        "q2": {"a": 100.0, "b": 102.0},
+        "q3": {"a": 50.0},
+        "q4": {},
+    }
     assert score_spread(run) == pytest.approx(math.sqrt((1 + 0 + 1 + 1 + 1) / 3))
 
 
 def test_the_spread_of_equal_scores_is_exactly_zero():
-    assert score_spread({"q": dict.fromkeys("abcdefghij", 0.1), "p": dict.fromkeys("abc", 7.3)}) == 0.0
+    assert (
+        score_spread({"q": dict.fromkeys("abcdefghij", 0.1), "p": dict.fromkeys("abc", 7.3)}) == 0.0
+    )
 
 
 def test_a_spread_needs_two_candidates():
@@ -174,7 +220,9 @@ def test_a_split_has_every_query_in_one_part():
         for name, gap in [("q1", 1.0), ("q2", -3.0), ("q3", 2.0), ("q4", 5.0)]
     }
     found = score_gaps(run, worded, 2.0)
-    parts = split_by(found, {"q1": "male", "q2": "male", "q3": "female", "q4": "", "gone": "female"})
+    parts = split_by(
+        found, {"q1": "male", "q2": "male", "q3": "female", "q4": "", "gone": "female"}
+    )
     assert {label: (part.query_ids, part.left_out) for label, part in parts.items()} == {
         "female": (("q3",), ("gone",)),
         "male": (("q1", "q2"), ()),
@@ -195,23 +243,31 @@ def test_a_part_whose_queries_are_all_left_out_has_no_mean():
 
 
 def test_the_wordings_of_grep_biasir(real_data):
-    """A ranker made by hand: the title's and text's length for queries of even id, its negative for the others."""
+    """A ranker made by hand: the title's and text's length for queries of even id, its negative for
+    the others.
+    """
     folder = real_data / "grep_biasir"
     worded = load_wordings(folder)
-    records = [json.loads(line) for line in (folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
+    records = [
+        json.loads(line)
+        for line in (folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     length = {record["_id"]: len(record["title"] + record["text"]) for record in records}
     wording = {record["_id"]: record["metadata"]["content_gender"] for record in records}
     run: dict[str, dict[str, float]] = {}
     documents: dict[tuple[str, str, str], str] = {}
     for line in (folder / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]:
         query_id, doc_id, relevance = line.split("\t")
-        run.setdefault(query_id, {})[doc_id] = float(length[doc_id] if int(query_id) % 2 else -length[doc_id])
+        run.setdefault(query_id, {})[doc_id] = float(
+            length[doc_id] if int(query_id) % 2 else -length[doc_id]
+        )
         documents[query_id, relevance, wording[doc_id]] = doc_id
     assert len(run) == 117
     for items, label in (("relevant", "1"), ("non-relevant", "0")):
         found = score_gaps(run, worded, score_spread(run), items=items)
         expected = {
-            query_id: scores[documents[query_id, label, "M"]] - scores[documents[query_id, label, "F"]]
+            query_id: scores[documents[query_id, label, "M"]]
+            - scores[documents[query_id, label, "F"]]
             for query_id, scores in run.items()
             if (query_id, label, "M") in documents
         }
@@ -222,7 +278,11 @@ def test_the_wordings_of_grep_biasir(real_data):
         assert 0 < male < len(expected)
     assert len(split_by(score_gaps(run, worded, None), worded.topics)) == 7
     by_stereotype = summaries_by(score_gaps(run, worded, None), worded.stereotypes)
-    assert {label: part.queries for label, part in by_stereotype.items()} == {"female": 20, "male": 9, "none": 88}
+    assert {label: part.queries for label, part in by_stereotype.items()} == {
+        "female": 20,
+        "male": 9,
+        "none": 88,
+    }
 
 
 def slow_rank(scores: dict[str, float], worded: VariantItem, group: str) -> float:
@@ -257,7 +317,9 @@ def worded_runs(draw):
     items = {f"q{number}": [] for number in range(draw(st.integers(1, 4)))}
     run = {}
     for query_id, of_query in items.items():
-        of_query += [item(f"{query_id}-{place}", place % 2) for place in range(draw(st.integers(1, 3)))]
+        of_query += [
+            item(f"{query_id}-{place}", place % 2) for place in range(draw(st.integers(1, 3)))
+        ]
         doc_ids = [doc_id for worded in of_query for doc_id in worded.documents.values()]
         doc_ids += [f"other{number}" for number in range(draw(st.integers(0, 5)))]
         run[query_id] = {doc_id: draw(quarters) for doc_id in draw(st.permutations(doc_ids))}
@@ -270,7 +332,9 @@ def test_equal_to_the_obvious_version(worded_run, spread):
     worded, run = worded_run
     found = score_gaps(run, worded, spread, items="all")
     for query_id, items in worded.items.items():
-        assert list(row(found, query_id).values()) == pytest.approx(slow_gaps(run[query_id], items, spread), abs=1e-12)
+        assert list(row(found, query_id).values()) == pytest.approx(
+            slow_gaps(run[query_id], items, spread), abs=1e-12
+        )
 
 
 @given(worded_runs(), st.sampled_from([0.125, 0.5, 3.0, 1024.0]))
@@ -278,7 +342,8 @@ def test_equal_to_the_obvious_version(worded_run, spread):
 def test_a_dial_that_only_scales_changes_nothing_that_is_scale_free(worded_run, factor):
     worded, run = worded_run
     scaled = {
-        query_id: {doc_id: factor * score for doc_id, score in scores.items()} for query_id, scores in run.items()
+        query_id: {doc_id: factor * score for doc_id, score in scores.items()}
+        for query_id, scores in run.items()
     }
     spread = score_spread(run)
     assert score_spread(scaled) == pytest.approx(factor * spread)

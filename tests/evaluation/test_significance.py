@@ -15,7 +15,12 @@ from scipy import stats
 from backpack_rank.evaluation.bootstrap import bootstrap_intervals
 from backpack_rank.evaluation.paired import cohens_d, holm, randomisation, rank_biserial, wilcoxon
 from backpack_rank.evaluation.results import PerQuery
-from backpack_rank.evaluation.significance import PairedTest, compare, direction_of, pairwise_against
+from backpack_rank.evaluation.significance import (
+    PairedTest,
+    compare,
+    direction_of,
+    pairwise_against,
+)
 
 
 def per_query(values, measure: str = "nDCG@10") -> PerQuery:
@@ -37,11 +42,20 @@ def skewed(number: int, seed: int = 3) -> np.ndarray:
 
 def test_intervals_are_scipys_bca_intervals_within_the_error_of_the_draws():
     tied = np.array([1.0] * 3 + [0.0] * 13)
-    for values in (skewed(15), -skewed(40, 4), np.random.default_rng(5).normal(0.1, 1.0, 200), tied):
+    for values in (
+        skewed(15),
+        -skewed(40, 4),
+        np.random.default_rng(5).normal(0.1, 1.0, 200),
+        tied,
+    ):
         low, high = bootstrap_intervals(values[None], resamples=40_000, seed=1)[0]
-        theirs = stats.bootstrap((values,), np.mean, n_resamples=40_000, rng=np.random.default_rng(99), method="BCa")
+        theirs = stats.bootstrap(
+            (values,), np.mean, n_resamples=40_000, rng=np.random.default_rng(99), method="BCa"
+        )
         expected = theirs.confidence_interval
-        assert (low, high) == pytest.approx(tuple(expected), abs=0.03 * (expected.high - expected.low))
+        assert (low, high) == pytest.approx(
+            tuple(expected), abs=0.03 * (expected.high - expected.low)
+        )
 
 
 def test_the_level_is_the_share_of_intervals_that_hold_the_true_mean():
@@ -62,7 +76,9 @@ def test_a_higher_level_gives_wider_intervals_and_the_seed_decides_them():
 
 def test_a_measure_has_the_same_interval_alone_and_beside_others():
     values = {name: dict(enumerate(skewed(25, seed))) for seed, name in enumerate(("a", "b", "c"))}
-    result = PerQuery({name: {f"q{q}": value for q, value in of.items()} for name, of in values.items()})
+    result = PerQuery(
+        {name: {f"q{q}": value for q, value in of.items()} for name, of in values.items()}
+    )
     for name, figure in result.summary().figures.items():
         assert (figure.low, figure.high) == pytest.approx(result.interval(name), abs=1e-12)
 
@@ -70,11 +86,18 @@ def test_a_measure_has_the_same_interval_alone_and_beside_others():
 def test_the_mean_of_absolute_values_has_an_interval_of_its_own():
     values = np.random.default_rng(2).normal(0.05, 1.0, 60)
     figure = per_query(values).summary().figures["nDCG@10"]
-    assert (figure.low, figure.high) == pytest.approx(tuple(bootstrap_intervals(values[None])[0]), abs=1e-12)
+    assert (figure.low, figure.high) == pytest.approx(
+        tuple(bootstrap_intervals(values[None])[0]), abs=1e-12
+    )
     absolute = tuple(bootstrap_intervals(np.abs(values)[None])[0])
-    assert (figure.mean_absolute_low, figure.mean_absolute_high) == pytest.approx(absolute, abs=1e-12)
+    assert (figure.mean_absolute_low, figure.mean_absolute_high) == pytest.approx(
+        absolute, abs=1e-12
+    )
     positive = per_query(np.abs(values)).summary().figures["nDCG@10"]
-    assert (positive.low, positive.high) == (positive.mean_absolute_low, positive.mean_absolute_high)
+    assert (positive.low, positive.high) == (
+        positive.mean_absolute_low,
+        positive.mean_absolute_high,
+    )
 
 
 def test_ties_that_differ_by_rounding_do_not_move_the_interval():
@@ -140,7 +163,9 @@ def absolute_mean_difference(first, second) -> float:
 
 def p_of(differences, resamples: int = 10_000, seed: int = 0) -> float:
     array = np.array([differences], dtype=float)
-    return float(randomisation(array, np.abs(array.sum(axis=1, keepdims=True)), resamples, seed)[0, 0])
+    return float(
+        randomisation(array, np.abs(array.sum(axis=1, keepdims=True)), resamples, seed)[0, 0]
+    )
 
 
 def test_randomisation_worked_by_hand():
@@ -156,7 +181,10 @@ def test_randomisation_is_scipys_where_everything_is_counted():
     for number in (2, 5, 11):
         first, second = rng.normal(0.4, 1.0, number), rng.normal(0.0, 1.0, number)
         theirs = stats.permutation_test(
-            (first, second), lambda a, b, axis: (a - b).mean(axis=axis), permutation_type="samples", n_resamples=np.inf
+            (first, second),
+            lambda a, b, axis: (a - b).mean(axis=axis),
+            permutation_type="samples",
+            n_resamples=np.inf,
         )
         ours = compared(first, second)
         assert ours.p_randomisation == pytest.approx(theirs.pvalue, abs=1e-12)
@@ -222,7 +250,10 @@ def test_systems_that_lean_to_opposite_sides_differ_though_neither_is_closer_to_
 
 
 def test_wilcoxon_is_scipys_and_sees_ties_that_rounding_hides():
-    first, second = np.array([0.9, 0.4, 0.35, 0.8, 0.1, 0.5]), np.array([0.3, 0.1, 0.4, 0.1, 0.1, 0.45])
+    first, second = (
+        np.array([0.9, 0.4, 0.35, 0.8, 0.1, 0.5]),
+        np.array([0.3, 0.1, 0.4, 0.1, 0.1, 0.45]),
+    )
     found = compared(first, second)
     assert found.p_wilcoxon == pytest.approx(stats.wilcoxon([60, 30, -5, 70, 5]).pvalue)
     # Ranks 4, 3, 1.5, 5, 1.5; R- is 1.5: of 32 patterns of signs, {}, {1.5} and {1.5} give no more.
@@ -233,7 +264,9 @@ def test_wilcoxon_is_scipys_and_sees_ties_that_rounding_hides():
 @pytest.mark.parametrize("number", [1, 2, 5, 13, 14, 37, 50])
 def test_wilcoxon_is_scipys_exact_test_where_nothing_ties(number):
     differences = np.random.default_rng(number).normal(0.3, 1.0, number)
-    assert wilcoxon(differences) == pytest.approx(stats.wilcoxon(differences, method="exact").pvalue, rel=1e-9)
+    assert wilcoxon(differences) == pytest.approx(
+        stats.wilcoxon(differences, method="exact").pvalue, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("number", [3, 8, 14, 16])
@@ -243,7 +276,9 @@ def test_wilcoxon_with_ties_counts_all_patterns_of_signs(number):
     magnitudes = np.abs(differences)
     ranks = [(magnitudes < m).sum() + ((magnitudes == m).sum() + 1) / 2 for m in magnitudes]
     expected = sum(ranks) / 2  # of R+ over all patterns
-    observed = abs(sum(rank for rank, d in zip(ranks, differences, strict=True) if d > 0) - expected)
+    observed = abs(
+        sum(rank for rank, d in zip(ranks, differences, strict=True) if d > 0) - expected
+    )
     patterns = np.arange(2**number)[:, None] >> np.arange(number) & 1
     share = (np.abs(patterns @ np.array(ranks) - expected) >= observed).mean()
     assert wilcoxon(differences) == pytest.approx(share, rel=1e-12)
@@ -306,7 +341,9 @@ def three_systems(measure: str = "nDCG@10", queries: int = 60) -> dict[str, PerQ
     base = rng.uniform(0.2, 0.6, queries)
     return {
         "low": per_query(base, measure),
-        "same": per_query(base + rng.normal(0, 0.001, queries) * (rng.random(queries) < 0.5), measure),
+        "same": per_query(
+            base + rng.normal(0, 0.001, queries) * (rng.random(queries) < 0.5), measure
+        ),
         "high": per_query(base + rng.uniform(0.05, 0.2, queries), measure),
     }
 
@@ -320,14 +357,24 @@ def test_all_pairs_are_tested_and_corrected_within_a_measure():
         ("low", "high"),
         ("same", "high"),
     ]
-    assert (comparison.systems, comparison.queries, comparison.where) == (("low", "same", "high"), 60, "set")
-    assert (compared.direction, compared.average, dict(comparison.lacking)) == ("higher", "mean", {})
+    assert (comparison.systems, comparison.queries, comparison.where) == (
+        ("low", "same", "high"),
+        60,
+        "set",
+    )
+    assert (compared.direction, compared.average, dict(comparison.lacking)) == (
+        "higher",
+        "mean",
+        {},
+    )
     assert compared.means == pytest.approx([of.mean("nDCG@10") for of in systems.values()])
     raw = [test.p_randomisation for test in compared.tests]
     assert raw[1] == raw[2] == 1 / 10_001
     assert raw[0] > 0.05
     # p / 10,001 twice: the smaller of equal ones times 3, the other as large.
-    assert [test.p_holm for test in compared.tests] == pytest.approx([raw[0], 3 * raw[1], 3 * raw[1]])
+    assert [test.p_holm for test in compared.tests] == pytest.approx(
+        [raw[0], 3 * raw[1], 3 * raw[1]]
+    )
     first, last = systems["low"].array("nDCG@10"), systems["high"].array("nDCG@10")
     test = compared.tests[1]
     assert test.difference == pytest.approx(first.mean() - last.mean())
@@ -347,24 +394,54 @@ def test_against_a_reference_the_family_is_the_other_systems():
 
 def test_a_measure_of_bias_is_compared_by_its_distance_from_zero_a_share_by_its_mean():
     systems = {
-        label: PerQuery({"RaB(tf)@10": dict(of.values["nDCG@10"]), "Exposure(male)@10": dict(of.values["nDCG@10"])})
+        label: PerQuery(
+            {
+                "RaB(tf)@10": dict(of.values["nDCG@10"]),
+                "Exposure(male)@10": dict(of.values["nDCG@10"]),
+            }
+        )
         for label, of in three_systems(queries=20).items()
     }
     bias, share = compare(systems).measures
-    assert (bias.direction, bias.average, share.direction, share.average) == ("zero", "absolute_mean", "none", "mean")
+    assert (bias.direction, bias.average, share.direction, share.average) == (
+        "zero",
+        "absolute_mean",
+        "none",
+        "mean",
+    )
     assert {test.average for test in bias.tests} == {"mean", "absolute_mean", "mean_absolute"}
     assert {test.average for test in share.tests} == {"mean"}
-    assert compare(systems, ["RaB(tf)@10"], {"RaB(tf)@10": "lower"}).measures[0].direction == "lower"
-    families = [[t.p_holm for t in bias.tests if t.average == a] for a in ("mean", "absolute_mean", "mean_absolute")]
+    assert (
+        compare(systems, ["RaB(tf)@10"], {"RaB(tf)@10": "lower"}).measures[0].direction == "lower"
+    )
+    families = [
+        [t.p_holm for t in bias.tests if t.average == a]
+        for a in ("mean", "absolute_mean", "mean_absolute")
+    ]
     assert families[0] == families[1] == families[2]  # all values are positive
 
 
 @pytest.mark.parametrize(
     ("measure", "direction"),
     [
-        *((name, "higher") for name in ("nDCG@10", "MRR@10", "R@100", "P(rel=2)@5", "AP", "Success@5")),
-        *((name, "zero") for name in ("RaB(tf)@10", "ARaB(bool,male)@5", "gap", "gap/std", "rank shift")),
-        *((name, "higher") for name in ("FaiRR@10", "NFaiRR@5", "Exposure(neutral)@10", "swap tau", "prefers neither")),
+        *(
+            (name, "higher")
+            for name in ("nDCG@10", "MRR@10", "R@100", "P(rel=2)@5", "AP", "Success@5")
+        ),
+        *(
+            (name, "zero")
+            for name in ("RaB(tf)@10", "ARaB(bool,male)@5", "gap", "gap/std", "rank shift")
+        ),
+        *(
+            (name, "higher")
+            for name in (
+                "FaiRR@10",
+                "NFaiRR@5",
+                "Exposure(neutral)@10",
+                "swap tau",
+                "prefers neither",
+            )
+        ),
         *((name, "lower") for name in ("|gap|/std", "swap change", "swap max shift (swapped)")),
         *((name, "none") for name in ("Exposure(male)@10", "prefers male", "unheard of", "Rabbit")),
     ],
@@ -383,7 +460,9 @@ def test_queries_that_a_system_lacks_are_named_and_left_out_for_all():
     assert comparison.queries == 2
     assert comparison.lacking == {"a": ("q4",), "b": ("q2", "q4"), "c": ("q2",)}
     assert comparison.measures[0].means == pytest.approx((0.75, 0.25, 0.5))
-    assert [test.difference for test in comparison.measures[0].tests] == pytest.approx([0.5, 0.25, -0.25])
+    assert [test.difference for test in comparison.measures[0].tests] == pytest.approx(
+        [0.5, 0.25, -0.25]
+    )
     assert comparison.measures[0].tests[0].queries == 2
 
 
@@ -399,11 +478,20 @@ def test_tests_and_effect_sizes_are_the_same_in_every_unit():
     # Grades in tenths: many ties, which other units must not break.
     source = random.Random(0)
     first, second = ([source.randint(-6, 9) / 10 for _ in range(25)] for _ in range(2))
-    found = [compared(np.array(first) * unit, np.array(second) * unit) for unit in (1.0, 0.7e-6, 3e5)]
+    found = [
+        compared(np.array(first) * unit, np.array(second) * unit) for unit in (1.0, 0.7e-6, 3e5)
+    ]
     for test in found:
-        assert (test.p_randomisation, test.p_wilcoxon) == (found[0].p_randomisation, found[0].p_wilcoxon)
-        assert (test.d_z, test.rank_biserial) == pytest.approx((found[0].d_z, found[0].rank_biserial))
-    assert [test.difference for test in found] == pytest.approx([found[0].difference * u for u in (1, 0.7e-6, 3e5)])
+        assert (test.p_randomisation, test.p_wilcoxon) == (
+            found[0].p_randomisation,
+            found[0].p_wilcoxon,
+        )
+        assert (test.d_z, test.rank_biserial) == pytest.approx(
+            (found[0].d_z, found[0].rank_biserial)
+        )
+    assert [test.difference for test in found] == pytest.approx(
+        [found[0].difference * u for u in (1, 0.7e-6, 3e5)]
+    )
 
 
 def test_one_system_is_a_comparison_without_tests_and_one_query_never_significant():

@@ -28,11 +28,29 @@ def he_to_she(text: str) -> Swapped:
 
 
 def test_the_swapped_collection_has_the_candidates_with_other_words():
-    texts = {"a": "he knows she and he", "b": "nobody", "c": "Mary knows", "d": "not a candidate, he", "e": ""}
-    collection = Collection("c", MemoryStore(texts), {"q": "who"}, {"q": {"a": 1}}, {"q": {"a": 1.0}}, {"a": "male"})
+    texts = {
+        "a": "he knows she and he",
+        "b": "nobody",
+        "c": "Mary knows",
+        "d": "not a candidate, he",
+        "e": "",
+    }
+    collection = Collection(
+        "c", MemoryStore(texts), {"q": "who"}, {"q": {"a": 1}}, {"q": {"a": 1.0}}, {"a": "male"}
+    )
     swapped, counts = swapped_collection(collection, he_to_she, ["a", "b", "c", "e", "a"])
-    assert dict(swapped.documents) == {"a": "she knows he and she", "b": "nobody", "c": "Mary knows", "e": ""}
-    assert (counts.documents, counts.changed, counts.words, counts.names) == (4, frozenset({"a"}), 3, 1)
+    assert dict(swapped.documents) == {
+        "a": "she knows he and she",
+        "b": "nobody",
+        "c": "Mary knows",
+        "e": "",
+    }
+    assert (counts.documents, counts.changed, counts.words, counts.names) == (
+        4,
+        frozenset({"a"}),
+        3,
+        1,
+    )
     assert (swapped.queries, swapped.qrels, swapped.candidates) == (
         collection.queries,
         collection.qrels,
@@ -56,11 +74,17 @@ def test_of_a_long_text_what_is_read_is_swapped_and_counted():
     assert (counts.changed, counts.words) == ({"a"}, 1)
 
 
-def test_a_ranker_before_and_after_the_swap_of_word_pairs(tiny_collection, make_gpt2, pair_tokenizer):
+def test_a_ranker_before_and_after_the_swap_of_word_pairs(
+    tiny_collection, make_gpt2, pair_tokenizer
+):
     pairs = WordPairs("small", ("female", "male"), (("she", "he"), ("woman", "man")))
-    candidates = {query_id: {f"d{number}": 0.0 for number in range(7)} for query_id in tiny_collection.queries}
+    candidates = {
+        query_id: {f"d{number}": 0.0 for number in range(7)} for query_id in tiny_collection.queries
+    }
     swapped, counts = swapped_collection(tiny_collection, LexiconSwap(pairs), candidates["q1"])
-    assert dict(swapped.documents)["d0"] == dict(tiny_collection.documents)["d0"].replace("he would", "she would")
+    assert dict(swapped.documents)["d0"] == dict(tiny_collection.documents)["d0"].replace(
+        "he would", "she would"
+    )
     assert counts.changed == {"d0", "d1", "d2", "d5"}
     assert counts.words == 5  # d2 has a man and a woman
     reranker = PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))
@@ -70,7 +94,9 @@ def test_a_ranker_before_and_after_the_swap_of_word_pairs(tiny_collection, make_
     # The three unchanged documents of each list keep their scores up to rounding.
     changed = found.swapped.array("swap change (swapped)")
     assert changed.min() > 1e-3
-    assert found.every.array("swap change").tolist() == pytest.approx((changed * 4 / 7).tolist(), abs=1e-5)
+    assert found.every.array("swap change").tolist() == pytest.approx(
+        (changed * 4 / 7).tolist(), abs=1e-5
+    )
 
 
 BEFORE = {"q1": {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}, "q2": {"x": 2.0, "y": 1.0}}
@@ -79,8 +105,8 @@ AFTER = {"q1": {"a": 1.5, "b": 3.0, "c": 2.0, "d": 1.5}, "q2": {"y": 1.0, "x": 2
 
 def test_stability_of_two_lists_worked_by_hand():
     found = swap_stability(BEFORE, AFTER, {"a", "d", "unranked"}, spread=2.0, depth=2)
-    # q1: a falls from 1st to 3rd (equal to d, smaller id), b and c rise by one, d stays. Pairs: ab, ac discordant,
-    # ad tied after, bc, bd, cd concordant: (3 - 2) / sqrt(6 * 5).
+    # q1: a falls from 1st to 3rd (equal to d, smaller id), b and c rise by one, d stays. Pairs: ab,
+    # ac discordant, ad tied after, bc, bd, cd concordant: (3 - 2) / sqrt(6 * 5).
     assert found.every.values == {
         "swap change": {"q1": 0.75, "q2": 0.0},
         "swap change/std": {"q1": 0.375, "q2": 0.0},
@@ -133,7 +159,12 @@ def test_lists_of_equal_scores_have_a_stated_tau():
 def test_a_spread_of_zero_leaves_out_what_is_in_its_units():
     constant = {"q": {"a": 1.0, "b": 1.0}}
     found = swap_stability(constant, constant, {"a"})
-    assert list(found.every.measures) == ["swap change", "swap tau", "swap overlap@10", "swap max shift"]
+    assert list(found.every.measures) == [
+        "swap change",
+        "swap tau",
+        "swap overlap@10",
+        "swap max shift",
+    ]
 
 
 def test_a_collection_without_changed_documents_has_no_values_over_them():
@@ -186,7 +217,9 @@ def slow_order(scores: dict[str, float]) -> list[str]:
 
 
 few = st.integers(-3, 3).map(float)
-lists = st.dictionaries(st.sampled_from("abcdefghijklmno"), st.tuples(few, few, st.booleans()), min_size=1)
+lists = st.dictionaries(
+    st.sampled_from("abcdefghijklmno"), st.tuples(few, few, st.booleans()), min_size=1
+)
 
 
 @given(lists, st.integers(1, 12))

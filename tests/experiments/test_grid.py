@@ -1,4 +1,6 @@
-"""The loop of experiments: each outer one is prepared once, all inner ones follow, what is complete is told."""
+"""The loop of experiments: each outer one is prepared once, all inner ones follow, what is complete
+is told.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def test_all_collections_of_a_row_come_before_the_next_row() -> None:
         done.append((row, name))
         return ranker * collection
 
-    cells = fill_grid({"one": "a", "two": "b"}, {"x": 1, "y": 2}, prepare, measure, after_each=done.append)
+    cells = fill_grid(
+        {"one": "a", "two": "b"}, {"x": 1, "y": 2}, prepare, measure, after_each=done.append
+    )
     assert cells == {("one", "x"): "A", ("one", "y"): "AA", ("two", "x"): "B", ("two", "y"): "BB"}
     first = ["prepare a", ("one", "x"), ("one", "y"), "A"]
     assert done == [*first, "prepare b", ("two", "x"), ("two", "y"), "B"]

@@ -24,9 +24,13 @@ def test_ranks_changes_and_recalibration():
     assert by_id["c"].ranks == {1.0: 2, 0.0: 1}
     assert by_id["b"].change(0.0) == -2.0
     assert changes_by_group(rows, 0.0) == pytest.approx({"male": -2.0, "female": 0.75})
-    # z of (0, 2, 1) is (-1.2247, 1.2247, 0); the changes (1, -2, .5) have mean -1/6 and deviation 1.3123.
+    # z of (0, 2, 1) is (-1.2247, 1.2247, 0); the changes (1, -2, .5) have mean -1/6 and deviation
+    # 1.3123.
     deviation = math.sqrt((1 + 4 + 0.25) / 3 - 1 / 36)
-    sums = {d: z + (c + 1 / 6) / deviation for d, z, c in (("a", -1.2247, 1), ("b", 1.2247, -2), ("c", 0, 0.5))}
+    sums = {
+        d: z + (c + 1 / 6) / deviation
+        for d, z, c in (("a", -1.2247, 1), ("b", 1.2247, -2), ("c", 0, 0.5))
+    }
     order = sorted(sums, key=lambda doc_id: -sums[doc_id])
     assert [by_id[doc_id].recalibrated[0.0] for doc_id in order] == [1, 2, 3]
     assert by_id["b"].other == 1

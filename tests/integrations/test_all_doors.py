@@ -1,4 +1,6 @@
-"""Every way to ask a ranker gives the same scores: Python, HTTP, a client of HTTP, and other libraries."""
+"""Every way to ask a ranker gives the same scores: Python, HTTP, a client of HTTP, and other
+libraries.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,20 @@ from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.serving.jobs import served
 
 QUERY = "who can rewire a house?"
-TEXTS = ["He is an electrician; he can.", "She sells flowers to her father.", "Houses are rewired.", "", "her " * 90]
-SETTINGS = [(1.0, None), (0.5, None), (0.5, "lowest_senses"), (0.0, "paired_tokens"), (0.3, "uniform")]
+TEXTS = [
+    "He is an electrician; he can.",
+    "She sells flowers to her father.",
+    "Houses are rewired.",
+    "",
+    "her " * 90,
+]
+SETTINGS = [
+    (1.0, None),
+    (0.5, None),
+    (0.5, "lowest_senses"),
+    (0.0, "paired_tokens"),
+    (0.3, "uniform"),
+]
 Door = Callable[[float, "str | None"], list[float]]
 
 
@@ -42,9 +56,13 @@ def test_python_in_all_its_forms(ranker, alpha, policy) -> None:
     assert in_order([(row["corpus_id"], row["score"]) for row in rows]) == scores
     (many,) = reranker.rank_many([QUERY], [TEXTS], alpha=alpha, policy=policy)
     assert many == rows
-    assert reranker.sweep(QUERY, TEXTS, [alpha], policy)[0].tolist() == pytest.approx(scores, abs=1e-5)
+    assert reranker.sweep(QUERY, TEXTS, [alpha], policy)[0].tolist() == pytest.approx(
+        scores, abs=1e-5
+    )
     ids = [str(number) for number in range(len(TEXTS))]
-    collection = Collection("texts", MemoryStore(dict(zip(ids, TEXTS, strict=True))), {"q": QUERY}, {})
+    collection = Collection(
+        "texts", MemoryStore(dict(zip(ids, TEXTS, strict=True))), {"q": QUERY}, {}
+    )
     run = reranker.at(alpha, policy).rerank({"q": dict.fromkeys(ids, 1.0)}, collection)
     assert [run["q"][number] for number in ids] == scores
 
@@ -55,7 +73,9 @@ def test_http_alone_is_bit_equal_and_its_client_is_python_again(ranker, alpha, p
     scores = expected(reranker, alpha, policy)
     with running({"mine": lambda: served("mine", reranker)}) as server:
         body = {"query": QUERY, "documents": TEXTS, "raw_scores": True, "alpha": alpha}
-        found = server.rerank(**body, **({} if policy is None else {"policy": policy})).json()["results"]
+        found = server.rerank(**body, **({} if policy is None else {"policy": policy})).json()[
+            "results"
+        ]
         assert in_order([(row["index"], row["relevance_score"]) for row in found]) == scores
         if alpha == 1:
             remote = backpack_rank.load(server.url)
@@ -93,7 +113,12 @@ def rerankers(folder, reranker) -> Door:
 
     def scores(alpha: float, policy: str | None) -> list[float]:
         ranker = library.Reranker(
-            str(folder), model_type="BackpackRanker", device="cpu", verbose=0, alpha=alpha, policy=policy
+            str(folder),
+            model_type="BackpackRanker",
+            device="cpu",
+            verbose=0,
+            alpha=alpha,
+            policy=policy,
         )
         return in_order([(int(one.doc_id), one.score) for one in ranker.rank(QUERY, TEXTS).results])
 
@@ -104,10 +129,15 @@ def langchain(folder, reranker) -> Door:
     documents = pytest.importorskip("langchain_core.documents")
     from backpack_rank.integrations.langchain import BackpackCompressor
 
-    given = [documents.Document(page_content=text, metadata={"n": number}) for number, text in enumerate(TEXTS)]
+    given = [
+        documents.Document(page_content=text, metadata={"n": number})
+        for number, text in enumerate(TEXTS)
+    ]
 
     def scores(alpha: float, policy: str | None) -> list[float]:
-        found = BackpackCompressor(reranker=reranker, alpha=alpha, policy=policy).compress_documents(given, QUERY)
+        found = BackpackCompressor(
+            reranker=reranker, alpha=alpha, policy=policy
+        ).compress_documents(given, QUERY)
         return in_order([(one.metadata["n"], one.metadata["relevance_score"]) for one in found])
 
     return scores
@@ -119,4 +149,6 @@ def test_other_libraries(ranker, door) -> None:
     folder, reranker = ranker
     scores = door(folder, reranker)
     for alpha, policy in SETTINGS:
-        assert scores(alpha, policy) == pytest.approx(expected(reranker, alpha, policy), abs=1e-5), (alpha, policy)
+        assert scores(alpha, policy) == pytest.approx(
+            expected(reranker, alpha, policy), abs=1e-5
+        ), (alpha, policy)

@@ -1,4 +1,6 @@
-"""``engine=datatrove``: its local executor scores the same shards to the same bytes, and only those that are open."""
+"""``engine=datatrove``: its local executor scores the same shards to the same bytes, and only those
+that are open.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,23 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     data = tmp_path / "data"
     (data / "qrels").mkdir(parents=True)
     texts = {f"d{n}": f"He said that a doctor and {n} nurses rewire her house." for n in range(4)}
-    for name, lines in (("corpus", texts), ("queries", {f"q{n}": f"who is nurse {n}" for n in range(6)})):
+    for name, lines in (
+        ("corpus", texts),
+        ("queries", {f"q{n}": f"who is nurse {n}" for n in range(6)}),
+    ):
         rows = (json.dumps({"_id": key, "text": text}) + "\n" for key, text in lines.items())
         (data / f"{name}.jsonl").write_text("".join(rows))
     judged = "".join(f"q{n}\td1\t1\n" for n in range(6))
     (data / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
     run = "".join(f"q{q} Q0 d{d} {d + 1} {-d} first\n" for q in range(6) for d in range(4))
     (tmp_path / "first.trec").write_text(run)
-    given = ["data=beir", f"data.folder={data}", f"run={tmp_path / 'first.trec'}", "alpha=[1,0]", "shards=6"]
+    given = [
+        "data=beir",
+        f"data.folder={data}",
+        f"run={tmp_path / 'first.trec'}",
+        "alpha=[1,0]",
+        "shards=6",
+    ]
     return [f"checkpoint={FIXTURES / 'backpack'}", *given]
 
 
@@ -42,9 +53,13 @@ def done(*options: str) -> Path:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_its_local_executor_writes_the_bytes_of_ours(options: list[str], workers: int, tmp_path: Path) -> None:
+def test_its_local_executor_writes_the_bytes_of_ours(
+    options: list[str], workers: int, tmp_path: Path
+) -> None:
     own = done(*options, f"folder={tmp_path / 'own'}", "workers=1")
-    theirs = done(*options, f"folder={tmp_path / 'theirs'}", f"workers={workers}", "engine=datatrove")
+    theirs = done(
+        *options, f"folder={tmp_path / 'theirs'}", f"workers={workers}", "engine=datatrove"
+    )
     assert run_bytes(theirs) == run_bytes(own)
     assert len(run_bytes(own)["alpha-0"].splitlines()) == 24
     assert (theirs / "datatrove" / "logs").is_dir()
@@ -67,9 +82,16 @@ def test_after_an_error_only_what_is_open_is_scored(options: list[str], tmp_path
     assert {name: after[name] for name in before} == before
 
 
-def test_options_that_an_executor_does_not_take_are_named(options: list[str], tmp_path: Path) -> None:
+def test_options_that_an_executor_does_not_take_are_named(
+    options: list[str], tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match=r"executor_options: .*partition"):
-        done(*options, f"folder={tmp_path / 'one'}", "engine=datatrove", "+executor_options.partition=cpu")
+        done(
+            *options,
+            f"folder={tmp_path / 'one'}",
+            "engine=datatrove",
+            "+executor_options.partition=cpu",
+        )
 
 
 SBATCH = """#!/bin/bash
@@ -88,7 +110,9 @@ echo "Submitted batch job 1"
 def test_a_job_array_of_slurm_scores_a_shard_in_each_task(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The jobs are real processes that get only what datatrove saved for them; the cluster is a script."""
+    """The jobs are real processes that get only what datatrove saved for them; the cluster is a
+    script.
+    """
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.parent.mkdir()
     sbatch.write_text(SBATCH)
@@ -96,12 +120,17 @@ def test_a_job_array_of_slurm_scores_a_shard_in_each_task(
     scontrol = tmp_path / "bin" / "scontrol"  # show hostnames LIST
     scontrol.write_text('#!/bin/sh\necho "$3"\n')
     scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{sbatch.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv(
+        "PATH", f"{sbatch.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    )
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     options = [*options[:-1], "shards=2", f"folder={tmp_path / 'one'}"]
     done(*options, "action=plan")
     slurm = ["engine=datatrove", "executor=slurm", "workers=8"]
-    slurm += [f"+executor_options.{option}" for option in ("partition=cpu", "time='10:00:00'", "with_srun=false")]
+    slurm += [
+        f"+executor_options.{option}"
+        for option in ("partition=cpu", "time='10:00:00'", "with_srun=false")
+    ]
     with pytest.raises(ValueError, match="executor=slurm only hands jobs in"):
         done(*options, *slurm)
     folder = done(*options, *slurm, "action=score")

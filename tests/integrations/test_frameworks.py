@@ -1,4 +1,6 @@
-"""rerankers, LangChain and LlamaIndex give the order and the scores of the ranker, at the alpha that is asked for."""
+"""rerankers, LangChain and LlamaIndex give the order and the scores of the ranker, at the alpha
+that is asked for.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ import pytest
 pytestmark = pytest.mark.packaging
 
 QUERY = "who can rewire a house?"
-TEXTS = ["He is an electrician; he can.", "She sells flowers to her father.", "Houses are rewired.", ""]
+TEXTS = [
+    "He is an electrician; he can.",
+    "She sells flowers to her father.",
+    "Houses are rewired.",
+    "",
+]
 OPTIONS = {"alpha": 0.0, "policy": "paired_tokens"}
 
 
@@ -29,10 +36,14 @@ def test_rerankers_makes_it_by_its_name(ranked) -> None:
     folder, reranker, rows = ranked
     ranker = rerankers.Reranker(str(folder), model_type="BackpackRanker", device="cpu", **OPTIONS)
     found = ranker.rank(QUERY, TEXTS, doc_ids=["a", "b", "c", "d"])
-    assert [(one.doc_id, one.score) for one in found.results] == [("abcd"[r["corpus_id"]], r["score"]) for r in rows]
+    assert [(one.doc_id, one.score) for one in found.results] == [
+        ("abcd"[r["corpus_id"]], r["score"]) for r in rows
+    ]
     assert [one.rank for one in found.results] == [1, 2, 3, 4]
     assert found.top_k(1)[0].text == TEXTS[rows[0]["corpus_id"]]
-    assert ranker.score(QUERY, TEXTS[0]) == pytest.approx(float(reranker.predict([(QUERY, TEXTS[0])], **OPTIONS)[0]))
+    assert ranker.score(QUERY, TEXTS[0]) == pytest.approx(
+        float(reranker.predict([(QUERY, TEXTS[0])], **OPTIONS)[0])
+    )
     assert ranker.rank(QUERY, []).results == []
     assert asyncio.run(ranker.rank_async(QUERY, TEXTS)).results[0].score == rows[0]["score"]
 
@@ -42,7 +53,9 @@ def test_langchain_keeps_the_best_documents_and_leaves_those_given_alone(ranked)
     from backpack_rank.integrations.langchain import BackpackCompressor
 
     _, reranker, rows = ranked
-    given = [documents.Document(page_content=text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
+    given = [
+        documents.Document(page_content=text, metadata={"n": n}) for n, text in enumerate(TEXTS)
+    ]
     compressor = BackpackCompressor(reranker=reranker, top_n=2, **OPTIONS)
     for found in (
         compressor.compress_documents(given, QUERY),
@@ -61,11 +74,14 @@ def test_llama_index_keeps_the_best_nodes(ranked) -> None:
 
     _, reranker, rows = ranked
     nodes = [
-        schema.NodeWithScore(node=schema.TextNode(text=text, id_=str(n)), score=0.5) for n, text in enumerate(TEXTS)
+        schema.NodeWithScore(node=schema.TextNode(text=text, id_=str(n)), score=0.5)
+        for n, text in enumerate(TEXTS)
     ]
     processor = BackpackRerank(reranker=reranker, top_n=3, **OPTIONS)
     found = processor.postprocess_nodes(nodes, query_str=QUERY)
-    assert [(int(one.node.node_id), one.score) for one in found] == [(r["corpus_id"], r["score"]) for r in rows[:3]]
+    assert [(int(one.node.node_id), one.score) for one in found] == [
+        (r["corpus_id"], r["score"]) for r in rows[:3]
+    ]
     assert {node.score for node in nodes} == {0.5}
     with pytest.raises(ValueError, match="query_str"):
         processor.postprocess_nodes(nodes)

@@ -31,7 +31,9 @@ def report(alpha: float, ndcg: float, bias: float) -> Report:
         Summary({"nDCG@10": Estimate(ndcg, ndcg)}, 20),
         Summary({"RaB(tf)@10": Estimate(bias, abs(bias))}, 20),
     )
-    return Report(rows=(row,), about=RunInfo(effectiveness_set="synthetic/test", bias_set="synthetic/bias"))
+    return Report(
+        rows=(row,), about=RunInfo(effectiveness_set="synthetic/test", bias_set="synthetic/bias")
+    )
 
 
 @pytest.fixture
@@ -55,13 +57,25 @@ def test_a_saved_ranker_has_a_card_with_its_figures(saved, sweep: Path, tmp_path
         sweep=sweep,
     )
     card = ModelCard.load(tmp_path / "own" / "README.md")
-    assert (card.data.library_name, card.data.pipeline_tag) == ("sentence-transformers", "text-ranking")
+    assert (card.data.library_name, card.data.pipeline_tag) == (
+        "sentence-transformers",
+        "text-ranking",
+    )
     assert (card.data.base_model, card.data.license) == ("openai-community/gpt2", "mit")
-    found = {(one.dataset_name, one.metric_type): one.metric_value for one in card.data.eval_results}
+    found = {
+        (one.dataset_name, one.metric_type): one.metric_value for one in card.data.eval_results
+    }
     assert found == {("synthetic/test", "nDCG@10"): 0.4567, ("synthetic/bias", "RaB(tf)@10"): -0.25}
     assert "| 1 | 0.457 | -0.250 |\n| 0.5 | 0.450 | -0.125 |\n| 0 | 0.440 | 0.062 |" in card.text
-    assert "import backpack_rank.integrations.sentence_transformers\nfrom sentence_transformers" in card.text
-    for way in ('backpack_rank.load("me/own")', 'CrossEncoder("me/own")', 'BackpackReranker("me/own", alpha=0.5'):
+    assert (
+        "import backpack_rank.integrations.sentence_transformers\nfrom sentence_transformers"
+        in card.text
+    )
+    for way in (
+        'backpack_rank.load("me/own")',
+        'CrossEncoder("me/own")',
+        'BackpackReranker("me/own", alpha=0.5',
+    ):
         assert way in card.text
     again = backpack_rank.load(tmp_path / "own", device="cpu")
     assert again.predict([PAIR]) == reranker.predict([PAIR])
@@ -76,10 +90,14 @@ def test_a_card_says_when_code_has_to_be_trusted(saved, tmp_path: Path) -> None:
     assert "model-index" not in text
 
 
-def test_measures_without_the_unchanged_ranker_are_refused_and_nothing_is_written(saved, sweep, tmp_path) -> None:
+def test_measures_without_the_unchanged_ranker_are_refused_and_nothing_is_written(
+    saved, sweep, tmp_path
+) -> None:
     _, reranker = saved("backpack")
     with pytest.raises(ValueError, match=r"no figures of the unchanged ranker.*alpha=0\.5"):
-        backpack_rank.save_pretrained(reranker, tmp_path / "own", measures=sweep / "alpha=0.5" / "measures.json")
+        backpack_rank.save_pretrained(
+            reranker, tmp_path / "own", measures=sweep / "alpha=0.5" / "measures.json"
+        )
     assert not (tmp_path / "own").exists()
 
 
@@ -87,7 +105,9 @@ def test_measures_without_the_unchanged_ranker_are_refused_and_nothing_is_writte
 def test_what_is_no_ranker_of_this_package_is_refused(name: str, tmp_path: Path) -> None:
     if name == "foreign":
         save_classifier(bert, tmp_path / "foreign")
-    other = backpack_rank.load(tmp_path / "foreign" if name == "foreign" else FIXTURES / name, device="cpu")
+    other = backpack_rank.load(
+        tmp_path / "foreign" if name == "foreign" else FIXTURES / name, device="cpu"
+    )
     with pytest.raises(ValueError, match=r"trained elsewhere|one document at a time"):
         backpack_rank.push_to_hub(other, "me/other")
 
@@ -97,15 +117,19 @@ def test_a_ranker_goes_to_the_hub_and_comes_back(saved, tmp_path: Path) -> None:
     program = (
         "import sys, backpack_rank\n"
         "reranker = backpack_rank.load(sys.argv[1], device='cpu')\n"
-        "print(backpack_rank.push_to_hub(reranker, 'me/one', private=True, commit_message='First'))\n"
-        "print(backpack_rank.push_to_hub(reranker, 'me/one', revision='next'))\n"
-        "print(backpack_rank.push_to_hub(reranker, 'me/one', create_pr=True))\n"
+        "print(backpack_rank.push_to_hub(reranker, 'me/one', private=True, "
+        "commit_message='First'))\nprint(backpack_rank.push_to_hub(reranker, 'me/one', "
+        "revision='next'))\nprint(backpack_rank.push_to_hub(reranker, 'me/one', create_pr=True))\n"
         "for revision in (None, 'next'):\n"
         "    again = backpack_rank.load('me/one', device='cpu', revision=revision)\n"
         f"    print(again.predict([{PAIR!r}])[0].item())\n"
     )
     with hub_server() as hub:
-        environment = {"HF_ENDPOINT": hub.address, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "cache")}
+        environment = {
+            "HF_ENDPOINT": hub.address,
+            "HF_TOKEN": TOKEN,
+            "HF_HOME": str(tmp_path / "cache"),
+        }
         done = subprocess.run(
             [sys.executable, "-c", program, str(folder)],
             env={**os.environ, **environment, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"},
@@ -123,7 +147,9 @@ def test_a_ranker_goes_to_the_hub_and_comes_back(saved, tmp_path: Path) -> None:
     kept = hub.branches["me/one"]["main"]
     pushed, own = parse(kept["model.safetensors"]), load_file(folder / "model.safetensors")
     assert all(torch.equal(pushed[name], values) for name, values in own.items())
-    assert {name.split(".")[1] for name in pushed.keys() - own.keys()} == {"attribute_senses"}, "split at load"
+    assert {name.split(".")[1] for name in pushed.keys() - own.keys()} == {"attribute_senses"}, (
+        "split at load"
+    )
     assert {"README.md", "config.json", "modules.json", "tokenizer.json"} <= kept.keys()
     expected = reranker.predict([PAIR])[0].item()
     assert [float(score) for score in scores] == [expected, expected]

@@ -54,8 +54,12 @@ class Exported:
         self.session = onnxruntime.InferenceSession(str(folder / model))
         self.about = json.loads((folder / "ranker.json").read_text())
 
-    def scores(self, pairs, alpha=1.0, policy: str | None = None, weight: float = 1.0) -> np.ndarray:
-        """One batch; ``alpha`` is one number or one for each text, ``weight`` the dial of a policy on senses."""
+    def scores(
+        self, pairs, alpha=1.0, policy: str | None = None, weight: float = 1.0
+    ) -> np.ndarray:
+        """One batch; ``alpha`` is one number or one for each text, ``weight`` the dial of a policy
+        on senses.
+        """
         encoded = self.tokenizer.encode_batch(pairs)
         given = {
             "input_ids": np.array([one.ids for one in encoded]),
@@ -65,7 +69,11 @@ class Exported:
         if "alpha" in inputs:
             given["alpha"] = np.zeros((len(pairs), 1), np.float32) + np.float32(alpha)
         if "sense_weights" in inputs:
-            at_0 = np.ones(inputs["sense_weights"][1]) if policy is None else self.about["sense_weights_at_0"][policy]
+            at_0 = (
+                np.ones(inputs["sense_weights"][1])
+                if policy is None
+                else self.about["sense_weights_at_0"][policy]
+            )
             own = np.array(at_0) + weight * (1 - np.array(at_0))
             given["sense_weights"] = np.tile(own.astype(np.float32), (len(pairs), 1))
         return self.session.run(None, given)[0]
@@ -84,7 +92,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory):
 
     def export(kind: str) -> Path:
         if not (place / kind).exists():
-            cli.main(["export", "onnx", str(FIXTURES / kind), "--output", str(place / kind), "--int8"])
+            cli.main(
+                ["export", "onnx", str(FIXTURES / kind), "--output", str(place / kind), "--int8"]
+            )
         return place / kind
 
     return export
@@ -99,22 +109,41 @@ def test_scores_are_those_of_python_at_every_dial_and_in_every_batch(kind: str, 
         expected = reranker.predict(MORE, alpha=alpha, policy=turned)
         np.testing.assert_allclose(graph.turned(MORE, alpha), expected, atol=1e-5)
         for size in (1, 2, 5):
-            parts = [graph.turned(MORE[start : start + size], alpha) for start in range(0, len(MORE), size)]
+            parts = [
+                graph.turned(MORE[start : start + size], alpha)
+                for start in range(0, len(MORE), size)
+            ]
             np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-5)
     for name in graph.about["sense_weights_at_0"]:
         for alpha in (0.5, 0.0):
             expected = reranker.predict(MORE, alpha=alpha, policy=name)
-            np.testing.assert_allclose(graph.scores(MORE, policy=name, weight=alpha), expected, atol=1e-5)
-    assert ("lowest_senses" in graph.about["sense_weights_at_0"]) == reranker.local_scorer.ranker.has_senses
+            np.testing.assert_allclose(
+                graph.scores(MORE, policy=name, weight=alpha), expected, atol=1e-5
+            )
+    assert (
+        "lowest_senses" in graph.about["sense_weights_at_0"]
+    ) == reranker.local_scorer.ranker.has_senses
 
 
 def test_a_real_vocabulary_is_read_in_the_same_way(real_data: Path, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(real_data / "gpt2_tokenizer")
     torch.manual_seed(0)
-    shape = {"layers": 2, "hidden_size": 32, "heads": 4, "senses": 8, "positions": 96, "initializer_range": 0.2}
-    save_ranker(tmp_path / "ranker", new_backpack(tokenizer, **shape).eval(), PairTokenizer(tokenizer, 96))
+    shape = {
+        "layers": 2,
+        "hidden_size": 32,
+        "heads": 4,
+        "senses": 8,
+        "positions": 96,
+        "initializer_range": 0.2,
+    }
+    save_ranker(
+        tmp_path / "ranker", new_backpack(tokenizer, **shape).eval(), PairTokenizer(tokenizer, 96)
+    )
     cli.main(["export", "onnx", str(tmp_path / "ranker")])
-    graph, reranker = Exported(tmp_path / "ranker" / "onnx"), backpack_rank.load(tmp_path / "ranker", device="cpu")
+    graph, reranker = (
+        Exported(tmp_path / "ranker" / "onnx"),
+        backpack_rank.load(tmp_path / "ranker", device="cpu"),
+    )
     pairs = [("who can rewire a house?", text) for text in SENTENCES] + MORE
     for alpha in (1.0, 0.5, 0.0):
         expected = reranker.predict(pairs, alpha=alpha)
@@ -164,15 +193,26 @@ def test_what_is_said_of_integers_is_what_they_do(exported) -> None:
     exact, rough = Exported(folder).scores(MORE), Exported(folder, "model_int8.onnx").scores(MORE)
     mean = np.abs(rough - exact).mean() / exact.std()
     assert 0 < mean < 5 * said["mean_difference_in_standard_deviations"] < 1
-    assert said["mean_difference_in_standard_deviations"] < said["largest_difference_in_standard_deviations"]
+    assert (
+        said["mean_difference_in_standard_deviations"]
+        < said["largest_difference_in_standard_deviations"]
+    )
     assert 0.5 < said["correlation_of_what_alpha_changes"] <= 1
 
 
 def test_embeddings_and_products_behind_activations_stay_floats(exported) -> None:
-    """Of the bert: 2 layers of 4 square products and a widening one are in integers, and the narrowing ones are not."""
+    """Of the bert: 2 layers of 4 square products and a widening one are in integers, and the
+    narrowing ones are not.
+    """
     model = onnx.load(exported("cross_encoder") / "model_int8.onnx")
-    integers = [one for one in model.graph.initializer if one.data_type == onnx.TensorProto.INT8 and len(one.dims) == 2]
-    config = backpack_rank.load(FIXTURES / "cross_encoder", device="cpu").local_scorer.ranker.config.backbone_config
+    integers = [
+        one
+        for one in model.graph.initializer
+        if one.data_type == onnx.TensorProto.INT8 and len(one.dims) == 2
+    ]
+    config = backpack_rank.load(
+        FIXTURES / "cross_encoder", device="cpu"
+    ).local_scorer.ranker.config.backbone_config
     d, inner = config.hidden_size, config.intermediate_size
     found = sorted(tuple(one.dims) for one in integers)
     layers = config.num_hidden_layers
@@ -192,14 +232,21 @@ def test_other_readers_of_the_tokenizer_join_pairs_in_the_same_way(kind: str, ex
 
 def test_the_page_runs_without_torch(exported, tmp_path: Path) -> None:
     shutil.copytree(exported("backpack"), tmp_path / "my-ranker")
-    blocked = "import sys\nsys.modules |= dict.fromkeys(('torch', 'transformers', 'backpack_rank'))\n"
+    blocked = (
+        "import sys\nsys.modules |= dict.fromkeys(('torch', 'transformers', 'backpack_rank'))\n"
+    )
     first, second = BLOCKS
     code = f"{blocked}{first}print(json.dumps(scores.tolist()))\n{second}print(json.dumps(scores.tolist()))\n"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     found = list(map(json.loads, done.stdout.splitlines()))
     reranker = backpack_rank.load(FIXTURES / "backpack", device="cpu")
-    pairs = [("who can rewire a house?", text) for text in ("She is an electrician.", "He sells flowers.")]
+    pairs = [
+        ("who can rewire a house?", text)
+        for text in ("She is an electrician.", "He sells flowers.")
+    ]
     np.testing.assert_allclose(found[0], reranker.predict(pairs), atol=1e-5)
     np.testing.assert_allclose(found[1], reranker.predict(pairs, alpha=0.5), atol=1e-5)
     assert np.abs(np.subtract(*found)).max() > 1e-4
@@ -213,16 +260,24 @@ def test_a_graph_with_other_scores_leaves_nothing_and_an_earlier_export_as_it_wa
     before = {path.name: path.read_bytes() for path in (tmp_path / "earlier").iterdir()}
     for name in ("earlier", "new"):
         with pytest.raises(UsageError, match="scores of the graph differ from torch's by up to"):
-            cli.main(["export", "onnx", str(FIXTURES / "backpack"), "--output", str(tmp_path / name)])
+            cli.main(
+                ["export", "onnx", str(FIXTURES / "backpack"), "--output", str(tmp_path / name)]
+            )
     assert [path.name for path in tmp_path.iterdir()] == ["earlier"]
     assert {path.name: path.read_bytes() for path in (tmp_path / "earlier").iterdir()} == before
 
 
-@pytest.mark.parametrize(("number", "said", "later"), [(signal.SIGINT, "Ctrl-C", 0), (signal.SIGTERM, "SIGTERM", 3)])
-def test_what_is_stopped_leaves_nothing(number: int, said: str, later: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "said", "later"), [(signal.SIGINT, "Ctrl-C", 0), (signal.SIGTERM, "SIGTERM", 3)]
+)
+def test_what_is_stopped_leaves_nothing(
+    number: int, said: str, later: float, tmp_path: Path
+) -> None:
     program = "import sys; from backpack_rank import cli; cli.main(sys.argv[1:])"
     command = ["export", "onnx", str(FIXTURES / "backpack"), "--output", str(tmp_path / "new")]
-    process = subprocess.Popen([sys.executable, "-c", program, *command], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *command], stderr=subprocess.PIPE, text=True
+    )
     while not list(tmp_path.glob(".new.*/new/tokenizer.json")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
@@ -237,17 +292,27 @@ def test_what_is_stopped_leaves_nothing(number: int, said: str, later: float, tm
 @pytest.mark.parametrize(
     ("ranker", "options", "said"),
     [
-        ("dual_encoder", [], "DualEncoderForRanking cannot be exported: only Backpacks and cross-encoders"),
+        (
+            "dual_encoder",
+            [],
+            "DualEncoderForRanking cannot be exported: only Backpacks and cross-encoders",
+        ),
         ("knrm", [], "knrm cannot be exported: only Backpacks"),
         ("listwise_gpt2", [], "it ranks lists, and a graph scores pairs"),
         ("language_model", [], "architecture BackpackLMHeadModel is not a ranker"),
         ("nothing", [], "neither a run's folder nor a saved ranker"),
-        ("backpack", ["--output", "full"], "full is there and no earlier export: give another --output"),
+        (
+            "backpack",
+            ["--output", "full"],
+            "full is there and no earlier export: give another --output",
+        ),
         ("backpack", ["--output", "file/new"], "file"),
         ("backpack", ["--attribute", "shoes"], "shoes"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_sentence(ranker, options, said, tmp_path, monkeypatch, capsys) -> None:
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    ranker, options, said, tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")

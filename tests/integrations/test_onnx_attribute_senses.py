@@ -1,4 +1,6 @@
-"""The graph of a ranker with attribute senses: scores of torch for padded texts with words of one token and several."""
+"""The graph of a ranker with attribute senses: scores of torch for padded texts with words of one
+token and several.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def dials(example):
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize(("where", "read_as_one"), [("documents", True), ("all", True), ("documents", False)])
+@pytest.mark.parametrize(
+    ("where", "read_as_one"), [("documents", True), ("all", True), ("documents", False)]
+)
 def test_scores_of_the_graph_are_those_of_torch(parts, tmp_path, where, read_as_one):
     gender = attribute(tmp_path, "gender", GENDER)
     example = new_example(*parts, [(gender, GENDER)], where, read_as_one)
@@ -72,16 +76,30 @@ def test_an_exported_graph_gives_the_same_scores_in_onnxruntime(tmp_path):
     weights = torch.ones(len(DOCUMENTS), example.ranker.config.total_senses)
     given = inputs(example) | {"sense_weights": weights}
     batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
-    shapes = {"input_ids": {0: batch, 1: length}, "attention_mask": {0: batch, 1: length}, "sense_weights": {0: batch}}
+    shapes = {
+        "input_ids": {0: batch, 1: length},
+        "attention_mask": {0: batch, 1: length},
+        "sense_weights": {0: batch},
+    }
     path = str(tmp_path / "model.onnx")
     torch.onnx.export(
-        graph, kwargs=given, f=path, input_names=list(given), dynamic_shapes=shapes, dynamo=True, verbose=False
+        graph,
+        kwargs=given,
+        f=path,
+        input_names=list(given),
+        dynamic_shapes=shapes,
+        dynamo=True,
+        verbose=False,
     )
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for padding in (0, 7):
         for factors in dials(example):
-            values = inputs(example, padding) | {"sense_weights": torch.tensor(factors).expand(len(DOCUMENTS), -1)}
+            values = inputs(example, padding) | {
+                "sense_weights": torch.tensor(factors).expand(len(DOCUMENTS), -1)
+            }
             (found,) = session.run(None, {name: value.numpy() for name, value in values.items()})
             with torch.inference_mode():
-                expected = example.ranker(example.batch(QUERY, DOCUMENTS), sense_weights=torch.tensor(factors)).scores
+                expected = example.ranker(
+                    example.batch(QUERY, DOCUMENTS), sense_weights=torch.tensor(factors)
+                ).scores
             np.testing.assert_allclose(found, expected.numpy(), atol=1e-4)

@@ -1,4 +1,6 @@
-"""The network that is exported gives the scores of the ranker, before any ONNX: all backbones, padding, dials."""
+"""The network that is exported gives the scores of the ranker, before any ONNX: all backbones,
+padding, dials.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ KINDS = (
 
 def inputs(reranker, pairs, longer: int = 0) -> dict[str, torch.Tensor]:
     """Padded token ids, with the id of a word at padding."""
-    read = [reranker.local_scorer.pair_tokenizer.pairs(query, [document])[0] for query, document in pairs]
+    read = [
+        reranker.local_scorer.pair_tokenizer.pairs(query, [document])[0]
+        for query, document in pairs
+    ]
     shape = len(read), max(map(len, read)) + longer
     ids, mask = np.full(shape, 20), np.zeros(shape, dtype=np.int64)
     for row, own in enumerate(read):
@@ -39,11 +44,15 @@ def test_scores_are_those_of_the_ranker_at_every_dial(kind: str) -> None:
         graph = RankerGraph(ranker, tokenizer.pad_token_id, shift).eval()
         moved = []
         for alpha in (1.0, 0.5, 0.0):
-            given = inputs(reranker, PAIRS, longer=3) | {"alpha": torch.full((len(PAIRS), 1), alpha)}
+            given = inputs(reranker, PAIRS, longer=3) | {
+                "alpha": torch.full((len(PAIRS), 1), alpha)
+            }
             if ranker.has_senses:
                 given["sense_weights"] = torch.ones(len(PAIRS), ranker.config.num_senses)
             moved.append(graph(**given).numpy())
-            np.testing.assert_allclose(moved[-1], reranker.predict(PAIRS, alpha=alpha, policy=policy), atol=2e-6)
+            np.testing.assert_allclose(
+                moved[-1], reranker.predict(PAIRS, alpha=alpha, policy=policy), atol=2e-6
+            )
         assert np.abs(moved[2] - moved[0]).max() > 1e-3
     if not ranker.has_senses:
         return
@@ -56,7 +65,9 @@ def assert_weights_per_sense_turn(reranker) -> None:
     graph = RankerGraph(ranker, tokenizer.pad_token_id).eval()
     for alpha in (0.7, 0.0):
         weights = reranker.with_policy("lowest_senses", alpha).hook.views[0].sense_weights
-        found = graph(**inputs(reranker, PAIRS), sense_weights=weights.expand(len(PAIRS), -1)).numpy()
+        found = graph(
+            **inputs(reranker, PAIRS), sense_weights=weights.expand(len(PAIRS), -1)
+        ).numpy()
         np.testing.assert_allclose(found, reranker.predict(PAIRS, alpha=alpha), atol=2e-6)
     assert np.abs(found - reranker.predict(PAIRS)).max() > 1e-3
 
@@ -64,5 +75,8 @@ def assert_weights_per_sense_turn(reranker) -> None:
 @pytest.mark.parametrize("kind", ["dual_encoder", "knrm", "tk"])
 def test_rankers_that_read_no_joined_text_are_refused(kind: str) -> None:
     reranker = backpack_rank.load(FIXTURES / kind, device="cpu")
-    with pytest.raises(ValueError, match=r"cannot be exported: only Backpacks and cross-encoders that train\.py saved"):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot be exported: only Backpacks and cross-encoders that train\.py saved",
+    ):
         RankerGraph(reranker.local_scorer.ranker, 0)

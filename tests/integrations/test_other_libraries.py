@@ -8,13 +8,21 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "other-libraries.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(
+    r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)
 pytestmark = pytest.mark.packaging
 
 
 def test_the_page_has_a_block_for_each_library() -> None:
     needed = set(re.findall(r"^# needs (\S+)$", "".join(BLOCKS), re.MULTILINE))
-    assert needed == {"sentence_transformers", "pyterrier", "rerankers", "langchain_core", "llama_index.core"}
+    assert needed == {
+        "sentence_transformers",
+        "pyterrier",
+        "rerankers",
+        "langchain_core",
+        "llama_index.core",
+    }
 
 
 @pytest.mark.parametrize("text", BLOCKS, ids=lambda text: text.splitlines()[0])

@@ -27,8 +27,12 @@ MEASURES = ["RaB(tf)@2", "ARaB(tf)@3", "NFaiRR@3"]
 
 @pytest.fixture
 def candidates() -> pd.DataFrame:
-    rows = [(q, text, d, TEXTS[d], 4.0 - n) for q, text in QUERIES.items() for n, d in enumerate(TEXTS)]
-    return pt.model.add_ranks(pd.DataFrame(rows, columns=["qid", "query", "docno", "text", "score"]))
+    rows = [
+        (q, text, d, TEXTS[d], 4.0 - n) for q, text in QUERIES.items() for n, d in enumerate(TEXTS)
+    ]
+    return pt.model.add_ranks(
+        pd.DataFrame(rows, columns=["qid", "query", "docno", "text", "score"])
+    )
 
 
 @pytest.fixture
@@ -49,7 +53,9 @@ def transformer(*args, **options):
 def test_scores_are_those_of_the_ranker_in_any_order_of_rows(saved, candidates) -> None:
     folder, reranker = saved("backpack")
     shuffled = candidates.sample(frac=1, random_state=3)
-    found = transformer(folder, alpha=0.5, policy="paired_tokens", batch_size=3, device="cpu")(shuffled)
+    found = transformer(folder, alpha=0.5, policy="paired_tokens", batch_size=3, device="cpu")(
+        shuffled
+    )
     pairs = list(zip(found["query"], found["text"], strict=True))
     expected = reranker.predict(pairs, alpha=0.5, policy="paired_tokens")
     assert found["score"].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
@@ -57,21 +63,29 @@ def test_scores_are_those_of_the_ranker_in_any_order_of_rows(saved, candidates) 
     assert best["rank"].tolist() == [0, 1, 2, 3] * 2
 
 
-def test_an_experiment_over_five_alphas_has_effectiveness_and_fairness(saved, candidates, qrels) -> None:
+def test_an_experiment_over_five_alphas_has_effectiveness_and_fairness(
+    saved, candidates, qrels
+) -> None:
     from backpack_rank.integrations.pyterrier import fairness_measures
 
     _, reranker = saved("backpack")
     first = pt.Transformer.from_df(candidates)
-    systems = [first >> transformer(reranker, alpha=alpha, policy="paired_tokens") for alpha in ALPHAS]
+    systems = [
+        first >> transformer(reranker, alpha=alpha, policy="paired_tokens") for alpha in ALPHAS
+    ]
     measures = ["ndcg_cut_10", pt.measures.RR @ 10, *fairness_measures(MEASURES, candidates)]
     names = [f"alpha={alpha:g}" for alpha in ALPHAS]
     for plan in ("linear", "tree"):
-        found = pt.Experiment(systems, topics(), qrels, measures, names=names, plan=plan).set_index("name")
+        found = pt.Experiment(systems, topics(), qrels, measures, names=names, plan=plan).set_index(
+            "name"
+        )
         assert found.index.tolist() == names
         for alpha in ALPHAS:
             expected = measured(reranker.with_policy("paired_tokens", alpha), candidates)
             row = found.loc[f"alpha={alpha:g}"]
-            assert [row[name] for name in MEASURES] == pytest.approx([expected[name] for name in MEASURES], abs=1e-9)
+            assert [row[name] for name in MEASURES] == pytest.approx(
+                [expected[name] for name in MEASURES], abs=1e-9
+            )
         assert found["ndcg_cut_10"].between(0, 1).all()
 
 
@@ -79,11 +93,15 @@ def measured(reranker, candidates: pd.DataFrame) -> dict[str, float]:
     """The same measures without PyTerrier."""
     run: Run = {q: {f"d{n}": 5.0 - n for n in range(1, 5)} for q in QUERIES}
     collection = Collection("small", MemoryStore(TEXTS), QUERIES, {})
-    magnitudes = GroupMagnitudes.of(TEXTS, collection.documents, Attribute.named("gender").lexicon())
+    magnitudes = GroupMagnitudes.of(
+        TEXTS, collection.documents, Attribute.named("gender").lexicon()
+    )
     values = FairnessContext(magnitudes, background=run).measure(
         reranker.rerank(run, collection), parse_measures(MEASURES)
     )
-    return {name: sum(by_query.values()) / len(by_query) for name, by_query in values.values.items()}
+    return {
+        name: sum(by_query.values()) / len(by_query) for name, by_query in values.values.items()
+    }
 
 
 def test_alpha_can_be_changed_on_a_copy_and_the_validator_is_satisfied(saved, monkeypatch) -> None:
@@ -91,7 +109,10 @@ def test_alpha_can_be_changed_on_a_copy_and_the_validator_is_satisfied(saved, mo
     one = transformer(reranker, alpha=1.0)
     other = pt.inspect.transformer_apply_attributes(one, alpha=0.25)
     assert (one.alpha, other.alpha, other.model) == (1.0, 0.25, reranker)
-    assert pt.inspect.transformer_outputs(one, ["qid", "query", "docno", "text"])[-2:] == ["score", "rank"]
+    assert pt.inspect.transformer_outputs(one, ["qid", "query", "docno", "text"])[-2:] == [
+        "score",
+        "rank",
+    ]
     with pytest.raises(pt.validate.InputValidationError):
         one(pd.DataFrame(columns=["qid", "query", "docno"]))
 

@@ -37,7 +37,9 @@ def test_alpha_is_an_argument_of_predict(name: str, policy: str | None, saved) -
     model = sentence_transformers.CrossEncoder(str(folder), device="cpu")
     for alpha in (0.5, 0.0):
         expected = reranker.predict(PAIRS, alpha=alpha, policy=policy)
-        np.testing.assert_allclose(model.predict(PAIRS, alpha=alpha, policy=policy), expected, atol=1e-5)
+        np.testing.assert_allclose(
+            model.predict(PAIRS, alpha=alpha, policy=policy), expected, atol=1e-5
+        )
     assert np.abs(expected - reranker.predict(PAIRS)).max() > 1e-3
     np.testing.assert_allclose(model.predict(PAIRS), reranker.predict(PAIRS), atol=1e-5)
 
@@ -48,17 +50,24 @@ class Mirrored(Policy):
     name = "mirrored"
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        turned = View(rewrite=lambda query, document: (query, " ".join(document.split()[::-1])), coefficient=1 - alpha)
+        turned = View(
+            rewrite=lambda query, document: (query, " ".join(document.split()[::-1])),
+            coefficient=1 - alpha,
+        )
         return (View(coefficient=alpha), turned)
 
 
 def test_a_policy_that_rewrites_texts_needs_the_module_of_this_package(saved) -> None:
     folder, reranker = saved("backpack")
     with pytest.raises(ValueError, match="policy mirrored rewrites texts"):
-        sentence_transformers.CrossEncoder(str(folder), device="cpu").predict(PAIRS, alpha=0.5, policy=Mirrored())
+        sentence_transformers.CrossEncoder(str(folder), device="cpu").predict(
+            PAIRS, alpha=0.5, policy=Mirrored()
+        )
     expected = reranker.predict(PAIRS, alpha=0.5, policy=Mirrored())
     assert np.abs(expected - reranker.predict(PAIRS)).max() > 1e-3
-    np.testing.assert_allclose(wrapped(reranker).predict(PAIRS, alpha=0.5, policy=Mirrored()), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        wrapped(reranker).predict(PAIRS, alpha=0.5, policy=Mirrored()), expected, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -70,23 +79,34 @@ def test_other_rankers_ask_for_trust_and_then_give_their_scores(name: str, saved
     np.testing.assert_allclose(model.predict(PAIRS), reranker.predict(PAIRS), atol=1e-5)
 
 
-def test_rank_has_the_setting_of_the_reranker_and_the_folder_can_be_saved_again(saved, tmp_path) -> None:
+def test_rank_has_the_setting_of_the_reranker_and_the_folder_can_be_saved_again(
+    saved, tmp_path
+) -> None:
     _, reranker = saved("backpack")
     documents = [document for _, document in PAIRS]
     fair = reranker.with_policy("paired_tokens", 0.0)
     model = wrapped(fair)
-    found, expected = model.rank("doctor", documents, top_k=3), fair.rank("doctor", documents, top_k=3)
+    found, expected = (
+        model.rank("doctor", documents, top_k=3),
+        fair.rank("doctor", documents, top_k=3),
+    )
     assert [row["corpus_id"] for row in found] == [row["corpus_id"] for row in expected]
-    np.testing.assert_allclose([row["score"] for row in found], [row["score"] for row in expected], atol=1e-5)
+    np.testing.assert_allclose(
+        [row["score"] for row in found], [row["score"] for row in expected], atol=1e-5
+    )
     model.save_pretrained(str(tmp_path / "again"))
-    again = sentence_transformers.CrossEncoder(str(tmp_path / "again"), device="cpu", trust_remote_code=True)
+    again = sentence_transformers.CrossEncoder(
+        str(tmp_path / "again"), device="cpu", trust_remote_code=True
+    )
     np.testing.assert_allclose(again.predict(PAIRS), reranker.predict(PAIRS), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["backpack", "backpack_on_roberta", "cross_encoder_llama"])
 def test_what_sentence_transformers_saves_again_loads_here(name: str, saved, tmp_path) -> None:
     folder, reranker = saved(name)
-    sentence_transformers.CrossEncoder(str(folder), device="cpu").save_pretrained(str(tmp_path / "again"))
+    sentence_transformers.CrossEncoder(str(folder), device="cpu").save_pretrained(
+        str(tmp_path / "again")
+    )
     again = backpack_rank.load(tmp_path / "again", device="cpu")
     assert (again.predict(PAIRS) == reranker.predict(PAIRS)).all()
     assert again.scorer.pair_tokenizer.fingerprint == reranker.scorer.pair_tokenizer.fingerprint
@@ -98,7 +118,11 @@ def test_the_loaded_ranker_can_be_trained(saved) -> None:
     folder, _ = saved("backpack")
     model = sentence_transformers.CrossEncoder(str(folder), device="cpu").train()
     model(model.preprocess(PAIRS))["scores"].sum().backward()
-    without = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    without = [
+        name
+        for name, weight in model.named_parameters()
+        if weight.grad is None or not weight.grad.any()
+    ]
     assert without == []
 
 
@@ -112,7 +136,9 @@ def test_the_loaded_ranker_can_be_trained(saved) -> None:
         "import {library}, backpack_rank; backpack_rank.load({folder!r})",
     ],
 )
-def test_transformers_knows_rankers_behind_one_line_in_any_order(line: str, library: str, saved) -> None:
+def test_transformers_knows_rankers_behind_one_line_in_any_order(
+    line: str, library: str, saved
+) -> None:
     folder, reranker = saved("backpack")
     program = (
         f"{line.format(library=library, folder=str(folder))}\n"
@@ -121,8 +147,12 @@ def test_transformers_knows_rankers_behind_one_line_in_any_order(line: str, libr
         f"tokenizer = AutoTokenizer.from_pretrained({str(folder)!r})\n"
         "print(model(**tokenizer('doctor', 'he said', return_tensors='pt')).logits.item())\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert float(done.stdout) == pytest.approx(float(reranker.predict([("doctor", "he said")])[0]), abs=1e-5)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) == pytest.approx(
+        float(reranker.predict([("doctor", "he said")])[0]), abs=1e-5
+    )
 
 
 def wrapped(reranker):

@@ -1,4 +1,6 @@
-"""Backpacks and cross-encoders over many kinds of backbones: read as the library reads them, one text at a time."""
+"""Backpacks and cross-encoders over many kinds of backbones: read as the library reads them, one
+text at a time.
+"""
 
 import copy
 
@@ -25,8 +27,18 @@ from backpack_rank.models.token_shift import TokenClasses, token_shift
 
 WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{number}" for number in range(26))]
 DOCUMENTS = ["w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12", "w7", "", "w3 w3 w9 w1"]
-SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-COMMON = {"vocab_size": len(WORDS), "max_position_embeddings": 40, "initializer_range": 0.3, "pad_token_id": 0}
+SHAPE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
+COMMON = {
+    "vocab_size": len(WORDS),
+    "max_position_embeddings": 40,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+}
 GROUPED = {**SHAPE, "num_key_value_heads": 2, "bos_token_id": 2, "eos_token_id": 3}
 ENCODERS = {
     "bert": SHAPE,
@@ -35,11 +47,23 @@ ENCODERS = {
     "albert": {**SHAPE, "embedding_size": 16},
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
     "mpnet": SHAPE,
-    "deberta-v2": {**SHAPE, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0},
+    "deberta-v2": {
+        **SHAPE,
+        "relative_attention": True,
+        "pos_att_type": ["c2p", "p2c"],
+        "type_vocab_size": 0,
+    },
     "modernbert": {**SHAPE, "global_attn_every_n_layers": 2, "local_attention": 4},
 }
 DECODERS = {
-    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40, "bos_token_id": 2, "eos_token_id": 3},
+    "gpt2": {
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 40,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+    },
     "llama": GROUPED,
     "qwen2": GROUPED,
     "qwen3": {**GROUPED, "head_dim": 8},
@@ -50,10 +74,29 @@ DECODERS = {
     "xglm": {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 48},
     "biogpt": SHAPE,
     # The configurations of these two know no padding.
-    "codegen": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "bos_token_id": 2, "eos_token_id": 3},
-    "rwkv": {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "bos_token_id": 2, "eos_token_id": 3},
+    "codegen": {
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "rotary_dim": 4,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+    },
+    "rwkv": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "intermediate_size": 48,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+    },
     # Its loaded networks have a buffer that no file holds.
-    "falcon_h1": {**GROUPED, "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_chunk_size": 8},
+    "falcon_h1": {
+        **GROUPED,
+        "mamba_d_ssm": 64,
+        "mamba_n_heads": 4,
+        "mamba_d_head": 16,
+        "mamba_chunk_size": 8,
+    },
 }
 KINDS = {**ENCODERS, **DECODERS}
 USUAL = {"bert", "deberta-v2", "gpt2", "llama"}
@@ -63,9 +106,17 @@ PACKED = {"bert", "electra", "albert", "distilbert", "gpt2", "llama", "qwen2", "
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>")
+    )
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "eos_token": "</s>"}
+    special = {
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "eos_token": "</s>",
+    }
     return PreTrainedTokenizerFast(tokenizer_object=words, **special)
 
 
@@ -89,7 +140,10 @@ def folder_of(tokenizer, tmp_path_factory):
 
 
 @pytest.fixture(
-    params=[kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.slow) for kind in sorted(KINDS)]
+    params=[
+        kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in sorted(KINDS)
+    ]
 )
 def kind(request):
     return request.param
@@ -114,7 +168,11 @@ def new(build, folder, tokenizer):
     options = {"senses": 8} if build is backpack_on_backbone else {}
     ranker = shaken(build(tokenizer, name=str(folder), **options))
     pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 24)
-    return ranker, pair_tokenizer, PackedBatch.from_sequences(pair_tokenizer.pairs("w20 w21", DOCUMENTS))
+    return (
+        ranker,
+        pair_tokenizer,
+        PackedBatch.from_sequences(pair_tokenizer.pairs("w20 w21", DOCUMENTS)),
+    )
 
 
 def network(ranker):
@@ -122,7 +180,9 @@ def network(ranker):
 
 
 @torch.no_grad()
-def test_hidden_states_are_those_of_the_library_for_each_text_alone(kind, folder_of, tokenizer, build):
+def test_hidden_states_are_those_of_the_library_for_each_text_alone(
+    kind, folder_of, tokenizer, build
+):
     ranker, _, batch = new(build, folder_of(kind), tokenizer)
     assert supports_packing(ranker.config) == (kind in PACKED)
     library = AutoModel.from_pretrained(folder_of(kind), attn_implementation="eager").eval()
@@ -133,14 +193,20 @@ def test_hidden_states_are_those_of_the_library_for_each_text_alone(kind, folder
         if getattr(library.config, "type_vocab_size", 0) > 1:
             separator = ids[0].tolist().index(3)
             options["token_type_ids"] = (torch.arange(ids.shape[1]) > separator).long()[None]
-        expected.append(library(input_ids=ids, attention_mask=torch.ones_like(ids), **options).last_hidden_state[0])
+        expected.append(
+            library(
+                input_ids=ids, attention_mask=torch.ones_like(ids), **options
+            ).last_hidden_state[0]
+        )
     found = network(ranker).hidden_states(batch)
     assert found.std() > 0.1
     torch.testing.assert_close(found, torch.cat(expected), atol=2e-5, rtol=1e-4)
 
 
 @torch.no_grad()
-def test_a_saved_folder_gives_the_same_scores_without_the_backbone_at_hand(kind, folder_of, tokenizer, build, tmp_path):
+def test_a_saved_folder_gives_the_same_scores_without_the_backbone_at_hand(
+    kind, folder_of, tokenizer, build, tmp_path
+):
     ranker, pair_tokenizer, batch = new(build, folder_of(kind), tokenizer)
     save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
     again, other = load_ranker(tmp_path / "ranker")
@@ -148,7 +214,9 @@ def test_a_saved_folder_gives_the_same_scores_without_the_backbone_at_hand(kind,
     assert (other.start_id, other.max_length) == (pair_tokenizer.start_id, 24)
     state = again.state_dict()
     assert all(torch.equal(value, state[name]) for name, value in ranker.state_dict().items())
-    torch.testing.assert_close(again.eval()(batch).scores, ranker(batch).scores, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        again.eval()(batch).scores, ranker(batch).scores, atol=1e-5, rtol=1e-5
+    )
     assert ranker(batch).scores.std() > 1e-3
 
 
@@ -163,7 +231,9 @@ def test_encoders_are_read_at_the_first_token_and_decoders_at_the_last(kind, fol
 
 
 @torch.no_grad()
-def test_backpack_scores_are_the_head_over_the_slow_sum_of_weighted_senses(kind, folder_of, tokenizer):
+def test_backpack_scores_are_the_head_over_the_slow_sum_of_weighted_senses(
+    kind, folder_of, tokenizer
+):
     ranker, _, batch = new(backpack_on_backbone, folder_of(kind), tokenizer)
     backpack = ranker.backpack
     hidden = backpack.hidden_states(batch)
@@ -174,7 +244,9 @@ def test_backpack_scores_are_the_head_over_the_slow_sum_of_weighted_senses(kind,
         read = rows[0] if kind in ENCODERS else rows[-1]
         mix = torch.zeros(32)
         for sense in range(8):
-            logits = torch.stack([queries[read, sense] @ keys[row, sense] for row in rows]) / 2  # sqrt(32 / 8)
+            logits = (
+                torch.stack([queries[read, sense] @ keys[row, sense] for row in rows]) / 2
+            )  # sqrt(32 / 8)
             for share, row in zip(torch.softmax(logits, dim=0), rows, strict=True):
                 mix += share * backpack.senses(batch.input_ids[row])[sense]
         expected.append(ranker.head(mix))
@@ -193,12 +265,16 @@ def test_the_mix_at_all_positions_is_the_pooled_one_at_the_pooled_token(kind, fo
     torch.testing.assert_close(mixed[torch.arange(len(batch)), read], pooled, atol=1e-5, rtol=1e-4)
 
 
-CLASSES = WordClasses("test", (WordClass("low", ("w1", "w7", "w9")), WordClass("query", ("w20", "w21"))))
+CLASSES = WordClasses(
+    "test", (WordClass("low", ("w1", "w7", "w9")), WordClass("query", ("w20", "w21")))
+)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("alpha", [0.0, 0.4])
-def test_words_of_a_class_are_read_closer_to_the_mean_of_what_the_backbone_reads(kind, folder_of, tokenizer, alpha):
+def test_words_of_a_class_are_read_closer_to_the_mean_of_what_the_backbone_reads(
+    kind, folder_of, tokenizer, alpha
+):
     ranker, _, batch = new(cross_encoder, folder_of(kind), tokenizer)
     classes, other = TokenClasses.of(tokenizer, CLASSES), copy.deepcopy(ranker)
     table = other.get_input_embeddings().weight
@@ -218,12 +294,16 @@ def read_as_one(backpack, classes):
     groups = [["test", str(group)] for group in range(1 + max(row.group for row in rows))]
     sizes = {"groups": groups, "where": "all", "separator_id": 0, "forms": len(rows), "pieces": 1}
     backpack.config.attribute_senses = sizes
-    backpack.attribute_senses = AttributeSenses(backpack.get_input_embeddings().num_embeddings, sizes)
+    backpack.attribute_senses = AttributeSenses(
+        backpack.get_input_embeddings().num_embeddings, sizes
+    )
     backpack.attribute_senses.set_forms(rows, classes.boundaries)
 
 
 @torch.no_grad()
-def test_words_that_are_read_as_one_have_the_mean_of_what_the_backbone_reads(kind, folder_of, tokenizer):
+def test_words_that_are_read_as_one_have_the_mean_of_what_the_backbone_reads(
+    kind, folder_of, tokenizer
+):
     ranker, _, batch = new(backpack_on_backbone, folder_of(kind), tokenizer)
     classes, other = TokenClasses.of(tokenizer, CLASSES), copy.deepcopy(ranker)
     table = other.get_input_embeddings().weight
@@ -266,14 +346,22 @@ MIXING = {
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "other", [kind if kind == "convbert" else pytest.param(kind, marks=pytest.mark.slow) for kind in MIXING]
+    "other",
+    [kind if kind == "convbert" else pytest.param(kind, marks=pytest.mark.slow) for kind in MIXING],
 )
-def test_texts_are_read_one_by_one_where_padding_reaches_them(other, tokenizer, build, tmp_path, caplog):
+def test_texts_are_read_one_by_one_where_padding_reaches_them(
+    other, tokenizer, build, tmp_path, caplog
+):
     torch.manual_seed(0)
-    AutoModel.from_config(AutoConfig.for_model(other, **COMMON, **MIXING[other])).save_pretrained(tmp_path / "model")
+    AutoModel.from_config(AutoConfig.for_model(other, **COMMON, **MIXING[other])).save_pretrained(
+        tmp_path / "model"
+    )
     ranker, pair_tokenizer, batch = new(build, tmp_path / "model", tokenizer)
     assert network(ranker).reads_one_by_one()
-    assert f"a backbone of type '{other}' makes of a text depends on longer texts beside it" in caplog.text
+    assert (
+        f"a backbone of type '{other}' makes of a text depends on longer texts beside it"
+        in caplog.text
+    )
     save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
     again, _ = load_ranker(tmp_path / "ranker")
     assert network(again)._one_by_one, "found out before anybody casts it"
@@ -286,8 +374,16 @@ def test_texts_are_read_one_by_one_where_padding_reaches_them(other, tokenizer, 
 
 @torch.no_grad()
 def test_padding_is_the_padding_of_the_model(tokenizer, tmp_path):
-    """MobileBERT reads each token with its neighbours; its padding token has a vector of 0, as has nothing."""
-    options = {**COMMON, **SHAPE, "embedding_size": 16, "true_hidden_size": 16, "intra_bottleneck_size": 16}
+    """MobileBERT reads each token with its neighbours; its padding token has a vector of 0, as has
+    nothing.
+    """
+    options = {
+        **COMMON,
+        **SHAPE,
+        "embedding_size": 16,
+        "true_hidden_size": 16,
+        "intra_bottleneck_size": 16,
+    }
     options |= {"pad_token_id": 25, "num_feedforward_networks": 1}
     torch.manual_seed(0)
     AutoModel.from_config(AutoConfig.for_model("mobilebert", **options)).save_pretrained(tmp_path)
@@ -301,13 +397,23 @@ def test_every_other_backbone_reads_texts_side_by_side(kind, folder_of, tokenize
     assert not cross_encoder(tokenizer, name=str(folder_of(kind))).reads_one_by_one()
 
 
-@pytest.mark.parametrize(("other", "options"), [("layoutlm", SHAPE), ("nystromformer", {**SHAPE, "num_landmarks": 4})])
+@pytest.mark.parametrize(
+    ("other", "options"), [("layoutlm", SHAPE), ("nystromformer", {**SHAPE, "num_landmarks": 4})]
+)
 def test_a_backbone_that_needs_more_than_token_ids_is_refused_when_the_ranker_is_made(
     other, options, tokenizer, build, tmp_path
 ):
-    AutoModel.from_config(AutoConfig.for_model(other, **COMMON, **options)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=rf"type '{other}' does not read texts of any length from their token ids"):
-        build(tokenizer, name=str(tmp_path), **({"senses": 8} if build is backpack_on_backbone else {}))
+    AutoModel.from_config(AutoConfig.for_model(other, **COMMON, **options)).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(
+        ValueError, match=rf"type '{other}' does not read texts of any length from their token ids"
+    ):
+        build(
+            tokenizer,
+            name=str(tmp_path),
+            **({"senses": 8} if build is backpack_on_backbone else {}),
+        )
 
 
 def test_a_start_token_that_a_decoders_tokenizer_sets_is_kept(folder_of, tokenizer):
@@ -325,13 +431,18 @@ def test_a_start_token_that_a_decoders_tokenizer_sets_is_kept(folder_of, tokeniz
 @torch.no_grad()
 def test_a_text_longer_than_the_positions_is_refused(kind, folder_of, tokenizer, build):
     if kind == "deberta-v2":
-        pytest.skip("DeBERTa's positions here are relative and have a limit all the same; see the next test")
+        pytest.skip(
+            "DeBERTa's positions here are relative and have a limit all the same; see the next test"
+        )
     ranker, _, _ = new(build, folder_of(kind), tokenizer)
     limit = ranker.config.n_positions
-    assert limit == {"roberta": 39, "mpnet": 38}.get(kind, 40)  # positions start behind the padding index
+    assert limit == {"roberta": 39, "mpnet": 38}.get(
+        kind, 40
+    )  # positions start behind the padding index
     network(ranker).hidden_states(PackedBatch.from_sequences([[5] * limit]))
     with pytest.raises(
-        ValueError, match=f"a text of {limit + 1} tokens is longer than the backbone's {limit} positions"
+        ValueError,
+        match=f"a text of {limit + 1} tokens is longer than the backbone's {limit} positions",
     ):
         network(ranker).hidden_states(PackedBatch.from_sequences([[5] * (limit + 1)]))
     with pytest.raises(ValueError, match=f"max_length={limit + 1} exceeds"):
@@ -343,7 +454,9 @@ def test_a_backbone_without_word_embeddings_is_refused(tokenizer, tmp_path):
     config = ViTConfig(**shape)
     with pytest.raises(ValueError, match=r"'vit' is neither a known encoder nor a known decoder"):
         pooling_of(config)
-    with pytest.raises(ValueError, match=r"'vit' gives no word embeddings \(get_input_embeddings\(\) gives ViT"):
+    with pytest.raises(
+        ValueError, match=r"'vit' gives no word embeddings \(get_input_embeddings\(\) gives ViT"
+    ):
         BackpackForRanking(BackpackConfig(backbone_config=config, pooling="first", num_senses=8))
 
 
@@ -356,17 +469,24 @@ def test_an_encoder_decoder_is_refused(tokenizer):
 def test_a_tokenizer_of_another_model_is_refused(folder_of, tokenizer, build):
     more = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, cls_token="<s>")
     more.add_tokens(["another"])
-    with pytest.raises(ValueError, match=r"the tokenizer has 31 tokens, but .* has embeddings for 30"):
+    with pytest.raises(
+        ValueError, match=r"the tokenizer has 31 tokens, but .* has embeddings for 30"
+    ):
         build(more, name=str(folder_of("bert")))
     few = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel({"<s>": 0, "a": 1}, unk_token="a")), cls_token="<s>"
+        tokenizer_object=Tokenizer(models.WordLevel({"<s>": 0, "a": 1}, unk_token="a")),
+        cls_token="<s>",
     )
-    with pytest.raises(ValueError, match=r"the tokenizer has 2 tokens, but .* give the tokenizer that belongs"):
+    with pytest.raises(
+        ValueError, match=r"the tokenizer has 2 tokens, but .* give the tokenizer that belongs"
+    ):
         build(few, name=str(folder_of("bert")))
 
 
 def test_senses_that_do_not_divide_the_hidden_size_are_refused(folder_of, tokenizer):
-    with pytest.raises(ValueError, match="num_senses=5 must be at least 1 and divide the hidden size 32"):
+    with pytest.raises(
+        ValueError, match="num_senses=5 must be at least 1 and divide the hidden size 32"
+    ):
         backpack_on_backbone(tokenizer, name=str(folder_of("bert")), senses=5)
 
 

@@ -1,4 +1,6 @@
-"""Attribute senses: scores by a slow calculation, what alpha = 1 and alpha = 0 promise, forms, files, training."""
+"""Attribute senses: scores by a slow calculation, what alpha = 1 and alpha = 0 promise, forms,
+files, training.
+"""
 
 from __future__ import annotations
 
@@ -273,7 +275,9 @@ def test_paired_tokens_reach_words_that_are_split_at_load(plain, at_load, gender
 
 
 def test_words_end_with_their_text(everywhere):
-    """A text need not end with a token of its own: what the next one begins with is no part of its last word."""
+    """A text need not end with a token of its own: what the next one begins with is no part of its
+    last word.
+    """
     rows = everywhere.ranker.backpack.attribute_senses.rows()
     forms = [
         row.pieces
@@ -331,7 +335,9 @@ def test_a_saved_ranker_has_its_senses_again(example, tmp_path):
 
 
 def test_training_with_the_senses_summed_has_the_loss_and_gradients_of_the_senses_apart(example):
-    """Without weights the senses are not split; the dense gradient of the split ones is another way to the same."""
+    """Without weights the senses are not split; the dense gradient of the split ones is another way
+    to the same.
+    """
     batch = example.batch(QUERY, ["She said (he is here)", "the actress and his queen", "soup"])
     gradients, losses = [], []
     for weights in (None, torch.ones(example.ranker.config.total_senses)):
@@ -391,7 +397,9 @@ def test_other_number_formats_score_about_the_same(example, dtype):
 
 
 def test_one_pass_serves_all_alphas(example, tmp_path):
-    """The cache holds [N, k + G, d]; scores from it at every alpha are those of a pass of their own."""
+    """The cache holds [N, k + G, d]; scores from it at every alpha are those of a pass of their
+    own.
+    """
     documents = {"a": "She said (he is here)", "b": "the actress and his queen", "c": "soup"}
     collection = Collection("tiny", MemoryStore(documents), {"q": QUERY}, {"q": {"a": 1}})
     pairs = Pairs(collection, ("q",) * 3, tuple(documents))

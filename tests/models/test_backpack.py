@@ -1,4 +1,6 @@
-"""The pooled path against the full path: same vectors, same gradients, whatever the batch looks like."""
+"""The pooled path against the full path: same vectors, same gradients, whatever the batch looks
+like.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,10 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
 def padded(texts, side, width=13, fill=3):
-    ids, mask = torch.full((len(texts), width), fill), torch.zeros((len(texts), width), dtype=torch.long)
+    ids, mask = (
+        torch.full((len(texts), width), fill),
+        torch.zeros((len(texts), width), dtype=torch.long),
+    )
     for row, text in enumerate(texts):
         place = slice(0, len(text)) if side == "right" else slice(width - len(text), width)
         ids[row, place], mask[row, place] = torch.tensor(text), 1
@@ -63,7 +68,9 @@ def test_contextual_weights_are_peaked_enough_for_the_comparison(backpack):
 @torch.no_grad()
 def test_a_text_alone_and_in_a_batch_give_the_same(backpack):
     together = backpack.pooled_senses(PackedBatch.from_sequences(TEXTS))
-    alone = torch.cat([backpack.pooled_senses(PackedBatch.from_sequences([text])) for text in TEXTS])
+    alone = torch.cat(
+        [backpack.pooled_senses(PackedBatch.from_sequences([text])) for text in TEXTS]
+    )
     torch.testing.assert_close(together, alone, atol=TOLERANCE[alone.dtype], rtol=1e-5)
 
 
@@ -83,8 +90,12 @@ def test_the_full_path_takes_padding_on_either_side(backpack, side):
     limit = TOLERANCE[output.mixed.dtype]
     for row, text in enumerate(TEXTS):
         alone = backpack(torch.tensor([text]))
-        torch.testing.assert_close(output.mixed[row][mask[row] == 1], alone.mixed[0], atol=limit, rtol=limit)
-        torch.testing.assert_close(output.hidden[row][mask[row] == 1], alone.hidden[0], atol=limit, rtol=limit)
+        torch.testing.assert_close(
+            output.mixed[row][mask[row] == 1], alone.mixed[0], atol=limit, rtol=limit
+        )
+        torch.testing.assert_close(
+            output.hidden[row][mask[row] == 1], alone.hidden[0], atol=limit, rtol=limit
+        )
         assert not output.mixed[row][mask[row] == 0].any()
 
 
@@ -141,7 +152,9 @@ def test_contextual_weights_are_single_precision_under_autocast(make_backpack):
     assert 0 < (senses.float() - exact).abs().max() < 0.1 * exact.abs().max()
 
 
-def test_a_frequent_token_does_not_lose_small_gradients_in_half_precision(make_backpack, monkeypatch):
+def test_a_frequent_token_does_not_lose_small_gradients_in_half_precision(
+    make_backpack, monkeypatch
+):
     """1 + 1/512 is 1 in bfloat16: 512 such steps, added one at a time, would be lost."""
     backpack = make_backpack().backpack.bfloat16()
     weight = backpack.sense_network.final_mlp.c_proj.weight.float()
@@ -149,7 +162,9 @@ def test_a_frequent_token_does_not_lose_small_gradients_in_half_precision(make_b
     monkeypatch.setattr(backpack, "token_hidden", lambda ids, sparse: hidden)
     weights = torch.full((513, 8, 1), 1 / 512, dtype=torch.bfloat16)
     weights[0] = 1.0
-    backpack.weighted_senses(weights, PackedBatch.from_sequences([[7]] * 513))[:, 0, 0].sum().backward()
+    backpack.weighted_senses(weights, PackedBatch.from_sequences([[7]] * 513))[
+        :, 0, 0
+    ].sum().backward()
     torch.testing.assert_close(hidden.grad[0].float(), 2 * weight[:, 0], rtol=1e-2, atol=1e-3)
 
 
@@ -169,7 +184,9 @@ def test_gradients_through_padding_are_finite(make_backpack, side):
 )
 def test_masks_that_are_no_padding_are_refused(make_backpack, mask, sentence):
     with pytest.raises(ValueError, match=sentence):
-        make_backpack().backpack(torch.ones((2, 3), dtype=torch.long), attention_mask=torch.tensor(mask))
+        make_backpack().backpack(
+            torch.ones((2, 3), dtype=torch.long), attention_mask=torch.tensor(mask)
+        )
 
 
 def test_both_forms_of_packed_attention_are_equal():
@@ -178,7 +195,9 @@ def test_both_forms_of_packed_attention_are_equal():
     tokens = len(batch.input_ids)
     parts = [torch.randn(tokens, 4, 8, generator=generator, dtype=torch.float64) for _ in range(3)]
     per_text = _attention_per_text(*parts, batch, 0.7, 0.0, causal=True)
-    torch.testing.assert_close(_padded_attention(*parts, batch, 0.7, 0.0, causal=True), per_text, atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        _padded_attention(*parts, batch, 0.7, 0.0, causal=True), per_text, atol=1e-12, rtol=0
+    )
     query, key, value = (part[batch.offsets[2] : batch.offsets[3]] for part in parts)
     for i in (0, 4):
         shares = torch.softmax(torch.einsum("hd,jhd->hj", query[i], key[: i + 1]) * 0.7, dim=-1)
@@ -188,7 +207,9 @@ def test_both_forms_of_packed_attention_are_equal():
 
 @pytest.mark.parametrize("senses", [0, 5, -4])
 def test_a_number_of_senses_that_does_not_divide_is_refused(senses):
-    with pytest.raises(ValueError, match=rf"num_senses={senses} must be at least 1 and divide the hidden size 32"):
+    with pytest.raises(
+        ValueError, match=rf"num_senses={senses} must be at least 1 and divide the hidden size 32"
+    ):
         BackpackConfig(n_embd=32, num_senses=senses)
 
 
@@ -209,10 +230,14 @@ def test_only_new_tokens_are_computed():
 @torch.no_grad()
 def test_scores_are_those_without_a_cache_and_the_sense_network_sees_each_token_once(make_backpack):
     ranker = make_backpack()
-    batches = [PackedBatch.from_sequences(texts) for texts in ([[5, 6, 7, 5], [8]], [[7, 9, 8, 3], [5, 6]])]
+    batches = [
+        PackedBatch.from_sequences(texts) for texts in ([[5, 6, 7, 5], [8]], [[7, 9, 8, 3], [5, 6]])
+    ]
     expected = [ranker(batch).scores for batch in batches]
     seen = []
-    ranker.backpack.sense_network.ln.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    ranker.backpack.sense_network.ln.register_forward_hook(
+        lambda _, inputs, __: seen.append(len(inputs[0]))
+    )
     states = TokenStateCache(ranker.config.vocab_size)
     found = [ranker(batch, token_states=states).scores for batch in batches]
     assert seen == [4, 2]

@@ -15,9 +15,19 @@ from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.rankers import BackpackForRanking
 
 BACKBONES = {
-    "bert": {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128, "num_hidden_layers": 2},
+    "bert": {
+        "hidden_size": 64,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+    },
     "distilbert": {"dim": 64, "n_heads": 2, "hidden_dim": 128, "n_layers": 2},
-    "albert": {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128, "num_hidden_layers": 2},
+    "albert": {
+        "hidden_size": 64,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+    },
     "gpt2": {"n_embd": 64, "n_head": 2, "n_layer": 2},
     "qwen3": {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
     | {"intermediate_size": 128, "num_hidden_layers": 2},
@@ -38,10 +48,14 @@ def batch() -> PackedBatch:
 def make(kind: str = "bert") -> BackpackForRanking:
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, vocab_size=90, initializer_range=0.2, **BACKBONES[kind])
-    return BackpackForRanking(BackpackConfig(backbone_config=config, num_senses=4, initializer_range=0.2)).eval()
+    return BackpackForRanking(
+        BackpackConfig(backbone_config=config, num_senses=4, initializer_range=0.2)
+    ).eval()
 
 
-def plain_and_blocked(ranker: BackpackForRanking, batch: PackedBatch, blocked: BlockedWeights) -> list[torch.Tensor]:
+def plain_and_blocked(
+    ranker: BackpackForRanking, batch: PackedBatch, blocked: BlockedWeights
+) -> list[torch.Tensor]:
     with torch.inference_mode():
         plain = ranker(batch).scores
         with blocked.in_use():
@@ -65,7 +79,9 @@ def test_in_half_precision_too(batch) -> None:
 @pytest.mark.parametrize("act", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])
 def test_activations_are_computed_once(act, batch) -> None:
     torch.manual_seed(0)
-    config = AutoConfig.for_model("bert", vocab_size=90, hidden_act=act, initializer_range=0.2, **BACKBONES["bert"])
+    config = AutoConfig.for_model(
+        "bert", vocab_size=90, hidden_act=act, initializer_range=0.2, **BACKBONES["bert"]
+    )
     ranker = BackpackForRanking(BackpackConfig(backbone_config=config, num_senses=4)).eval()
     plain, blocked = plain_and_blocked(ranker, batch, BlockedWeights(ranker))
     torch.testing.assert_close(blocked, plain, rtol=1e-5, atol=1e-5)
@@ -104,7 +120,9 @@ def test_the_model_is_left_as_it_was_also_behind_an_error(batch) -> None:
     assert copy.deepcopy(blocked)._blocks == {}
 
 
-def test_nothing_is_replaced_for_gradients_large_models_and_other_layers(batch, monkeypatch) -> None:
+def test_nothing_is_replaced_for_gradients_large_models_and_other_layers(
+    batch, monkeypatch
+) -> None:
     ranker = make()
     blocked = BlockedWeights(ranker)
 

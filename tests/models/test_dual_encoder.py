@@ -1,4 +1,6 @@
-"""The dual encoder: each text is read as the library reads it alone, and scores are dot products of two vectors."""
+"""The dual encoder: each text is read as the library reads it alone, and scores are dot products of
+two vectors.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,18 @@ from backpack_rank.training.freezing import FrozenParts, parts
 from backpack_rank.training.module import OptimizerConfig
 
 WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{number}" for number in range(26))]
-SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-COMMON = {"vocab_size": len(WORDS), "max_position_embeddings": 40, "initializer_range": 0.3, "pad_token_id": 0}
+SHAPE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
+COMMON = {
+    "vocab_size": len(WORDS),
+    "max_position_embeddings": 40,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+}
 KINDS = {
     "bert": SHAPE,
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
@@ -37,10 +49,20 @@ DOCUMENTS = ["w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12", "w7", "", "w3 w3 w9 w1"]
 @pytest.fixture(scope="module")
 def tokenizer():
     """Texts become <s> text </s>, as BERT's become [CLS] text [SEP]."""
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>")
+    )
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 2), ("</s>", 3)])
-    special = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>"}
+    words.post_processor = TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 2), ("</s>", 3)]
+    )
+    special = {
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "bos_token": "<s>",
+    }
     return PreTrainedTokenizerFast(tokenizer_object=words, **special)
 
 
@@ -52,7 +74,9 @@ def folder_of(tokenizer, tmp_path_factory):
         if kind not in made:
             torch.manual_seed(0)
             made[kind] = tmp_path_factory.mktemp(kind)
-            AutoModel.from_config(AutoConfig.for_model(kind, **COMMON, **KINDS[kind])).save_pretrained(made[kind])
+            AutoModel.from_config(
+                AutoConfig.for_model(kind, **COMMON, **KINDS[kind])
+            ).save_pretrained(made[kind])
             tokenizer.save_pretrained(made[kind])
         return made[kind]
 
@@ -69,30 +93,44 @@ def new(folder_of, tokenizer):
 
 
 def pairs(pair_tokenizer):
-    return PackedBatch.from_sequences([row for query in QUERIES for row in pair_tokenizer.pairs(query, DOCUMENTS)])
+    return PackedBatch.from_sequences(
+        [row for query in QUERIES for row in pair_tokenizer.pairs(query, DOCUMENTS)]
+    )
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_are_dot_products_of_the_librarys_own_vectors_of_each_text_alone(kind, new, folder_of, tokenizer):
+def test_scores_are_dot_products_of_the_librarys_own_vectors_of_each_text_alone(
+    kind, new, folder_of, tokenizer
+):
     ranker, pair_tokenizer = new(kind)
     assert supports_packing(ranker.config) == (kind != "roberta")
     library = AutoModel.from_pretrained(folder_of(kind), attn_implementation="eager").eval()
     place = -1 if kind == "llama" else 0
 
     def vector(text):
-        return library(**tokenizer(text, return_tensors="pt", return_token_type_ids=False)).last_hidden_state[0, place]
+        return library(
+            **tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+        ).last_hidden_state[0, place]
 
-    expected = torch.stack([vector(query) @ vector(document) for query in QUERIES for document in DOCUMENTS])
+    expected = torch.stack(
+        [vector(query) @ vector(document) for query in QUERIES for document in DOCUMENTS]
+    )
     found = ranker(pairs(pair_tokenizer)).scores
     assert found.std() > 0.1
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     apart = {
-        "queries": ranker.encode_queries(PackedBatch.from_sequences(pair_tokenizer.queries(QUERIES))),
-        "documents": ranker.encode_documents(PackedBatch.from_sequences(pair_tokenizer.documents(DOCUMENTS))),
+        "queries": ranker.encode_queries(
+            PackedBatch.from_sequences(pair_tokenizer.queries(QUERIES))
+        ),
+        "documents": ranker.encode_documents(
+            PackedBatch.from_sequences(pair_tokenizer.documents(DOCUMENTS))
+        ),
     }
     for name, texts in (("queries", QUERIES), ("documents", DOCUMENTS)):
-        torch.testing.assert_close(apart[name], torch.stack([vector(t) for t in texts]), atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            apart[name], torch.stack([vector(t) for t in texts]), atol=2e-5, rtol=1e-4
+        )
 
 
 def test_a_row_is_both_texts_as_they_are_read_alone(new, tokenizer):
@@ -112,7 +150,9 @@ def test_a_document_is_cut_in_the_same_place_behind_any_query(new):
     for query in ("w1", "w1 w2 w3 w4 w5 w6"):
         (row,) = pair_tokenizer.pairs(query, [text])
         assert row[-8:].tolist() == alone.tolist()
-    with pytest.raises(ValueError, match="the query has 9 tokens, added ones included, and max_length=8"):
+    with pytest.raises(
+        ValueError, match="the query has 9 tokens, added ones included, and max_length=8"
+    ):
         pair_tokenizer.pairs("w1 w2 w3 w4 w5 w6 w7", [text])
     with pytest.raises(ValueError, match="the query is empty"):
         pair_tokenizer.pairs("  ", [text])
@@ -124,13 +164,17 @@ def test_a_query_that_several_rows_have_is_read_once(new, monkeypatch):
     batch = pairs(pair_tokenizer)
     seen = []
     read = ranker.encode_queries
-    monkeypatch.setattr(ranker, "encode_queries", lambda texts, shift: seen.append(texts) or read(texts, shift))
+    monkeypatch.setattr(
+        ranker, "encode_queries", lambda texts, shift: seen.append(texts) or read(texts, shift)
+    )
     scores = ranker(batch).scores
     ((texts),) = seen
     found = [part.tolist() for part in texts.input_ids.split(texts.lengths)]
     assert found == [ids.tolist() for ids in pair_tokenizer.queries(QUERIES)]
     one_by_one = [
-        ranker(PackedBatch.from_sequences([row])).scores for q in QUERIES for row in pair_tokenizer.pairs(q, DOCUMENTS)
+        ranker(PackedBatch.from_sequences([row])).scores
+        for q in QUERIES
+        for row in pair_tokenizer.pairs(q, DOCUMENTS)
     ]
     torch.testing.assert_close(scores, torch.cat(one_by_one), atol=1e-4, rtol=1e-4)
 
@@ -139,7 +183,10 @@ def test_distinct_texts_against_a_loop():
     random = np.random.default_rng(3)
     for _ in range(50):
         # Ids of 0 at the end, where they could be taken for padding.
-        texts = [random.integers(0, 3, random.integers(1, 4)).tolist() for _ in range(random.integers(1, 12))]
+        texts = [
+            random.integers(0, 3, random.integers(1, 4)).tolist()
+            for _ in range(random.integers(1, 12))
+        ]
         order = list(dict.fromkeys(map(tuple, texts)))
         found, rows = distinct(PackedBatch.from_sequences(texts))
         again = PackedBatch.from_sequences([list(text) for text in order])
@@ -159,24 +206,39 @@ def test_a_saved_folder_gives_the_same_scores(kind, new, tmp_path):
     assert isinstance(other, DualPairTokenizer)
     assert (other.max_length, other.start_id) == (24, 2)
     batch = pairs(other)
-    torch.testing.assert_close(again.eval()(batch).scores, ranker(batch).scores, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        again.eval()(batch).scores, ranker(batch).scores, atol=1e-5, rtol=1e-5
+    )
 
 
 def test_gradients_reach_every_parameter(new):
     ranker, pair_tokenizer = new()
     ranker(pairs(pair_tokenizer)).scores.square().mean().backward()
-    without = {name for name, own in ranker.named_parameters() if own.grad is None or not own.grad.abs().max() > 0}
+    without = {
+        name
+        for name, own in ranker.named_parameters()
+        if own.grad is None or not own.grad.abs().max() > 0
+    }
     # A key's bias adds the same to all tokens; the second token type is that of no text here.
     assert {name for name in without if "key.bias" not in name} == set()
 
 
 def test_every_parameter_is_the_backbones(new):
-    """So that training.learning_rate is the one that counts, and training.frozen knows no other part."""
+    """So that training.learning_rate is the one that counts, and training.frozen knows no other
+    part.
+    """
     ranker, _ = new()
     groups = OptimizerConfig(1e-4, head_learning_rate=1.0).optimizer(ranker).param_groups
     assert {group["lr"] for group in groups if group["params"]} == {1e-4}
-    assert list(parts(ranker)) == ["backbone", "backbone.embeddings", "backbone.layers.0", "backbone.layers.1"]
-    with pytest.raises(ValueError, match=r"Parts are backbone, backbone\.embeddings, backbone\.layers\.0-1; param"):
+    assert list(parts(ranker)) == [
+        "backbone",
+        "backbone.embeddings",
+        "backbone.layers.0",
+        "backbone.layers.1",
+    ]
+    with pytest.raises(
+        ValueError, match=r"Parts are backbone, backbone\.embeddings, backbone\.layers\.0-1; param"
+    ):
         FrozenParts(["head"]).apply(ranker)
 
 
@@ -195,8 +257,14 @@ def test_what_it_cannot_do_is_said(new, tokenizer):
     with pytest.raises(ValueError, match="a row has no document behind its query"):
         ranker(PackedBatch.from_sequences([pair_tokenizer.queries(["w1"])[0]]))
     with pytest.raises(ValueError, match="names no separator_id"):
-        DualEncoderForRanking(DualEncoderConfig(backbone_config=ranker.config.backbone_config))(pairs(pair_tokenizer))
-    with pytest.raises(ValueError, match=re.escape("max_length=41 exceeds the ranker's 40 positions")):
+        DualEncoderForRanking(DualEncoderConfig(backbone_config=ranker.config.backbone_config))(
+            pairs(pair_tokenizer)
+        )
+    with pytest.raises(
+        ValueError, match=re.escape("max_length=41 exceeds the ranker's 40 positions")
+    ):
         make_pair_tokenizer(tokenizer, ranker, 41)
-    with pytest.raises(ValueError, match="token 3 of the tokenizer starts a text and separates texts"):
+    with pytest.raises(
+        ValueError, match="token 3 of the tokenizer starts a text and separates texts"
+    ):
         DualPairTokenizer(tokenizer, 24, start_id=3)

@@ -1,4 +1,6 @@
-"""Every text model that transformers lists: made into a ranker, saved and loaded again, or refused by one sentence."""
+"""Every text model that transformers lists: made into a ranker, saved and loaded again, or refused
+by one sentence.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,18 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedTokenizerFast
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
 
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.factory import cross_encoder, load_ranker, make_pair_tokenizer, save_ranker
+from backpack_rank.models.factory import (
+    cross_encoder,
+    load_ranker,
+    make_pair_tokenizer,
+    save_ranker,
+)
 
 LISTED = sorted({**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **MODEL_FOR_MASKED_LM_MAPPING_NAMES})
 QUICK = {"bert", "gpt2", "llama"}
@@ -43,9 +53,17 @@ LARGEST = 5_000_000
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
-    words = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words = Tokenizer(
+        models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>")
+    )
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "eos_token": "</s>"}
+    special = {
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "eos_token": "</s>",
+    }
     return PreTrainedTokenizerFast(tokenizer_object=words, **special)
 
 
@@ -62,7 +80,9 @@ def small_configuration(name: str) -> PreTrainedConfig:
             del options["head_dim"]
         config = AutoConfig.for_model(name, **options)
         with torch.device("meta"):
-            size = sum(parameter.numel() for parameter in AutoModel.from_config(config).parameters())
+            size = sum(
+                parameter.numel() for parameter in AutoModel.from_config(config).parameters()
+            )
     except Exception as error:  # whatever a configuration of the library does not like
         pytest.skip(f"these options do not fit: {error}")
     if size > LARGEST:
@@ -72,7 +92,8 @@ def small_configuration(name: str) -> PreTrainedConfig:
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LISTED]
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LISTED],
 )
 def test_a_ranker_of_every_listed_kind_is_made_and_loaded_or_refused(
     name: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
@@ -95,4 +116,6 @@ def test_a_ranker_of_every_listed_kind_is_made_and_loaded_or_refused(
     batch = PackedBatch.from_sequences(pair_tokenizer.pairs("w2 w3", ["w1 w4", "w5 w5 w6 w7"]))
     save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
     loaded, _ = load_ranker(tmp_path / "ranker")
-    torch.testing.assert_close(loaded.eval()(batch).scores, ranker(batch).scores, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        loaded.eval()(batch).scores, ranker(batch).scores, atol=1e-5, rtol=1e-5
+    )

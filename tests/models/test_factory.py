@@ -23,11 +23,23 @@ from backpack_rank.pipelines.output_folder import link_latest
 
 def test_a_new_ranker_has_the_size_that_was_asked_for(tokenizer):
     ranker = new_backpack(
-        tokenizer, layers=1, hidden_size=24, heads=3, senses=6, positions=40, sense_intermediate_scale=2
+        tokenizer,
+        layers=1,
+        hidden_size=24,
+        heads=3,
+        senses=6,
+        positions=40,
+        sense_intermediate_scale=2,
     )
     config = ranker.config
     trunk = config.backbone_config
-    assert (trunk.n_layer, trunk.n_embd, trunk.n_head, config.num_senses, config.n_positions) == (1, 24, 3, 6, 40)
+    assert (trunk.n_layer, trunk.n_embd, trunk.n_head, config.num_senses, config.n_positions) == (
+        1,
+        24,
+        3,
+        6,
+        40,
+    )
     assert config.hidden_size == 24
     assert ranker.backpack.sense_network.final_mlp.c_proj.weight.shape == (48, 6 * 24)
     assert config.vocab_size == len(tokenizer)
@@ -52,14 +64,18 @@ def test_a_saved_folder_gives_the_same_scores_and_the_same_tokens(
     texts = again_encoder.pairs("the doctor", ["He works in the ward.", ""])
     batch = PackedBatch.from_sequences(texts)
     with torch.no_grad():
-        # Loaded weights lie elsewhere in memory, and the last bit of a product may depend on their alignment.
+        # Loaded weights lie elsewhere in memory, and the last bit of a product may depend on their
+        # alignment.
         torch.testing.assert_close(again(batch).scores, ranker(batch).scores, rtol=1e-5, atol=1e-5)
     assert all(
-        torch.equal(a, b) for a, b in zip(again.state_dict().values(), ranker.state_dict().values(), strict=True)
+        torch.equal(a, b)
+        for a, b in zip(again.state_dict().values(), ranker.state_dict().values(), strict=True)
     )
 
 
-def test_saving_again_replaces_the_folder_and_a_failure_leaves_the_old_one(make_backpack, pair_tokenizer, tmp_path):
+def test_saving_again_replaces_the_folder_and_a_failure_leaves_the_old_one(
+    make_backpack, pair_tokenizer, tmp_path
+):
     folder = tmp_path / "ranker"
     save_ranker(folder, make_backpack(seed=1), pair_tokenizer)
     save_ranker(folder, make_backpack(seed=2), pair_tokenizer)
@@ -85,14 +101,20 @@ def test_training_can_start_from_a_saved_ranker(make_backpack, make_gpt2, pair_t
         save_ranker(tmp_path / start.__name__, make(), pair_tokenizer)
         ranker = start(pair_tokenizer.tokenizer, name=str(tmp_path / start.__name__))
         assert torch.equal(ranker.head.dense.weight, make().head.dense.weight)
-        assert all(module.training for module in ranker.modules()), "dropout must be on when training starts"
+        assert all(module.training for module in ranker.modules()), (
+            "dropout must be on when training starts"
+        )
 
 
-def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(make_backpack, pair_tokenizer, tmp_path, sentences):
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(
+    make_backpack, pair_tokenizer, tmp_path, sentences
+):
     save_ranker(tmp_path / "ranker", make_backpack(), pair_tokenizer)
     larger = train_bpe(sentences, vocab_size=500)
     assert len(larger) > len(pair_tokenizer.tokenizer)
-    with pytest.raises(ValueError, match=rf"the tokenizer has {len(larger)} tokens, but .* has embeddings for"):
+    with pytest.raises(
+        ValueError, match=rf"the tokenizer has {len(larger)} tokens, but .* has embeddings for"
+    ):
         pretrained_backpack(larger, name=str(tmp_path / "ranker"))
 
 
@@ -113,12 +135,18 @@ def test_the_ranker_that_was_finished_last_is_taken_though_the_clock_was_moved_b
 
 
 def test_a_folder_without_a_ranker_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"config\.json is missing: .* not the folder of a saved ranker"):
+    with pytest.raises(
+        FileNotFoundError, match=r"config\.json is missing: .* not the folder of a saved ranker"
+    ):
         load_ranker(tmp_path)
 
 
 @pytest.mark.parametrize("architectures", [["BackpackGPT2LMHeadModel"], ["BertModel"], None])
 def test_the_folder_of_another_architecture_is_named(architectures, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "architectures": architectures}))
-    with pytest.raises(ValueError, match=r"is not a ranker; known are BackpackForRanking, .*CrossEncoderForRanking"):
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "architectures": architectures})
+    )
+    with pytest.raises(
+        ValueError, match=r"is not a ranker; known are BackpackForRanking, .*CrossEncoderForRanking"
+    ):
         load_ranker(tmp_path)

@@ -1,4 +1,6 @@
-"""Weights that start from the last attention of a backbone, against that layer's own queries and keys."""
+"""Weights that start from the last attention of a backbone, against that layer's own queries and
+keys.
+"""
 
 import numpy as np
 import pytest
@@ -29,18 +31,32 @@ from backpack_rank.models.initialisation import (
 from backpack_rank.models.rankers import BackpackForRanking
 
 SIZES = {"vocab_size": 60, "max_position_embeddings": 40}
-NARROW = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, **SIZES}
+NARROW = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    **SIZES,
+}
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 CONFIGS = {
     "bert": BertConfig(**NARROW),
     "distilbert": DistilBertConfig(dim=32, n_layers=2, n_heads=4, hidden_dim=48, **SIZES),
     "gpt2": GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=60, n_positions=40, **TOKENS),
     "gpt2 by layer": GPT2Config(
-        n_embd=32, n_layer=2, n_head=4, vocab_size=60, n_positions=40, scale_attn_by_inverse_layer_idx=True, **TOKENS
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        vocab_size=60,
+        n_positions=40,
+        scale_attn_by_inverse_layer_idx=True,
+        **TOKENS,
     ),
     "llama": LlamaConfig(num_key_value_heads=2, **NARROW, **TOKENS),
     "qwen2": Qwen2Config(num_key_value_heads=2, **NARROW, **TOKENS),
-    "modernbert": ModernBertConfig(norm_bias=True, attention_bias=True, **NARROW, **TOKENS, cls_token_id=1),
+    "modernbert": ModernBertConfig(
+        norm_bias=True, attention_bias=True, **NARROW, **TOKENS, cls_token_id=1
+    ),
 }
 
 
@@ -61,8 +77,9 @@ def batch():
 
 
 def own_logits(backbone, name, last):
-    """Logits of every head between all tokens, from the layer's modules; of pre-norm models the layer's own norm is
-    applied to what stands before the backbone's last norm. [heads, n, n]"""
+    """Logits of every head between all tokens, from the layer's modules; of pre-norm models the
+    layer's own norm is applied to what stands before the backbone's last norm. [heads, n, n]
+    """
     if name == "bert":
         own = backbone.encoder.layer[-1].attention.self
         queries, keys = own.query(last), own.key(last)
@@ -87,10 +104,18 @@ def own_logits(backbone, name, last):
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("senses", [4, 2])
 def test_each_sense_weighs_as_its_head_of_the_last_layer(name, senses, batch):
-    """d / k is the heads' width with 4 senses and twice as much with 2, where every head is kept whole."""
+    """d / k is the heads' width with 4 senses and twice as much with 2, where every head is kept
+    whole.
+    """
     ranker = ranker_over(CONFIGS[name], senses)
     backpack = ranker.backpack
-    norms = {"gpt2": "ln_f", "gpt2 by layer": "ln_f", "llama": "norm", "qwen2": "norm", "modernbert": "final_norm"}
+    norms = {
+        "gpt2": "ln_f",
+        "gpt2 by layer": "ln_f",
+        "llama": "norm",
+        "qwen2": "norm",
+        "modernbert": "final_norm",
+    }
     caught = []
     if name in norms:
         last_norm = getattr(backpack.backbone, norms[name])
@@ -101,8 +126,12 @@ def test_each_sense_weighs_as_its_head_of_the_last_layer(name, senses, batch):
     found = backpack.sense_weight_net.pooled(hidden, batch, positions)
     before = hidden
     if caught:
-        before = caught[-1].flatten(0, 1) if len(caught[-1]) == 1 else caught[-1][batch.padding_mask()]
-    for text, (start, end) in enumerate(zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)):
+        before = (
+            caught[-1].flatten(0, 1) if len(caught[-1]) == 1 else caught[-1][batch.padding_mask()]
+        )
+    for text, (start, end) in enumerate(
+        zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)
+    ):
         logits = own_logits(backpack.backbone, name, before[start:end])
         expected = logits[:senses, positions[text] - start].softmax(dim=-1)
         torch.testing.assert_close(found[text, :, : end - start], expected, atol=2e-5, rtol=1e-3)
@@ -121,14 +150,18 @@ def test_more_senses_than_heads_begin_again_with_the_first(batch):
 
 def test_a_cut_head_is_the_best_approximation_of_its_rank():
     draw = torch.Generator().manual_seed(0)
-    queries, biases, keys = (torch.randn(shape, generator=draw).double() for shape in ((6, 12), (6,), (6, 12)))
+    queries, biases, keys = (
+        torch.randn(shape, generator=draw).double() for shape in ((6, 12), (6,), (6, 12))
+    )
     matrix = torch.cat([queries, biases[:, None]], dim=1).T @ keys
     singular = np.linalg.svd(matrix.numpy(), compute_uv=False)
     for rank in (1, 3, 5):
         own = truncated(queries, biases, keys, rank)
         assert [tuple(part.shape) for part in own] == [(rank, 12), (rank,), (rank, 12)]
         error = np.linalg.norm(torch.cat([own[0], own[1][:, None]], dim=1).T @ own[2] - matrix)
-        assert error == pytest.approx(np.sqrt((singular[rank:6] ** 2).sum()), abs=1e-9)  # Eckart and Young
+        assert error == pytest.approx(
+            np.sqrt((singular[rank:6] ** 2).sum()), abs=1e-9
+        )  # Eckart and Young
     assert truncated(queries, biases, keys, 6)[0] is queries
 
 
@@ -143,7 +176,10 @@ def test_what_fills_a_wider_sense_weighs_nothing_and_can_learn(batch):
     with torch.enable_grad():
         senses = ranker.backpack.pooled_senses(batch)
         senses[:, :, 0].square().sum().backward()
-    assert weights.c_attn.weight.grad.unflatten(0, (2, 2, 16))[0][:, 8:].abs().min(dim=-1).values.min() > 0
+    assert (
+        weights.c_attn.weight.grad.unflatten(0, (2, 2, 16))[0][:, 8:].abs().min(dim=-1).values.min()
+        > 0
+    )
 
 
 def test_a_dimension_that_the_last_norm_hides_is_left_out(batch):
@@ -159,7 +195,9 @@ def test_a_dimension_that_the_last_norm_hides_is_left_out(batch):
 def test_an_unknown_attention_is_refused_with_the_known_ones():
     config = Qwen3Config(num_key_value_heads=2, head_dim=8, **NARROW, **TOKENS)
     ranker = ranker_over(config, 4)
-    with pytest.raises(ValueError, match=r"'qwen3'; known are bert, distilbert, .* Use start\.weights=random"):
+    with pytest.raises(
+        ValueError, match=r"'qwen3'; known are bert, distilbert, .* Use start\.weights=random"
+    ):
         start_from_attention(ranker.backpack.sense_weight_net, ranker.backpack.backbone)
 
 
@@ -217,15 +255,21 @@ def test_a_start_is_deterministic_and_leaves_all_but_the_weights_and_the_mode(we
     changed = {name for name, value in state.items() if not torch.equal(value, states[0][name])}
     network = "backpack.sense_weight_net.c_attn"
     assert changed == (set() if weights == "random" else {f"{network}.weight", f"{network}.bias"})
-    assert torch.equal(states[0][f"{network}.weight"], states[2][f"{network}.weight"]) == (weights != "sharp")
+    assert torch.equal(states[0][f"{network}.weight"], states[2][f"{network}.weight"]) == (
+        weights != "sharp"
+    )
 
 
 def test_an_unknown_start_is_refused():
-    with pytest.raises(ValueError, match=r"start\.weights=soft: use one of random, attention, sharp, auto"):
+    with pytest.raises(
+        ValueError, match=r"start\.weights=soft: use one of random, attention, sharp, auto"
+    ):
         start_weights(ranker_over(CONFIGS["bert"], 4).backpack, "soft", TEXTS)
 
 
-def test_auto_takes_the_backbones_attention_where_it_is_known_and_sharp_weights_elsewhere(monkeypatch):
+def test_auto_takes_the_backbones_attention_where_it_is_known_and_sharp_weights_elsewhere(
+    monkeypatch,
+):
     backpack = ranker_over(CONFIGS["bert"], 4).backpack
     found = {}
     for weights in ("attention", "auto"):

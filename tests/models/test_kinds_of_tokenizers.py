@@ -1,4 +1,6 @@
-"""Words of a class behind a space, a sign or a new line, with every kind of tokenizer: moved, or named."""
+"""Words of a class behind a space, a sign or a new line, with every kind of tokenizer: moved, or
+named.
+"""
 
 import copy
 import re
@@ -22,9 +24,20 @@ from backpack_rank.senses.views import View
 
 CLASSES = WordClasses(
     "test",
-    (WordClass("subject", ("he", "she")), WordClass("his", ("his", "her")), WordClass("adult", ("man", "woman"))),
+    (
+        WordClass("subject", ("he", "she")),
+        WordClass("his", ("his", "her")),
+        WordClass("adult", ("man", "woman")),
+    ),
 )
-SHAPE = {"layers": 2, "hidden_size": 32, "heads": 4, "positions": 64, "dropout": 0.0, "initializer_range": 0.3}
+SHAPE = {
+    "layers": 2,
+    "hidden_size": 32,
+    "heads": 4,
+    "positions": 64,
+    "dropout": 0.0,
+    "initializer_range": 0.3,
+}
 
 
 USUAL = {"gpt2", "llama 2", "llama 3", "deberta-v3", "bert"}
@@ -33,7 +46,9 @@ USUAL = {"gpt2", "llama 2", "llama 3", "deberta-v3", "bert"}
 
 @pytest.fixture(
     scope="module",
-    params=[kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
+    params=[
+        kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS
+    ],
 )
 def tokenizer(request):
     return KINDS[request.param]()
@@ -86,7 +101,9 @@ def test_a_ranker_with_attribute_senses_reads_words_as_one_whatever_they_stand_b
 ):
     unchanged, pair_tokenizer = rankers[0], PairTokenizer(tokenizer, 64)
     ranker, view = with_attribute_senses
-    batch = PackedBatch.from_sequences(pair_tokenizer.pairs("the doctor", [said(sign, "he"), said(sign, "she")]))
+    batch = PackedBatch.from_sequences(
+        pair_tokenizer.pairs("the doctor", [said(sign, "he"), said(sign, "she")])
+    )
     plain, score = unchanged.backpack.pooled_weights(batch), unchanged(batch).scores
     merged = ranker.backpack.pooled_weights(ranker.backpack.read(batch))
     at_zero = ranker(batch, sense_weights=view.sense_weights).scores
@@ -123,7 +140,10 @@ def test_pieces_of_longer_words_are_in_no_moved_place(tokenizer, rankers):
     classes = TokenClasses.of(tokenizer, CLASSES)
     at_zero = View(token_shift=token_shift(rankers[1], classes, "weights", 0.0))
     documents = ["the sheets", '"sheets and (bridge) here']
-    assert scorer.score("doctor", documents).tobytes() == scorer.score("doctor", documents, at_zero).tobytes()
+    assert (
+        scorer.score("doctor", documents).tobytes()
+        == scorer.score("doctor", documents, at_zero).tobytes()
+    )
 
 
 def test_words_that_move_behind_a_space_alone_are_named(tokenizer):
@@ -132,7 +152,12 @@ def test_words_that_move_behind_a_space_alone_are_named(tokenizer):
     pieces = [spaced.tokenize(f'"{word}') for word in ("he", "she", "man", "woman")]
     assert pieces == [['"', "he"], ['"', "s", "he"], ['"', "man"], ['"', "woman"]]
     classes = TokenClasses.of(spaced, CLASSES)
-    assert classes.behind_space_alone == ("he", "she", "his", "her")  # "he" and "his" have no partner there
+    assert classes.behind_space_alone == (
+        "he",
+        "she",
+        "his",
+        "her",
+    )  # "he" and "his" have no partner there
     assert classes.several_tokens == classes.unpaired == ()
 
 
@@ -172,7 +197,21 @@ def test_tokenizers_that_are_not_fast_are_read_by_the_mark_that_most_pieces_have
         False,
         True,
     ]
-    pieces = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "he", "she", "##ets", "##s", "##he", "Ġ", "▁", "(", '"']
+    pieces = [
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[PAD]",
+        "he",
+        "she",
+        "##ets",
+        "##s",
+        "##he",
+        "Ġ",
+        "▁",
+        "(",
+        '"',
+    ]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
     japanese = BertJapaneseTokenizer(
         str(tmp_path / "vocab.txt"), word_tokenizer_type="basic", subword_tokenizer_type="wordpiece"

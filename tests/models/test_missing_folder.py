@@ -1,4 +1,6 @@
-"""Whatever reads a pretrained model says of a mistyped folder that it is not there, before it asks the hub."""
+"""Whatever reads a pretrained model says of a mistyped folder that it is not there, before it asks
+the hub.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,12 @@ def test_a_ranker_over_a_missing_folder(
 
 @pytest.mark.parametrize(
     "load",
-    [load_tokenizer, BackpackLMHeadModel.from_pretrained, load_listwise, partial(pretrained_vectors, words=["nurse"])],
+    [
+        load_tokenizer,
+        BackpackLMHeadModel.from_pretrained,
+        load_listwise,
+        partial(pretrained_vectors, words=["nurse"]),
+    ],
     ids=["tokenizer", "language model", "listwise", "vectors"],
 )
 def test_a_missing_folder(load: Callable[[str], object], tmp_path: Path) -> None:

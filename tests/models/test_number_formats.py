@@ -1,4 +1,6 @@
-"""Number formats: int8 against its own definition in integers, what auto takes, and what is refused."""
+"""Number formats: int8 against its own definition in integers, what auto takes, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from backpack_rank.models.number_formats import computes_in_bf16, resolved_forma
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 
 CPU = torch.device("cpu")
-int8 = pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="int8 needs a processor with AVX512-VNNI")
+int8 = pytest.mark.skipif(
+    not torch.cpu._is_vnni_supported(), reason="int8 needs a processor with AVX512-VNNI"
+)
 
 
 def by_definition(weight: np.ndarray, bias: np.ndarray, inputs: np.ndarray) -> np.ndarray:
@@ -76,7 +80,11 @@ def test_constant_inputs_and_zero_weights_give_numbers():
 @pytest.mark.parametrize("make", ["make_backpack", "make_gpt2"])
 def test_int8_scores_are_near_those_in_float32(request, pair_tokenizer, make):
     ranker = request.getfixturevalue(make)()
-    texts = [("doctor in the ward", "she is a nurse"), ("doctor", "he walks"), ("who", "the ward of a nurse " * 4)]
+    texts = [
+        ("doctor in the ward", "she is a nurse"),
+        ("doctor", "he walks"),
+        ("who", "the ward of a nurse " * 4),
+    ]
     exact = Scorer(copy.deepcopy(ranker), pair_tokenizer).score_texts(texts)
     scorer = Scorer(ranker, pair_tokenizer, ScoringSettings(dtype="int8"))
     found = scorer.score_texts(texts)
@@ -111,7 +119,11 @@ def test_auto_takes_what_the_processor_computes_in():
 
 
 def test_int8_is_refused_where_it_is_not_to_be_had():
-    with pytest.raises(ValueError, match=r"scoring\.dtype=int8 is for CPUs, not for cuda; use bfloat16"):
+    with pytest.raises(
+        ValueError, match=r"scoring\.dtype=int8 is for CPUs, not for cuda; use bfloat16"
+    ):
         resolved_format("int8", torch.device("cuda"), "scoring.dtype")
-    with pytest.raises(ValueError, match=r"scoring\.dtype=int4: use one of float32, bfloat16, float16, int8, auto"):
+    with pytest.raises(
+        ValueError, match=r"scoring\.dtype=int4: use one of float32, bfloat16, float16, int8, auto"
+    ):
         resolved_format("int4", CPU, "scoring.dtype")

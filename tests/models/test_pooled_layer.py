@@ -19,7 +19,9 @@ SHAPE |= {"intermediate_size": 64, "max_position_embeddings": 40, "initializer_r
 def make(kind: str, **options) -> CrossEncoderForRanking:
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, **SHAPE, **options.pop("own", {}))
-    return CrossEncoderForRanking(CrossEncoderConfig(backbone_config=config, separator_id=3, **options)).eval()
+    return CrossEncoderForRanking(
+        CrossEncoderConfig(backbone_config=config, separator_id=3, **options)
+    ).eval()
 
 
 @pytest.fixture
@@ -35,7 +37,9 @@ def test_pooled_states_are_rows_of_the_whole_last_layer(kind, own, pooling, devi
     ranker = make(kind, own=own, pooling=pooling).to(device)
     batch = batch.to(device)
     calls = []
-    ranker.backbone.encoder.layer[-1].intermediate.register_forward_hook(lambda *call: calls.append(call[1][0].shape))
+    ranker.backbone.encoder.layer[-1].intermediate.register_forward_hook(
+        lambda *call: calls.append(call[1][0].shape)
+    )
     with torch.inference_mode():
         whole = ranker.hidden_states(batch)[ranker.pooled_positions(batch)]
         pooled = ranker.pooled_states(batch)
@@ -46,17 +50,24 @@ def test_pooled_states_are_rows_of_the_whole_last_layer(kind, own, pooling, devi
 def test_gradients_of_inference_are_those_of_the_whole_layer(batch) -> None:
     ranker = make("bert")
     found = []
-    for states in (ranker.pooled_states, lambda one: ranker.hidden_states(one)[ranker.pooled_positions(one)]):
+    for states in (
+        ranker.pooled_states,
+        lambda one: ranker.hidden_states(one)[ranker.pooled_positions(one)],
+    ):
         ranker.zero_grad(set_to_none=True)
         states(batch).square().sum().backward()
-        found.append({name: p.grad.clone() for name, p in ranker.named_parameters() if p.grad is not None})
+        found.append(
+            {name: p.grad.clone() for name, p in ranker.named_parameters() if p.grad is not None}
+        )
     pooled, whole = found
     assert pooled.keys() == whole.keys()
     for name, gradient in whole.items():
         torch.testing.assert_close(pooled[name], gradient, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("kind", "own"), [("distilbert", {}), ("gpt2", {}), ("bert", {"is_decoder": True})])
+@pytest.mark.parametrize(
+    ("kind", "own"), [("distilbert", {}), ("gpt2", {}), ("bert", {"is_decoder": True})]
+)
 def test_other_backbones_are_read_as_they_are(kind, own, batch) -> None:
     ranker = make(kind, own=own)
     before = [type(module) for module in ranker.modules()]
@@ -73,7 +84,9 @@ def test_training_computes_the_whole_layer_and_copies_stay_whole(batch) -> None:
         for twin in (copy.deepcopy(ranker), pickle.loads(pickle.dumps(ranker))):
             assert torch.equal(twin(batch).scores, expected)
     calls = []
-    ranker.backbone.encoder.layer[-1].output.register_forward_hook(lambda *call: calls.append(call[2].shape[1]))
+    ranker.backbone.encoder.layer[-1].output.register_forward_hook(
+        lambda *call: calls.append(call[2].shape[1])
+    )
     ranker.train()(batch)
     ranker.eval()(batch)
     assert calls == [45, 4]

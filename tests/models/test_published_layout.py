@@ -1,4 +1,6 @@
-"""Checkpoints in the layout of stanfordnlp/backpack-gpt2, against a slow Backpack written here from the formulas."""
+"""Checkpoints in the layout of stanfordnlp/backpack-gpt2, against a slow Backpack written here from
+the formulas.
+"""
 
 import json
 import math
@@ -13,7 +15,8 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 from backpack_rank.models.backpack import BackpackLMHeadModel, BackpackModel
 from backpack_rank.models.rankers import BackpackForRanking, GPT2ForRanking
 
-# The published shape in small; the scale is not 4, so that it cannot be mixed up with the block's 4d.
+# The published shape in small; the scale is not 4, so that it cannot be mixed up with the block's
+# 4d.
 D, LAYERS, HEADS, SENSES, SCALE, VOCABULARY, POSITIONS = 24, 3, 3, 4, 3, 40, 20
 ALIASES = {
     "backpack.word_embeddings.weight": "backpack.gpt2_model.wte.weight",
@@ -65,7 +68,10 @@ def published_state() -> dict[str, torch.Tensor]:
         return {f"{name}.weight": random(rows, columns), f"{name}.bias": random(columns)}
 
     trunk = "backpack.gpt2_model"
-    state = {f"{trunk}.wte.weight": random(VOCABULARY, D), f"{trunk}.wpe.weight": random(POSITIONS, D)}
+    state = {
+        f"{trunk}.wte.weight": random(VOCABULARY, D),
+        f"{trunk}.wpe.weight": random(POSITIONS, D),
+    }
     for layer in range(LAYERS):
         block = f"{trunk}.h.{layer}"
         state |= norm(f"{block}.ln_1") | norm(f"{block}.ln_2")
@@ -77,8 +83,12 @@ def published_state() -> dict[str, torch.Tensor]:
     state |= norm(f"{trunk}.ln_f")
     senses = "backpack.sense_network"
     state |= norm(f"{senses}.ln") | norm(f"{senses}.block.ln_1") | norm(f"{senses}.block.ln_2")
-    state |= conv(f"{senses}.block.mlp.c_fc", D, 4 * D) | conv(f"{senses}.block.mlp.c_proj", 4 * D, D)
-    state |= conv(f"{senses}.final_mlp.c_fc", D, SCALE * D) | conv(f"{senses}.final_mlp.c_proj", SCALE * D, SENSES * D)
+    state |= conv(f"{senses}.block.mlp.c_fc", D, 4 * D) | conv(
+        f"{senses}.block.mlp.c_proj", 4 * D, D
+    )
+    state |= conv(f"{senses}.final_mlp.c_fc", D, SCALE * D) | conv(
+        f"{senses}.final_mlp.c_proj", SCALE * D, SENSES * D
+    )
     state |= {
         "backpack.sense_weight_net.c_attn.weight": random(2 * D, D),  # Linear: [out, in]
         "backpack.sense_weight_net.c_attn.bias": random(2 * D),
@@ -93,7 +103,9 @@ def slow_logits(state: dict[str, torch.Tensor], ids: list[int]) -> torch.Tensor:
     def norm(name, x):
         mean = x.mean(-1, keepdim=True)
         variance = ((x - mean) ** 2).mean(-1, keepdim=True)
-        return (x - mean) / torch.sqrt(variance + 1e-5) * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+        return (x - mean) / torch.sqrt(variance + 1e-5) * weights[f"{name}.weight"] + weights[
+            f"{name}.bias"
+        ]
 
     def conv(name, x):
         return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
@@ -104,7 +116,12 @@ def slow_logits(state: dict[str, torch.Tensor], ids: list[int]) -> torch.Tensor:
         return conv(f"{name}.c_proj", h)
 
     trunk, embedding = "backpack.gpt2_model", weights["backpack.word_embeddings.weight"]
-    x = torch.stack([embedding[i] + weights["backpack.position_embeddings.weight"][n] for n, i in enumerate(ids)])
+    x = torch.stack(
+        [
+            embedding[i] + weights["backpack.position_embeddings.weight"][n]
+            for n, i in enumerate(ids)
+        ]
+    )
     size = D // HEADS
     for layer in range(LAYERS):
         block = f"{trunk}.h.{layer}"
@@ -128,7 +145,10 @@ def slow_logits(state: dict[str, torch.Tensor], ids: list[int]) -> torch.Tensor:
         w = norm("backpack.sense_network.block.ln_2", r2)
         senses.append(mlp("backpack.sense_network.final_mlp", w).reshape(SENSES, D))
     net = "backpack.sense_weight_net.c_attn"
-    split = [(weights[f"{net}.weight"] @ h + weights[f"{net}.bias"]).reshape(2, SENSES, D // SENSES) for h in hidden]
+    split = [
+        (weights[f"{net}.weight"] @ h + weights[f"{net}.bias"]).reshape(2, SENSES, D // SENSES)
+        for h in hidden
+    ]
     out = []
     for i in range(len(ids)):
         o = torch.zeros(D, dtype=torch.float64)
@@ -153,13 +173,19 @@ def write_bin(folder: Path, state: dict) -> Path:
 
 
 def write_safetensors(folder: Path, state: dict) -> Path:
-    copies = {name: tensor.clone() for name, tensor in state.items()}  # the format refuses shared tensors
+    copies = {
+        name: tensor.clone() for name, tensor in state.items()
+    }  # the format refuses shared tensors
     save_file(copies, write_config(folder) / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
 def without(state, *patterns):
-    return {name: tensor for name, tensor in state.items() if not any(re.search(p, name) for p in patterns)}
+    return {
+        name: tensor
+        for name, tensor in state.items()
+        if not any(re.search(p, name) for p in patterns)
+    }
 
 
 def only_lm_head(state):
@@ -169,10 +195,16 @@ def only_lm_head(state):
 
 FORMS = {
     "bin": lambda folder, state: write_bin(folder, state),
-    "bin without old buffers": lambda folder, state: write_bin(folder, without(state, r"\.attn\.bias", "masked_bias")),
+    "bin without old buffers": lambda folder, state: write_bin(
+        folder, without(state, r"\.attn\.bias", "masked_bias")
+    ),
     "safetensors with copies": lambda folder, state: write_safetensors(folder, state),
-    "safetensors without aliases": lambda folder, state: write_safetensors(folder, without(state, *ALIASES)),
-    "safetensors with aliases alone": lambda folder, state: write_safetensors(folder, only_lm_head(state)),
+    "safetensors without aliases": lambda folder, state: write_safetensors(
+        folder, without(state, *ALIASES)
+    ),
+    "safetensors with aliases alone": lambda folder, state: write_safetensors(
+        folder, only_lm_head(state)
+    ),
 }
 
 
@@ -189,11 +221,15 @@ def expected(state):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_logits_of_every_stored_form_equal_the_slow_implementation(form, state, expected, tmp_path):
-    model, info = BackpackLMHeadModel.from_pretrained(FORMS[form](tmp_path, state), output_loading_info=True)
+    model, info = BackpackLMHeadModel.from_pretrained(
+        FORMS[form](tmp_path, state), output_loading_info=True
+    )
     assert not any(info.values()), info
     for text, logits in zip(*expected, strict=True):
         with torch.no_grad():
-            torch.testing.assert_close(model(torch.tensor([text])).logits[0].double(), logits, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                model(torch.tensor([text])).logits[0].double(), logits, atol=1e-5, rtol=1e-5
+            )
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -238,7 +274,12 @@ def test_a_ranker_takes_everything_but_its_head_from_a_language_model(state, tmp
     ranker, info = BackpackForRanking.from_pretrained(
         write_bin(tmp_path, state), new_head=True, output_loading_info=True
     )
-    assert info["missing_keys"] == {"head.dense.weight", "head.dense.bias", "head.out.weight", "head.out.bias"}
+    assert info["missing_keys"] == {
+        "head.dense.weight",
+        "head.dense.bias",
+        "head.out.weight",
+        "head.out.bias",
+    }
     loaded = ranker.state_dict()
     for name, tensor in without(state, r"attn\.(masked_)?bias", "lm_head").items():
         assert torch.equal(loaded[name.replace("gpt2_model", "backbone")], tensor), name
@@ -260,13 +301,20 @@ def test_code_beside_the_weights_is_never_run_and_not_passed_on(state, tmp_path)
 
 
 def test_saving_and_loading_a_ranker_keeps_every_weight(state, tmp_path):
-    ranker = BackpackForRanking.from_pretrained(write_bin(tmp_path / "published", state), new_head=True)
+    ranker = BackpackForRanking.from_pretrained(
+        write_bin(tmp_path / "published", state), new_head=True
+    )
     ranker.save_pretrained(tmp_path / "own")
     again, info = BackpackForRanking.from_pretrained(tmp_path / "own", output_loading_info=True)
     assert not any(info.values()), info
-    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in ranker.state_dict().items())
+    assert all(
+        torch.equal(tensor, again.state_dict()[name])
+        for name, tensor in ranker.state_dict().items()
+    )
     stored = load_file(tmp_path / "own" / "model.safetensors")
-    assert sum(tensor.numel() for tensor in stored.values()) == sum(p.numel() for p in ranker.parameters())
+    assert sum(tensor.numel() for tensor in stored.values()) == sum(
+        p.numel() for p in ranker.parameters()
+    )
 
 
 def test_a_ranker_without_its_head_is_no_ranker_unless_a_new_head_is_asked_for(state, tmp_path):
@@ -278,9 +326,9 @@ def test_a_ranker_without_its_head_is_no_ranker_unless_a_new_head_is_asked_for(s
 
 @pytest.mark.parametrize("kept", [0, 5, 100, -7])
 def test_damaged_weights_are_an_error_that_names_the_file(state, tmp_path, kept):
-    BackpackForRanking.from_pretrained(write_bin(tmp_path / "from", state), new_head=True).save_pretrained(
-        tmp_path / "own"
-    )
+    BackpackForRanking.from_pretrained(
+        write_bin(tmp_path / "from", state), new_head=True
+    ).save_pretrained(tmp_path / "own")
     file = tmp_path / "own" / "model.safetensors"
     file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(ValueError, match=r"own/model\.safetensors cannot be read"):
@@ -289,7 +337,9 @@ def test_damaged_weights_are_an_error_that_names_the_file(state, tmp_path, kept)
 
 def test_missing_keys_are_named(state, tmp_path):
     write_bin(tmp_path, without(state, r"sense_network\.ln\.", r"h\.1\.mlp\.c_fc\.bias"))
-    with pytest.raises(ValueError, match=r"3 keys missing: .*h\.1\.mlp\.c_fc\.bias.*sense_network\.ln\.bias") as error:
+    with pytest.raises(
+        ValueError, match=r"3 keys missing: .*h\.1\.mlp\.c_fc\.bias.*sense_network\.ln\.bias"
+    ) as error:
         BackpackLMHeadModel.from_pretrained(tmp_path)
     assert "sense_network.ln.weight" in str(error.value)
     assert str(tmp_path) in str(error.value)
@@ -303,7 +353,9 @@ def test_word_embeddings_under_no_name_at_all_are_missing(state, tmp_path):
 
 def test_shared_weights_that_differ_are_named(state, tmp_path):
     write_bin(tmp_path, state | {"lm_head.weight": state["lm_head.weight"] + 1})
-    with pytest.raises(ValueError, match=r"must be equal: lm_head\.weight and backpack\.backbone\.wte\.weight"):
+    with pytest.raises(
+        ValueError, match=r"must be equal: lm_head\.weight and backpack\.backbone\.wte\.weight"
+    ):
         BackpackLMHeadModel.from_pretrained(tmp_path)
 
 
@@ -315,7 +367,9 @@ def test_unexpected_keys_are_named(state, tmp_path):
 
 def test_wrong_shapes_are_named(state, tmp_path):
     write_bin(tmp_path, state | {"backpack.sense_network.final_mlp.c_proj.bias": torch.ones(7)})
-    with pytest.raises(ValueError, match=r"of another shape: .*final_mlp\.c_proj\.bias \(7,\) instead of \(96,\)"):
+    with pytest.raises(
+        ValueError, match=r"of another shape: .*final_mlp\.c_proj\.bias \(7,\) instead of \(96,\)"
+    ):
         BackpackLMHeadModel.from_pretrained(tmp_path)
 
 
@@ -337,25 +391,39 @@ class Payload:
 
 def test_a_bin_file_with_code_in_it_is_refused(state, tmp_path):
     write_bin(tmp_path, {**state, "payload": Payload(tmp_path / "ran")})
-    with pytest.raises(ValueError, match=r"weights of .*pytorch_model\.bin cannot be read \(they are") as refused:
+    with pytest.raises(
+        ValueError, match=r"weights of .*pytorch_model\.bin cannot be read \(they are"
+    ) as refused:
         BackpackLMHeadModel.from_pretrained(tmp_path)
-    assert "weights_only" not in str(refused.value)  # torch's advice, which would run what is in the file
+    assert "weights_only" not in str(
+        refused.value
+    )  # torch's advice, which would run what is in the file
     assert not (tmp_path / "ran").exists()
 
 
 def test_a_plain_gpt2_checkpoint_is_no_backpack(tmp_path):
-    GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=30, n_positions=8)).save_pretrained(tmp_path)
+    GPT2LMHeadModel(
+        GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=30, n_positions=8)
+    ).save_pretrained(tmp_path)
     with pytest.raises(
-        ValueError, match=r"is not a checkpoint of BackpackForRanking: 38 keys missing: .*unexpected: transformer"
+        ValueError,
+        match=r"is not a checkpoint of BackpackForRanking: 38 keys missing: .*unexpected: transformer",
     ):
         BackpackForRanking.from_pretrained(tmp_path)
 
 
 def test_a_bert_checkpoint_is_no_backpack(tmp_path):
-    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
     BertModel(BertConfig(vocab_size=30, **shape)).save_pretrained(tmp_path)
     for ranker in (BackpackForRanking, GPT2ForRanking):
-        with pytest.raises(ValueError, match=r"not a checkpoint of .*missing: .*unexpected: embeddings\."):
+        with pytest.raises(
+            ValueError, match=r"not a checkpoint of .*missing: .*unexpected: embeddings\."
+        ):
             ranker.from_pretrained(tmp_path)
 
 
@@ -381,7 +449,9 @@ def test_weights_load_in_half_precision(dtype, state, expected, tmp_path):
     (text, *_), (logits, *_) = expected
     with torch.no_grad():
         found = model(torch.tensor([text])).logits[0].double()
-    assert (found - logits).abs().max() < (0.02 if dtype == torch.float16 else 0.2) * logits.abs().max()
+    assert (found - logits).abs().max() < (
+        0.02 if dtype == torch.float16 else 0.2
+    ) * logits.abs().max()
     assert (found - logits).abs().max() > 0
 
 

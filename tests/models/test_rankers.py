@@ -41,7 +41,9 @@ def test_backpack_scores_are_the_head_over_the_mix_at_the_last_token(make_backpa
 
 
 @torch.no_grad()
-def test_gpt2_scores_are_the_head_over_the_last_hidden_state_of_the_librarys_model(make_gpt2, batch):
+def test_gpt2_scores_are_the_head_over_the_last_hidden_state_of_the_librarys_model(
+    make_gpt2, batch
+):
     ranker = make_gpt2()
     ranker.transformer.set_attn_implementation("packed_sdpa")
     scores = ranker(batch).scores.tolist()
@@ -62,7 +64,9 @@ def test_sense_vectors_are_given_on_request_and_score_the_same(make_backpack, ba
 
 
 @torch.no_grad()
-def test_texts_may_have_weights_of_their_own_and_score_bit_for_bit_as_under_shared_ones(make_backpack, batch):
+def test_texts_may_have_weights_of_their_own_and_score_bit_for_bit_as_under_shared_ones(
+    make_backpack, batch
+):
     ranker = make_backpack()
     one, other = torch.linspace(0, 1, 8), torch.ones(8)
     expected = [ranker(batch, sense_weights=weights).scores for weights in (one, other)]
@@ -96,10 +100,12 @@ def test_saving_and_loading_gives_identical_weights_and_equal_scores(ranker, bat
     again, info = type(ranker).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values()), info
     assert not again.training
-    # Loaded weights lie elsewhere in memory, and the last bit of a product may depend on their alignment.
+    # Loaded weights lie elsewhere in memory, and the last bit of a product may depend on their
+    # alignment.
     torch.testing.assert_close(again(batch).scores, expected, rtol=1e-5, atol=1e-5)
     assert all(
-        torch.equal(a, b) for a, b in zip(again.state_dict().values(), ranker.state_dict().values(), strict=True)
+        torch.equal(a, b)
+        for a, b in zip(again.state_dict().values(), ranker.state_dict().values(), strict=True)
     )
     assert (tmp_path / "model.safetensors").is_file()
 
@@ -123,14 +129,18 @@ def test_dropout_is_off_in_evaluation_and_on_in_training(make_backpack, batch):
 
 
 @torch.no_grad()
-def test_next_token_logits_are_those_of_the_language_model_which_transformers_loads(make_backpack, tmp_path):
+def test_next_token_logits_are_those_of_the_language_model_which_transformers_loads(
+    make_backpack, tmp_path
+):
     ranker = make_backpack()
     ids = torch.tensor([TEXTS[0]])
     model = BackpackLMHeadModel(ranker.config).eval()
     model.backpack.load_state_dict(ranker.backpack.state_dict())
     torch.testing.assert_close(ranker.lm_logits(ids), model(ids).logits)
     model.save_pretrained(tmp_path)
-    assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path)(ids).logits, model(ids).logits)
+    assert torch.equal(
+        AutoModelForCausalLM.from_pretrained(tmp_path)(ids).logits, model(ids).logits
+    )
 
 
 def test_embeddings_are_one_parameter_under_all_their_names(make_backpack):

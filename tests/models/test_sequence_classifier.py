@@ -1,4 +1,6 @@
-"""Cross-encoders trained elsewhere: their scores are those of transformers, their words can be moved."""
+"""Cross-encoders trained elsewhere: their scores are those of transformers, their words can be
+moved.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ DOCUMENTS = ["he saw a nurse", "she saw a nurse", "", "bread and fish " * 20, "h
 
 @pytest.fixture(params=[bert, xlm_roberta])
 def saved(request, tmp_path):
-    """A classifier with one label as its own libraries save it; the model, its tokenizer, and the folder."""
+    """A classifier with one label as its own libraries save it; the model, its tokenizer, and the
+    folder.
+    """
     model, tokenizer = save(request.param, tmp_path / "ranker")
     return model, tokenizer, tmp_path / "ranker"
 
@@ -34,26 +38,43 @@ def saved(request, tmp_path):
 def expected(model, tokenizer, pairs):
     """As ``CrossEncoder.predict`` does it, without its sigmoid."""
     queries, documents = zip(*pairs, strict=True)
-    inputs = tokenizer(list(queries), list(documents), truncation=True, padding=True, return_tensors="pt")
+    inputs = tokenizer(
+        list(queries), list(documents), truncation=True, padding=True, return_tensors="pt"
+    )
     with torch.no_grad():
         return model(**inputs).logits[:, 0].tolist()
 
 
 def test_scores_are_those_of_transformers_also_where_texts_are_cut(saved):
     model, tokenizer, folder = saved
-    pairs = [(query, text) for query in (QUERY, "the doctor saw a nurse " * 6) for text in DOCUMENTS]
+    pairs = [
+        (query, text) for query in (QUERY, "the doctor saw a nurse " * 6) for text in DOCUMENTS
+    ]
     found = load(folder).predict(pairs)
     assert found.tolist() == pytest.approx(expected(model, tokenizer, pairs), abs=1e-5)
     assert np.ptp(found) > 0.05
 
 
 def test_a_text_that_spells_a_special_token_has_the_score_of_transformers(saved):
-    """The types of the document's tokens begin behind the template's separator, not behind the first one."""
+    """The types of the document's tokens begin behind the template's separator, not behind the
+    first one.
+    """
     model, tokenizer, folder = saved
     spelled = [tokenizer.sep_token, tokenizer.cls_token, tokenizer.pad_token]
-    queries = [f"the {token} doctor{other}" for token in spelled for other in ("", f" saw {spelled[0]}", spelled[0])]
-    documents = [*DOCUMENTS, f"he {spelled[0]} saw", f"{spelled[0]}{spelled[1]}", f"a {spelled[2]} nurse"]
-    pairs = [(query, text) for query in [*queries, f"{spelled[0]} doctor " * 9] for text in documents]
+    queries = [
+        f"the {token} doctor{other}"
+        for token in spelled
+        for other in ("", f" saw {spelled[0]}", spelled[0])
+    ]
+    documents = [
+        *DOCUMENTS,
+        f"he {spelled[0]} saw",
+        f"{spelled[0]}{spelled[1]}",
+        f"a {spelled[2]} nurse",
+    ]
+    pairs = [
+        (query, text) for query in [*queries, f"{spelled[0]} doctor " * 9] for text in documents
+    ]
     reranker, wanted = load(folder), expected(model, tokenizer, pairs)
     assert reranker.predict(pairs).tolist() == pytest.approx(wanted, abs=1e-5)
     assert [reranker.predict([pair])[0] for pair in pairs] == pytest.approx(wanted, abs=1e-5)
@@ -63,7 +84,9 @@ def convbert():
     """Its convolutions run over padding."""
     _, tokenizer = bert()
     return ConvBertForSequenceClassification(
-        ConvBertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, pad_token_id=0, **SHAPE)
+        ConvBertConfig(
+            vocab_size=len(tokenizer), max_position_embeddings=32, pad_token_id=0, **SHAPE
+        )
     ), tokenizer
 
 
@@ -88,7 +111,9 @@ def test_moved_words_make_he_and_she_one(saved):
     assert turned[0] == pytest.approx(turned[1], abs=1e-6)
     assert turned[2] == pytest.approx(plain[2], abs=1e-6), "no word of it is moved"
     in_senses = PairedTokens.of(reranker.attribute, scope="senses")
-    with pytest.raises(ValueError, match=r"has no sense vectors, .*policy=paired_tokens without policy\.scope"):
+    with pytest.raises(
+        ValueError, match=r"has no sense vectors, .*policy=paired_tokens without policy\.scope"
+    ):
         reranker.rank(QUERY, DOCUMENTS, alpha=0, policy=in_senses)
 
 
@@ -113,8 +138,12 @@ def test_what_is_no_ranker_is_refused(tmp_path):
     headless.save_pretrained(tmp_path / "headless")
     tokenizer.save_pretrained(tmp_path / "headless")
     config = (tmp_path / "headless" / "config.json").read_text()
-    (tmp_path / "headless" / "config.json").write_text(config.replace("BertModel", "BertForSequenceClassification"))
-    with pytest.raises(ValueError, match="lacks weights of BertForSequenceClassification: classifier"):
+    (tmp_path / "headless" / "config.json").write_text(
+        config.replace("BertModel", "BertForSequenceClassification")
+    )
+    with pytest.raises(
+        ValueError, match="lacks weights of BertForSequenceClassification: classifier"
+    ):
         load(tmp_path / "headless")
     with pytest.raises(ValueError, match="the query is empty"):
         TemplatePairTokenizer.of(tokenizer, 24).encode_query(" ")
@@ -123,9 +152,18 @@ def test_what_is_no_ranker_is_refused(tmp_path):
 def test_a_gpt2_of_transformers_is_a_classifier_and_not_a_ranker_of_train_py(tmp_path):
     _, tokenizer = bert()
     torch.manual_seed(0)
-    shape = {"n_positions": 24, "n_embd": 16, "n_layer": 1, "n_head": 2, "num_labels": 1, "pad_token_id": 0}
+    shape = {
+        "n_positions": 24,
+        "n_embd": 16,
+        "n_layer": 1,
+        "n_head": 2,
+        "num_labels": 1,
+        "pad_token_id": 0,
+    }
     model = GPT2ForSequenceClassification(GPT2Config(vocab_size=len(tokenizer), **shape)).eval()
     model.save_pretrained(tmp_path / "gpt2")
     tokenizer.save_pretrained(tmp_path / "gpt2")
     wanted = expected(model, tokenizer, [(QUERY, DOCUMENTS[0])])
-    assert load(tmp_path / "gpt2").predict([(QUERY, DOCUMENTS[0])]).tolist() == pytest.approx(wanted, abs=1e-5)
+    assert load(tmp_path / "gpt2").predict([(QUERY, DOCUMENTS[0])]).tolist() == pytest.approx(
+        wanted, abs=1e-5
+    )

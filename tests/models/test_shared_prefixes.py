@@ -14,7 +14,12 @@ from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.shared_prefixes import SharedPrefixes
 from backpack_rank.models.token_shift import shifted_embeddings
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 DECODERS = {
     "gpt2": GPT2Config(vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=64),
     "llama": LlamaConfig(vocab_size=60, num_key_value_heads=2, **SIZES),
@@ -29,7 +34,9 @@ LISTS = [
 
 
 def by_comparing(texts: list[list[int]]) -> list[tuple[int, int]]:
-    """For each token (text, place), the text whose token stands for it: the one above, as long as all are equal."""
+    """For each token (text, place), the text whose token stands for it: the one above, as long as
+    all are equal.
+    """
     found = []
     for number, text in enumerate(texts):
         for place in range(len(text)):
@@ -63,7 +70,9 @@ def test_hidden_states_are_those_of_every_text_read_in_full(name, number):
     with torch.no_grad():
         in_full = packed_hidden(ranker.backpack.backbone, batch, use_cache=False)
         read = []
-        handle = layer(ranker).register_forward_pre_hook(lambda _, given: read.append(given[0].shape[1]))
+        handle = layer(ranker).register_forward_pre_hook(
+            lambda _, given: read.append(given[0].shape[1])
+        )
         found = packed_trunk(ranker.backpack.backbone, batch)
         handle.remove()
     torch.testing.assert_close(found, in_full, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,6 @@
-"""Paired tokens: the guarantee, the formula against edited copies of the model, and what is left alone."""
+"""Paired tokens: the guarantee, the formula against edited copies of the model, and what is left
+alone.
+"""
 
 import copy
 
@@ -43,7 +45,9 @@ def tokenizer():
     cases = (str.lower, str.capitalize)
     text = " ".join(case(word) for word in WORDS + OTHERS for case in cases)
     bare = [f"({case(word)})" for word in WORDS for case in cases]
-    return train_bpe([text] * 4 + [case(word) for word in WORDS for case in cases] * 4 + bare * 4, vocab_size=480)
+    return train_bpe(
+        [text] * 4 + [case(word) for word in WORDS for case in cases] * 4 + bare * 4, vocab_size=480
+    )
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,14 @@ def gpt2(tokenizer):
 
 def ranker_of(make, tokenizer, **options):
     torch.manual_seed(0)
-    shape = {"layers": 2, "hidden_size": 32, "heads": 4, "positions": 64, "dropout": 0.0, "initializer_range": 0.3}
+    shape = {
+        "layers": 2,
+        "hidden_size": 32,
+        "heads": 4,
+        "positions": 64,
+        "dropout": 0.0,
+        "initializer_range": 0.3,
+    }
     return make(tokenizer, **{**shape, **options}).eval()
 
 
@@ -75,12 +86,22 @@ def batch_of(tokenizer, *texts):
     return PackedBatch.from_sequences([ids_of(tokenizer, text) for text in texts])
 
 
-TEXTS = (" He gave her the soup and she thanked him", " the man", " his bridge and hers and the ward She saw")
+TEXTS = (
+    " He gave her the soup and she thanked him",
+    " the man",
+    " his bridge and hers and the ward She saw",
+)
 
 
 def test_variants_of_case_and_space_are_classes_of_their_own(tokenizer, classes):
     by_id = {token: index for index, ids in enumerate(classes.members) for token in ids}
-    for pair in ((" he", " she"), (" He", " She"), (" man", " woman"), (" his", " hers"), (" Him", " Her")):
+    for pair in (
+        (" he", " she"),
+        (" He", " She"),
+        (" man", " woman"),
+        (" his", " hers"),
+        (" Him", " Her"),
+    ):
         first, second = (ids_of(tokenizer, text) for text in pair)
         assert len(first) == len(second) == 1, pair
         assert by_id[first[0]] == by_id[second[0]]
@@ -98,7 +119,10 @@ def test_a_piece_of_a_longer_word_stays_scope_it_is(backpack, gpt2, tokenizer, c
     pieces = [[she, *ids_of(tokenizer, "ward")], [*ids_of(tokenizer, " bridge"), he]]
     assert [tokenizer.decode(ids) for ids in pieces] == [" sheward", " bridgehe"]
     assert {she, he} <= {token for ids in classes.members for token in ids}
-    words = [[she, *ids_of(tokenizer, " ward")], [*ids_of(tokenizer, " bridge"), *ids_of(tokenizer, "("), he]]
+    words = [
+        [she, *ids_of(tokenizer, " ward")],
+        [*ids_of(tokenizer, " bridge"), *ids_of(tokenizer, "("), he],
+    ]
     end = [tokenizer.eos_token_id]
     rankers = [backpack] if scope != "weights" else [backpack, gpt2]
     for ranker in rankers:
@@ -111,9 +135,17 @@ def test_a_piece_of_a_longer_word_stays_scope_it_is(backpack, gpt2, tokenizer, c
 
 
 @torch.no_grad()
-def test_a_word_and_the_same_token_as_a_piece_are_told_apart_in_one_text(backpack, tokenizer, classes):
+def test_a_word_and_the_same_token_as_a_piece_are_told_apart_in_one_text(
+    backpack, tokenizer, classes
+):
     (she,) = ids_of(tokenizer, " she")
-    both = [she, *ids_of(tokenizer, "ward"), she, *ids_of(tokenizer, " ward"), tokenizer.eos_token_id]
+    both = [
+        she,
+        *ids_of(tokenizer, "ward"),
+        she,
+        *ids_of(tokenizer, " ward"),
+        tokenizer.eos_token_id,
+    ]
     network, shift = backpack.backpack, token_shift(backpack, classes, "senses", 0.0)
     vectors = network.senses(torch.arange(len(tokenizer)))
     batch = PackedBatch.from_sequences([both])
@@ -134,7 +166,10 @@ def test_a_vocabulary_without_any_class_is_refused(tokenizer):
 @torch.no_grad()
 @pytest.mark.parametrize("scope", SCOPES)
 def test_texts_without_class_words_never_change(backpack, tokenizer, classes, scope):
-    batch, neutral = batch_of(tokenizer, *TEXTS), batch_of(tokenizer, " the doctor and the soup", " ward bridge")
+    batch, neutral = (
+        batch_of(tokenizer, *TEXTS),
+        batch_of(tokenizer, " the doctor and the soup", " ward bridge"),
+    )
     plain, expected = backpack(batch).scores, backpack(neutral).scores
     for alpha in (0.0, 0.3, 2.0):
         shift = token_shift(backpack, classes, scope, alpha)
@@ -147,8 +182,15 @@ def test_texts_without_class_words_never_change(backpack, tokenizer, classes, sc
 def bert(tokenizer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, initializer_range=0.3, **shape)
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+    }
+    config = BertConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=64, initializer_range=0.3, **shape
+    )
     BertModel(config).save_pretrained(folder)
     return str(folder)
 
@@ -167,7 +209,9 @@ def without_senses(request, tokenizer, words):
     if request.param == "words":
         ranker = interaction_ranker(words, interaction="conv_knrm", embedding_size=16)
         return ranker.eval(), words
-    make = {"cross-encoder": factory.cross_encoder, "dual encoder": factory.dual_encoder}[request.param]
+    make = {"cross-encoder": factory.cross_encoder, "dual encoder": factory.dual_encoder}[
+        request.param
+    ]
     return make(tokenizer, name=request.getfixturevalue("bert"), pooling="last").eval(), tokenizer
 
 
@@ -179,7 +223,9 @@ def test_a_ranker_without_senses_equals_its_copy_with_edited_embeddings(without_
     other = copy.deepcopy(ranker)
     table = input_embeddings(other).weight
     table.copy_(edited(table, classes, alpha))
-    batch = PackedBatch.from_sequences(factory.make_pair_tokenizer(tokenizer, ranker, 48).pairs("his soup", TEXTS))
+    batch = PackedBatch.from_sequences(
+        factory.make_pair_tokenizer(tokenizer, ranker, 48).pairs("his soup", TEXTS)
+    )
     found = ranker(batch, token_shift=token_shift(ranker, classes, "weights", alpha)).scores
     torch.testing.assert_close(found, other(batch).scores, atol=1e-5, rtol=1e-5)
     assert (found - ranker(batch).scores).abs().max() > 1e-3
@@ -189,7 +235,9 @@ def test_a_ranker_without_senses_equals_its_copy_with_edited_embeddings(without_
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("alpha", [0.0, 0.4, 1.5])
 def test_a_backpack_equals_the_slow_formula(backpack, tokenizer, classes, scope, alpha):
-    """Contextual weights of an edited copy, sense vectors of an edited table, summed token by token."""
+    """Contextual weights of an edited copy, sense vectors of an edited table, summed token by
+    token.
+    """
     network = backpack.backpack
     reader = copy.deepcopy(network)
     if scope != "senses":
@@ -206,43 +254,66 @@ def test_a_backpack_equals_the_slow_formula(backpack, tokenizer, classes, scope,
             for sense in range(8):
                 mix += weights[row, sense, position] * vectors[token, sense]
         expected.append(float(backpack.head(mix)))
-    found = backpack(batch, token_shift=token_shift(backpack, classes, scope, alpha)).scores.tolist()
+    found = backpack(
+        batch, token_shift=token_shift(backpack, classes, scope, alpha)
+    ).scores.tolist()
     assert found == pytest.approx(expected, abs=2e-5)
 
 
-partners = {word: word_class.words for word_class in CLASSES.classes[:3] for word in word_class.words}
+partners = {
+    word: word_class.words for word_class in CLASSES.classes[:3] for word in word_class.words
+}
 
 
 @st.composite
 def swapped_texts(draw):
     words = draw(st.lists(st.sampled_from(WORDS + OTHERS), min_size=1, max_size=14))
-    case = draw(st.lists(st.sampled_from([str.lower, str.capitalize]), min_size=len(words), max_size=len(words)))
+    case = draw(
+        st.lists(
+            st.sampled_from([str.lower, str.capitalize]), min_size=len(words), max_size=len(words)
+        )
+    )
     other = [draw(st.sampled_from(partners[word])) if word in partners else word for word in words]
-    return tuple(" ".join(c(word) for c, word in zip(case, text, strict=True)) for text in (words, other))
+    return tuple(
+        " ".join(c(word) for c, word in zip(case, text, strict=True)) for text in (words, other)
+    )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(pairs=st.lists(swapped_texts(), min_size=1, max_size=5), query=swapped_texts())
 @example(
-    pairs=[("he", "he"), ("he he he he " + "doctor " * 6, "she he he he " + "doctor " * 6)], query=("he", "he")
+    pairs=[("he", "he"), ("he he he he " + "doctor " * 6, "she he he he " + "doctor " * 6)],
+    query=("he", "he"),
 )  # the texts begin alike on one side only, so the scores differ in the last bits
-def test_swaps_within_classes_leave_scores_as_they_are_at_alpha_zero(backpack, gpt2, tokenizer, classes, pairs, query):
+def test_swaps_within_classes_leave_scores_as_they_are_at_alpha_zero(
+    backpack, gpt2, tokenizer, classes, pairs, query
+):
     for ranker, scope in ((backpack, "both"), (gpt2, "weights")):
         scorer = Scorer(ranker, PairTokenizer(tokenizer, 64))
         view = View(token_shift=token_shift(ranker, classes, scope, 0.0))
         first = scorer.score(query[0], [pair[0] for pair in pairs], view)
         second = scorer.score(query[1], [pair[1] for pair in pairs], view)
-        # Distinct tokens and common beginnings are read once: how many there are decides the order of additions.
+        # Distinct tokens and common beginnings are read once: how many there are decides the order
+        # of additions.
         np.testing.assert_allclose(first, second, rtol=1e-5, atol=5e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_the_guarantee_holds_where_documents_are_cut_and_in_half_precision(tokenizer, classes, dtype):
-    ranker, pair_tokenizer = ranker_of(factory.new_backpack, tokenizer, senses=8), PairTokenizer(tokenizer, 24)
+def test_the_guarantee_holds_where_documents_are_cut_and_in_half_precision(
+    tokenizer, classes, dtype
+):
+    ranker, pair_tokenizer = (
+        ranker_of(factory.new_backpack, tokenizer, senses=8),
+        PairTokenizer(tokenizer, 24),
+    )
     scorer = Scorer(ranker, pair_tokenizer, ScoringSettings(dtype=dtype))
     first = ["he saw the man and his soup " * 4, "the man"]
     second = ["she saw the woman and hers soup " * 4, "the woman"]
-    assert [len(ids) for ids in pair_tokenizer.encode(first)] == [len(ids) for ids in pair_tokenizer.encode(second)]
+    assert [len(ids) for ids in pair_tokenizer.encode(first)] == [
+        len(ids) for ids in pair_tokenizer.encode(second)
+    ]
     assert len(pair_tokenizer.encode(first)[0]) > 24
     assert scorer.score("her", first).tobytes() != scorer.score("his", second).tobytes()
     view = View(token_shift=token_shift(ranker, classes, "both", 0.0))
@@ -273,7 +344,10 @@ def test_the_cached_path_equals_a_pass_of_its_own(backpack, tokenizer, classes, 
     pairs = Pairs.from_run({"q": dict.fromkeys(documents, 0.0)}, collection)
     scorer, cache = Scorer(backpack, PairTokenizer(tokenizer, 64)), SenseCache(tmp_path)
     weights = torch.linspace(0, 1, 8)
-    views = [View(weights, token_shift(backpack, classes, scope, alpha)) for alpha in (0.0, 0.25, 0.75, 1.5)]
+    views = [
+        View(weights, token_shift(backpack, classes, scope, alpha))
+        for alpha in (0.0, 0.25, 0.75, 1.5)
+    ]
     passes = []
     handle = backpack.backpack.backbone.register_forward_pre_hook(lambda *_: passes.append(1))
     cached = [scorer.scores(pairs, view, cache) for view in [*views, *views]]
@@ -286,13 +360,19 @@ def test_the_cached_path_equals_a_pass_of_its_own(backpack, tokenizer, classes, 
 
 def test_a_ranker_without_senses_moves_what_it_reads_alone(gpt2, classes):
     for scope in ("senses", "both"):
-        with pytest.raises(TypeError, match=r"GPT2ForRanking has no sense vectors, and policy\.scope="):
+        with pytest.raises(
+            TypeError, match=r"GPT2ForRanking has no sense vectors, and policy\.scope="
+        ):
             token_shift(gpt2, classes, scope, 0.0)
-    pictures = ViTModel(ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8))
+    pictures = ViTModel(
+        ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    )
     with pytest.raises(TypeError, match="ViTModel has no word vectors that could be moved"):
         token_shift(pictures, classes, "weights", 0.0)
 
 
 def test_an_unknown_scope_is_named(backpack, classes):
-    with pytest.raises(ValueError, match=r"policy\.scope=embedding: use one of senses, weights, both"):
+    with pytest.raises(
+        ValueError, match=r"policy\.scope=embedding: use one of senses, weights, both"
+    ):
         token_shift(backpack, classes, "embedding", 0.5)

@@ -1,4 +1,6 @@
-"""Number formats (a backbone in bf16 below new parts in fp32 is equal to fp32 on the same rounded weights), devices."""
+"""Number formats (a backbone in bf16 below new parts in fp32 is equal to fp32 on the same rounded
+weights), devices.
+"""
 
 import copy
 
@@ -24,31 +26,52 @@ SHAPE = {
 BACKBONES = {
     "bert": BertConfig(**SHAPE),
     "llama": LlamaConfig(**SHAPE),
-    "gpt2": GPT2Config(vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=48, bos_token_id=1, eos_token_id=2),
+    "gpt2": GPT2Config(
+        vocab_size=60,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=48,
+        bos_token_id=1,
+        eos_token_id=2,
+    ),
 }
 
 
 def backpack(name):
     torch.manual_seed(0)
-    options = {"backbone_config": copy.deepcopy(BACKBONES[name]), "num_senses": 4, "initializer_range": 0.2}
+    options = {
+        "backbone_config": copy.deepcopy(BACKBONES[name]),
+        "num_senses": 4,
+        "initializer_range": 0.2,
+    }
     return BackpackForRanking(BackpackConfig(**options)).eval()
 
 
 def cross_encoder(name):
     torch.manual_seed(0)
-    config = CrossEncoderConfig(backbone_config=copy.deepcopy(BACKBONES[name]), initializer_range=0.2)
+    config = CrossEncoderConfig(
+        backbone_config=copy.deepcopy(BACKBONES[name]), initializer_range=0.2
+    )
     return CrossEncoderForRanking(config).eval()
 
 
 def in_bf16(ranker):
-    cast_parameters(ranker.backpack.backbone if hasattr(ranker, "backpack") else ranker.backbone, "bfloat16")
+    cast_parameters(
+        ranker.backpack.backbone if hasattr(ranker, "backpack") else ranker.backbone, "bfloat16"
+    )
     return ranker
 
 
 def formats(ranker):
     """Formats of the backbone's parameters, and of the others."""
-    inside = {id(parameter) for name, parameter in ranker.named_parameters() if ".backbone." in f".{name}"}
-    return [{p.dtype for p in ranker.parameters() if (id(p) in inside) == wanted} for wanted in (True, False)]
+    inside = {
+        id(parameter) for name, parameter in ranker.named_parameters() if ".backbone." in f".{name}"
+    }
+    return [
+        {p.dtype for p in ranker.parameters() if (id(p) in inside) == wanted}
+        for wanted in (True, False)
+    ]
 
 
 @pytest.mark.parametrize("make", [backpack, cross_encoder])
@@ -101,7 +124,9 @@ def test_tied_embeddings_stay_tied():
 @pytest.mark.parametrize("name", BACKBONES)
 @torch.no_grad()
 def test_a_saved_ranker_is_loaded_without_rounding_anything(make, name, tmp_path):
-    """In fp32, whatever the backbone was trained in: new parts in bf16 would have scores with ties everywhere."""
+    """In fp32, whatever the backbone was trained in: new parts in bf16 would have scores with ties
+    everywhere.
+    """
     ranker = in_bf16(make(name))
     ranker.save_pretrained(tmp_path)
     again = type(ranker).from_pretrained(tmp_path).eval()
@@ -123,5 +148,7 @@ def test_devices_are_chosen_by_name():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there_is_an_error():
-    with pytest.raises(ValueError, match=r"scoring\.device=cuda, but torch sees no GPU; use scoring\.device=cpu"):
+    with pytest.raises(
+        ValueError, match=r"scoring\.device=cuda, but torch sees no GPU; use scoring\.device=cpu"
+    ):
         pick_device("cuda", "scoring.device")

@@ -20,7 +20,9 @@ def tokenizer_of(model, words, splitter=None):
 
 
 def test_word_pieces_begin_with_two_signs():
-    tokenizer = tokenizer_of(models.WordPiece, ["[UNK]", "[SEP]", "she", "##ets", "he", "(", "the", "##he"])
+    tokenizer = tokenizer_of(
+        models.WordPiece, ["[UNK]", "[SEP]", "she", "##ets", "he", "(", "the", "##he"]
+    )
     assert whole(tokenizer, ["she", "##ets", "she", "(", "he", "[SEP]", "he"]) == [
         False, False, True, True, True, True, True,
     ]  # fmt: skip
@@ -29,7 +31,10 @@ def test_word_pieces_begin_with_two_signs():
 
 def test_whole_words_are_all_words():
     assert (
-        whole(tokenizer_of(models.WordLevel, ["[UNK]", "[SEP]", "she", "he"]), ["she", "he", "[SEP]", "he"])
+        whole(
+            tokenizer_of(models.WordLevel, ["[UNK]", "[SEP]", "she", "he"]),
+            ["she", "he", "[SEP]", "he"],
+        )
         == [True] * 4
     )
 

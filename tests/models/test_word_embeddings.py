@@ -12,7 +12,12 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from backpack_rank.models.word_embeddings import pretrained_vectors, read_vectors, with_random_others, word_vectors
+from backpack_rank.models.word_embeddings import (
+    pretrained_vectors,
+    read_vectors,
+    with_random_others,
+    word_vectors,
+)
 
 LINES = "the 0.5 -1 2e-1\nof 1 2 3\nward -0.25 0 4\nthe 9 9 9\nNurse 7 7 7\n"
 
@@ -33,7 +38,9 @@ def test_only_the_words_in_use_are_kept_and_the_first_line_of_a_word_counts(glov
 
 def test_compressed_files_and_word2vecs_header_are_read(glove, tmp_path):
     packed = tmp_path / "vectors.txt.gz"
-    packed.write_bytes(gzip.compress(("5 3\n" + LINES.replace("\n", " \n")).encode()))  # word2vec ends lines in a space
+    packed.write_bytes(
+        gzip.compress(("5 3\n" + LINES.replace("\n", " \n")).encode())
+    )  # word2vec ends lines in a space
     expected = read_vectors(glove, ["ward", "the"])
     found, vectors = read_vectors(packed, ["ward", "the"])
     assert found.tolist() == expected[0].tolist()
@@ -88,7 +95,8 @@ def test_words_that_the_file_lacks_are_drawn_like_the_others(glove, caplog):
     assert vectors.shape == (6000, 3)
     assert vectors[1].tolist() == [0.5, -1, pytest.approx(0.2)]
     drawn = vectors[2:]
-    # Of (-0.25, 0.5), (0, -1) and (4, 0.2): mean and half the distance, as the deviation of two numbers is.
+    # Of (-0.25, 0.5), (0, -1) and (4, 0.2): mean and half the distance, as the deviation of two
+    # numbers is.
     assert drawn.mean(0).tolist() == pytest.approx([0.125, -0.5, 2.1], abs=0.1)
     assert drawn.std(0).tolist() == pytest.approx([0.375, 0.5, 1.9], rel=0.05)
     assert len(drawn.unique(dim=0)) == 5998
@@ -97,7 +105,9 @@ def test_words_that_the_file_lacks_are_drawn_like_the_others(glove, caplog):
 def test_the_seed_decides_what_is_random(glove):
     def drawn(seed):
         torch.manual_seed(seed)
-        return word_vectors(["a", "b"], "random", 4), with_random_others(3, np.array([1]), np.ones((1, 4)))
+        return word_vectors(["a", "b"], "random", 4), with_random_others(
+            3, np.array([1]), np.ones((1, 4))
+        )
 
     first, again, other = drawn(1), drawn(1), drawn(2)
     assert torch.equal(first[0], again[0])
@@ -112,9 +122,13 @@ def test_random_vectors_have_a_length_of_about_one():
 
 
 def test_a_size_other_than_the_files_and_a_file_without_the_words_are_refused(glove):
-    with pytest.raises(ValueError, match=r"embedding_size=300, but .*glove\.txt has vectors of 3 numbers"):
+    with pytest.raises(
+        ValueError, match=r"embedding_size=300, but .*glove\.txt has vectors of 3 numbers"
+    ):
         word_vectors(["the"], str(glove), 300)
-    with pytest.raises(ValueError, match=r"glove\.txt has a vector for none of the vocabulary's 2 words"):
+    with pytest.raises(
+        ValueError, match=r"glove\.txt has a vector for none of the vocabulary's 2 words"
+    ):
         word_vectors(["zork", "xyzzy"], str(glove))
     assert word_vectors(["the"], str(glove), 3).shape == (1, 3)
 
@@ -122,12 +136,25 @@ def test_a_size_other_than_the_files_and_a_file_without_the_words_are_refused(gl
 @pytest.fixture
 def bert(tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "nurse", "##s", "wa", "##rd"]
-    engine = Tokenizer(WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    engine = Tokenizer(
+        WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
+    )
     engine.normalizer, engine.pre_tokenizer = Lowercase(), Whitespace()
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    special = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+    }
     torch.manual_seed(0)
     model = BertModel(
-        BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        BertConfig(
+            vocab_size=9,
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
+        )
     )
     model.save_pretrained(tmp_path)
     PreTrainedTokenizerFast(tokenizer_object=engine, **special).save_pretrained(tmp_path)
@@ -146,7 +173,8 @@ def test_a_word_has_the_mean_of_its_pieces_in_a_pretrained_model(bert):
 def test_pieces_of_many_words_stay_with_their_words(bert, monkeypatch):
     folder, table = bert
     monkeypatch.setattr(
-        "backpack_rank.models.word_embeddings._parts", lambda count: (slice(at, at + 2) for at in range(0, count, 2))
+        "backpack_rank.models.word_embeddings._parts",
+        lambda count: (slice(at, at + 2) for at in range(0, count, 2)),
     )
     words = ["the", "nurses", "ward", "nurse", "wards"]
     _, vectors = pretrained_vectors(str(folder), words)

@@ -1,4 +1,6 @@
-"""Word-embedding rankers as rankers: sides of a pair, limits, padding, saving and loading, gradients, frozen parts."""
+"""Word-embedding rankers as rankers: sides of a pair, limits, padding, saving and loading,
+gradients, frozen parts.
+"""
 
 import math
 
@@ -11,7 +13,11 @@ from backpack_rank.data.vocabulary import SPECIAL, WordPairTokenizer, WordVocabu
 from backpack_rank.models.factory import load_ranker, make_pair_tokenizer, save_ranker
 from backpack_rank.models.interactions import INTERACTIONS
 from backpack_rank.models.token_shift import TokenClasses, token_shift
-from backpack_rank.models.word_ranker import InteractionConfig, InteractionForRanking, interaction_ranker
+from backpack_rank.models.word_ranker import (
+    InteractionConfig,
+    InteractionForRanking,
+    interaction_ranker,
+)
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.views import View
 from backpack_rank.training.adapters import Lora, merged
@@ -23,7 +29,10 @@ QUERIES = {
     "doctor in the ward": ["The doctor said he would see the patient in the ward.", "", "zork"],
     "zork": ["Zork, the engineer", "a nurse"],
     "?!": ["a nurse", ""],
-    "nurse nurse a woman the ward and how it works": ["A nurse explains to a man and a woman how it works", "it"],
+    "nurse nurse a woman the ward and how it works": [
+        "A nurse explains to a man and a woman how it works",
+        "it",
+    ],
 }
 
 
@@ -35,7 +44,9 @@ def words(sentences):
 def make(words, name, seed=0, **options):
     """A ranker with large random weights, as it scores."""
     torch.manual_seed(seed)
-    ranker = interaction_ranker(words, interaction=name, **{"embedding_size": 12, "max_query_length": 6, **options})
+    ranker = interaction_ranker(
+        words, interaction=name, **{"embedding_size": 12, "max_query_length": 6, **options}
+    )
     with torch.no_grad():
         for parameter in ranker.parameters():
             parameter.copy_(torch.randn(parameter.shape) * 0.5)
@@ -44,15 +55,23 @@ def make(words, name, seed=0, **options):
 
 def rows(words, ranker):
     pair_tokenizer = make_pair_tokenizer(words, ranker, 60)
-    return [ids for query, documents in QUERIES.items() for ids in pair_tokenizer.pairs(query, documents)]
+    return [
+        ids
+        for query, documents in QUERIES.items()
+        for ids in pair_tokenizer.pairs(query, documents)
+    ]
 
 
-@pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="int8 needs a processor with AVX512-VNNI")
+@pytest.mark.skipif(
+    not torch.cpu._is_vnni_supported(), reason="int8 needs a processor with AVX512-VNNI"
+)
 @pytest.mark.parametrize("name", INTERACTIONS)
 def test_int8_is_for_rankers_with_a_transformer_of_the_library(words, name):
     ranker = make(words, name)
     pair_tokenizer = make_pair_tokenizer(words, ranker, 60)
-    with pytest.raises(ValueError, match=r"scoring\.dtype=int8 is for rankers with a transformer, not for"):
+    with pytest.raises(
+        ValueError, match=r"scoring\.dtype=int8 is for rankers with a transformer, not for"
+    ):
         Scorer(ranker, pair_tokenizer, ScoringSettings(device="cpu", dtype="int8"))
 
 
@@ -103,7 +122,8 @@ def test_a_saved_folder_gives_the_same_scores_and_the_same_words(words, name, tm
     batch = PackedBatch.from_sequences(texts)
     torch.testing.assert_close(again(batch).scores, ranker(batch).scores, rtol=1e-5, atol=1e-5)
     assert all(
-        torch.equal(a, b) for a, b in zip(again.state_dict().values(), ranker.state_dict().values(), strict=True)
+        torch.equal(a, b)
+        for a, b in zip(again.state_dict().values(), ranker.state_dict().values(), strict=True)
     )
 
 
@@ -141,7 +161,9 @@ def test_unknown_words_match_themselves_and_dropped_ones_do_not(sentences):
         tokenizer = WordVocabulary(min_count=1, unknown=unknown, buckets=1000).build(sentences)
         ranker = make(tokenizer, "knrm")
         ranker.interaction.score.weight.copy_(torch.eye(11)[:1])  # the exact matches alone
-        scorer = Scorer(ranker, make_pair_tokenizer(tokenizer, ranker, 30), ScoringSettings(device="cpu"))
+        scorer = Scorer(
+            ranker, make_pair_tokenizer(tokenizer, ranker, 30), ScoringSettings(device="cpu")
+        )
         scores[unknown] = scorer.score("zork", ["the zork", "the xyzzy", "the man"]).tolist()
     assert scores["hash"][0] > scores["hash"][1] + 0.2
     assert scores["hash"][1] == scores["hash"][2]
@@ -153,7 +175,10 @@ def test_unknown_words_match_themselves_and_dropped_ones_do_not(sentences):
 def test_token_representations_are_what_is_matched(words, name):
     ranker = make(words, name)
     pair_tokenizer = make_pair_tokenizer(words, ranker, 60)
-    pairs = [*pair_tokenizer.pairs("the nurse", ["the nurse said zork", "a man"]), *pair_tokenizer.pairs("a man", [""])]
+    pairs = [
+        *pair_tokenizer.pairs("the nurse", ["the nurse said zork", "a man"]),
+        *pair_tokenizer.pairs("a man", [""]),
+    ]
     vectors = ranker.token_representations(PackedBatch.from_sequences(pairs))
     assert vectors.shape == (sum(map(len, pairs)), 12)
     place = 0
@@ -181,7 +206,11 @@ def test_first_vectors_stand_at_their_words(words, tmp_path):
     assert ranker.training
     assert ranker.config.embedding_size == 2
     table = dict(
-        zip(words.convert_ids_to_tokens(list(range(len(words)))), ranker.backbone.weight.tolist(), strict=False)
+        zip(
+            words.convert_ids_to_tokens(list(range(len(words)))),
+            ranker.backbone.weight.tolist(),
+            strict=False,
+        )
     )
     assert [table[word] for word in ("nurse", "the", "ward")] == [[1, 2], [3, 4], [5, 6]]
     assert ranker.backbone.weight.shape == (len(words) + 20, 2)
@@ -192,7 +221,9 @@ def test_half_precision_keeps_exact_matches_apart(words):
     ranker = make(words, "knrm")
     pair_tokenizer = make_pair_tokenizer(words, ranker, 60)
     documents = ["the nurse in the ward", "a man", "doctor"]
-    single = Scorer(ranker, pair_tokenizer, ScoringSettings(device="cpu")).score("doctor in the ward", documents)
+    single = Scorer(ranker, pair_tokenizer, ScoringSettings(device="cpu")).score(
+        "doctor in the ward", documents
+    )
     half = Scorer(ranker, pair_tokenizer, ScoringSettings(device="cpu", dtype="bfloat16")).score(
         "doctor in the ward", documents
     )
@@ -207,13 +238,19 @@ def test_frozen_parts_are_embeddings_and_interaction(words):
         trained = [own for own, parameter in ranker.named_parameters() if parameter.requires_grad]
         assert trained
         assert all(own.startswith(left) for own in trained)
-    with pytest.raises(ValueError, match=r"'head' is no part of Interaction.*Parts are embeddings, interaction"):
+    with pytest.raises(
+        ValueError, match=r"'head' is no part of Interaction.*Parts are embeddings, interaction"
+    ):
         FrozenParts(["head"]).apply(make(words, "knrm"))
 
 
 def test_word_vectors_and_interaction_have_their_own_learning_rates(words):
-    optimizer = OptimizerConfig(learning_rate=0.5, head_learning_rate=0.25).optimizer(make(words, "knrm"))
-    rates = {tuple(own.shape): group["lr"] for group in optimizer.param_groups for own in group["params"]}
+    optimizer = OptimizerConfig(learning_rate=0.5, head_learning_rate=0.25).optimizer(
+        make(words, "knrm")
+    )
+    rates = {
+        tuple(own.shape): group["lr"] for group in optimizer.param_groups for own in group["params"]
+    }
     assert rates == {(len(words) + 20, 12): 0.5, (1, 11): 0.25, (1,): 0.25}
 
 
@@ -223,7 +260,8 @@ def test_what_a_word_ranker_cannot_do_is_refused(words, tokenizer):
     with pytest.raises(TypeError, match="knrm has no sense vectors"):
         ranker(batch, return_senses=True)
     with pytest.raises(
-        ValueError, match=r"this InteractionForRanking predicts no next token: use pretraining\.epochs=0"
+        ValueError,
+        match=r"this InteractionForRanking predicts no next token: use pretraining\.epochs=0",
     ):
         LanguageModelModule(ranker, OptimizerConfig())
     with pytest.raises(ValueError, match="no pretrained network to adapt: use adapter=none"):
@@ -232,9 +270,13 @@ def test_what_a_word_ranker_cannot_do_is_refused(words, tokenizer):
         assert same is ranker
     with pytest.raises(ValueError, match="is no vocabulary of whole words"):
         interaction_ranker(tokenizer, interaction="knrm")
-    with pytest.raises(ValueError, match=r"model\.ranker\.interaction=drmm: use one of knrm, conv_knrm"):
+    with pytest.raises(
+        ValueError, match=r"model\.ranker\.interaction=drmm: use one of knrm, conv_knrm"
+    ):
         interaction_ranker(words, interaction="drmm")
-    with pytest.raises(ValueError, match=r"model\.ranker\.sizes: knrm has no 'bins'; it has kernels, sigma"):
+    with pytest.raises(
+        ValueError, match=r"model\.ranker\.sizes: knrm has no 'bins'; it has kernels, sigma"
+    ):
         interaction_ranker(words, interaction="knrm", sizes={"bins": 3})
     with pytest.raises(ValueError, match="max_query_length=0"):
         InteractionConfig(max_query_length=0)
@@ -243,11 +285,20 @@ def test_what_a_word_ranker_cannot_do_is_refused(words, tokenizer):
 def test_pacrr_weighs_words_by_the_documents_that_hold_them():
     documents = ["the red fox", "the red hen", "the hen the", "the owl"]
     tokenizer = WordVocabulary(min_count=1, unknown="hash", buckets=2).build(documents)
-    ranker = interaction_ranker(tokenizer, interaction="pacrr", sizes={"term_weights": True}, embedding_size=4)
+    ranker = interaction_ranker(
+        tokenizer, interaction="pacrr", sizes={"term_weights": True}, embedding_size=4
+    )
     pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 20)
     ranker.count(documents, pair_tokenizer)
-    # N = 4: "the" is in all, "red" and "hen" in two, "fox" and "owl" in one, "yak" and its bucket in none.
-    expected = {"the": 0.0, "red": math.log(4 / 3), "hen": math.log(4 / 3), "fox": math.log(2), "owl": math.log(2)}
+    # N = 4: "the" is in all, "red" and "hen" in two, "fox" and "owl" in one, "yak" and its bucket
+    # in none.
+    expected = {
+        "the": 0.0,
+        "red": math.log(4 / 3),
+        "hen": math.log(4 / 3),
+        "fox": math.log(2),
+        "owl": math.log(2),
+    }
     for word, idf in {**expected, "yak": math.log(4)}.items():
         (ids,) = pair_tokenizer.encode([word])
         assert ranker.interaction.idf[ids[0]].item() == pytest.approx(idf, abs=1e-6)
@@ -260,7 +311,9 @@ def test_word_vectors_are_brought_to_a_length_by_one_factor(words):
     made = {}
     for norm in (None, 5.0):
         torch.manual_seed(0)
-        ranker = interaction_ranker(words, interaction="knrm", embedding_size=6, embedding_norm=norm)
+        ranker = interaction_ranker(
+            words, interaction="knrm", embedding_size=6, embedding_norm=norm
+        )
         made[norm] = ranker.backbone.weight.detach()
     own = made[5.0][len(SPECIAL) : len(words)]
     assert own.norm(dim=1).mean().item() == pytest.approx(5.0, rel=1e-5)
@@ -272,19 +325,36 @@ def test_word_vectors_are_brought_to_a_length_by_one_factor(words):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_idf_of_words_of_a_class_moves_as_their_vectors_do(alpha):
-    documents = ["the king saw the hen", "the king", "the king and a red fox", "the queen", "an owl"]
+    documents = [
+        "the king saw the hen",
+        "the king",
+        "the king and a red fox",
+        "the queen",
+        "an owl",
+    ]
     tokenizer = WordVocabulary(min_count=1, buckets=2).build(documents)
     torch.manual_seed(0)
-    ranker = interaction_ranker(tokenizer, interaction="pacrr", sizes={"term_weights": True}, embedding_size=4).eval()
+    ranker = interaction_ranker(
+        tokenizer, interaction="pacrr", sizes={"term_weights": True}, embedding_size=4
+    ).eval()
     pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 20)
     ranker.count(documents, pair_tokenizer)
     king, queen = math.log(5 / 4), math.log(5 / 2)
-    classes = TokenClasses.of(tokenizer, WordClasses("test", (WordClass("monarch", ("king", "queen")),)))
+    classes = TokenClasses.of(
+        tokenizer, WordClasses("test", (WordClass("monarch", ("king", "queen")),))
+    )
     moved = token_shift(ranker, classes, "weights", alpha)
-    (ids,) = (torch.from_numpy(ids)[None].long() for ids in pair_tokenizer.encode(["the king saw queen"]))
+    (ids,) = (
+        torch.from_numpy(ids)[None].long() for ids in pair_tokenizer.encode(["the king saw queen"])
+    )
     found = moved.values(ranker.interaction.idf, ids)[0].tolist()
     middle = (king + queen) / 2
-    expected = [math.log(5 / 5), middle + alpha * (king - middle), math.log(5 / 2), middle + alpha * (queen - middle)]
+    expected = [
+        math.log(5 / 5),
+        middle + alpha * (king - middle),
+        math.log(5 / 2),
+        middle + alpha * (queen - middle),
+    ]
     assert found == pytest.approx(expected, abs=1e-6)
     scorer = Scorer(ranker, pair_tokenizer)
     texts = ["the king saw the fox", "a red hen"]

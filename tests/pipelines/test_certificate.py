@@ -38,7 +38,9 @@ DOCUMENTS = {
     "name": "Mary cooks soup for him",
     "two": "the soprano and her stepmother",
 }
-TEXTS = Collection("tiny/test", MemoryStore(DOCUMENTS), {"q": "soup for guests", "his": "his soup"}, {})
+TEXTS = Collection(
+    "tiny/test", MemoryStore(DOCUMENTS), {"q": "soup for guests", "his": "his soup"}, {}
+)
 RUN = {"q": dict.fromkeys(DOCUMENTS, 1.0), "his": {"she": 1.0, "plain": 0.5}}
 
 
@@ -52,7 +54,9 @@ def kinds(folder: Path) -> dict[tuple[str, str], str]:
         return {(row["query"], row["document"]): row["kind"] for row in csv.DictReader(handle)}
 
 
-def test_every_candidate_is_covered_or_it_says_why_not(reranker: PointwiseReranker, tmp_path: Path) -> None:
+def test_every_candidate_is_covered_or_it_says_why_not(
+    reranker: PointwiseReranker, tmp_path: Path
+) -> None:
     found = certify(reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path)
     assert kinds(tmp_path) == {
         ("q", "plain"): NO_WORDS,
@@ -70,7 +74,10 @@ def test_every_candidate_is_covered_or_it_says_why_not(reranker: PointwiseRerank
     assert by_kind[QUERY].largest is not None
     assert by_kind[QUERY].largest > 1e-5, "a query with a class word is scored as it is"
     written = json.loads((tmp_path / "certificate.json").read_text(encoding="utf-8"))
-    assert (written["certified"], written["says"]) == (True, "Invariance to the listed words, not fairness.")
+    assert (written["certified"], written["says"]) == (
+        True,
+        "Invariance to the listed words, not fairness.",
+    )
     assert "2 of 4 candidates with class words are covered" in found.sentences[0]
 
 
@@ -78,8 +85,13 @@ def test_a_query_that_takes_the_rendition_is_covered_with_its_documents(
     reranker: PointwiseReranker, tmp_path: Path
 ) -> None:
     run = {"his": {"she": 1.0, "he": 0.5}}
-    texts = Collection("tiny/test", MemoryStore({**DOCUMENTS, "he": "he cooks soup"}), TEXTS.queries, {})
-    for policy, covered in (MeanOfRenditions(reranker.attribute, queries="all"), 2), ("paired_tokens", 1):
+    texts = Collection(
+        "tiny/test", MemoryStore({**DOCUMENTS, "he": "he cooks soup"}), TEXTS.queries, {}
+    )
+    for policy, covered in (
+        (MeanOfRenditions(reranker.attribute, queries="all"), 2),
+        ("paired_tokens", 1),
+    ):
         found = certify(reranker.with_policy(policy, 0), texts, run, tmp_path)
         assert kinds(tmp_path)["his", "he"] == COVERED
         assert f"{covered} of 2" in found.sentences[0]
@@ -87,17 +99,27 @@ def test_a_query_that_takes_the_rendition_is_covered_with_its_documents(
         assert {part.kind: part.largest for part in found.parts}[COVERED] == 0, "bit for bit"
 
 
-def test_where_nothing_is_covered_nothing_is_certified(reranker: PointwiseReranker, tmp_path: Path) -> None:
-    found = certify(reranker.with_policy("renditions", 0), TEXTS, {"q": {"plain": 1.0, "name": 0.5}}, tmp_path)
+def test_where_nothing_is_covered_nothing_is_certified(
+    reranker: PointwiseReranker, tmp_path: Path
+) -> None:
+    found = certify(
+        reranker.with_policy("renditions", 0), TEXTS, {"q": {"plain": 1.0, "name": 0.5}}, tmp_path
+    )
     assert found.kept is None
     assert "nothing to certify. 0 of 1" in found.sentences[0]
-    assert [line.split(":")[0].strip() for line in found.sentences[1:]] == [NO_WORDS, NAME], "kinds that occur"
+    assert [line.split(":")[0].strip() for line in found.sentences[1:]] == [NO_WORDS, NAME], (
+        "kinds that occur"
+    )
     assert {part.kind: part.largest for part in found.parts}[COVERED] is None
 
 
-def test_paired_tokens_have_their_own_conditions(reranker: PointwiseReranker, tmp_path: Path) -> None:
+def test_paired_tokens_have_their_own_conditions(
+    reranker: PointwiseReranker, tmp_path: Path
+) -> None:
     found = certify(reranker.with_policy("paired_tokens", 0), TEXTS, RUN, tmp_path)
-    assert kinds(tmp_path)["q", "two"] == UNLIKE, "'stepmother' and 'stepfather' are several tokens here"
+    assert kinds(tmp_path)["q", "two"] == UNLIKE, (
+        "'stepmother' and 'stepfather' are several tokens here"
+    )
     by_kind = {part.kind: part for part in found.parts}
     assert by_kind[UNLIKE].largest is not None
     assert by_kind[UNLIKE].largest > 1e-5
@@ -105,7 +127,9 @@ def test_paired_tokens_have_their_own_conditions(reranker: PointwiseReranker, tm
 
 
 class OtherBitsInBatches(PointwiseReranker):
-    """Its scores of longer texts end in other bits where texts are scored together, as batches of fp32 may."""
+    """Its scores of longer texts end in other bits where texts are scored together, as batches of
+    fp32 may.
+    """
 
     def predict(self, pairs, **options):
         lengths = np.array([len(document) for _, document in pairs], dtype=np.float32)
@@ -128,13 +152,28 @@ def test_human_pairs_are_counted_and_scored(reranker: PointwiseReranker, tmp_pat
         '{"male": "the king cooks", "female": "the cook cooks"}\n',
         encoding="utf-8",
     )
-    items = {"q": (VariantItem("relevant", 1, {"male": "name", "female": "she"}), VariantItem("other", 0, {}))}
+    items = {
+        "q": (
+            VariantItem("relevant", 1, {"male": "name", "female": "she"}),
+            VariantItem("other", 0, {}),
+        )
+    }
     wordings = WordingVariants("worded", items, {}, {})
     found = certify(
-        reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path, variants=(wordings, TEXTS), files=[sentences]
+        reranker.with_policy("renditions", 0),
+        TEXTS,
+        RUN,
+        tmp_path,
+        variants=(wordings, TEXTS),
+        files=[sentences],
     )
     worded, read = found.human
-    assert (worded.source, worded.pairs, worded.alike, worded.largest_alike) == ("worded", 1, 0, None)
+    assert (worded.source, worded.pairs, worded.alike, worded.largest_alike) == (
+        "worded",
+        1,
+        0,
+        None,
+    )
     assert (read.pairs, read.alike) == (2, 1)
     assert read.largest_alike is not None
     assert read.largest_alike < 1e-6
@@ -143,17 +182,24 @@ def test_human_pairs_are_counted_and_scored(reranker: PointwiseReranker, tmp_pat
     )
     assert read.mean_others == pytest.approx(abs(float(np.diff(scores)[0])), abs=1e-6)
     sentences.write_text('{"masculine": "he cooks soup"}\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"pairs\.jsonl, line 1: two wordings are expected, under masculine and"):
+    with pytest.raises(
+        ValueError, match=r"pairs\.jsonl, line 1: two wordings are expected, under masculine and"
+    ):
         check_certificate(reranker.with_policy("renditions", 0), [sentences])
-    with pytest.raises(FileNotFoundError, match=r"certificate_pairs: there is no file .*none\.jsonl"):
+    with pytest.raises(
+        FileNotFoundError, match=r"certificate_pairs: there is no file .*none\.jsonl"
+    ):
         check_certificate(reranker.with_policy("renditions", 0), [tmp_path / "none.jsonl"])
 
 
 @pytest.mark.parametrize(
-    ("given", "read"), [("a.jsonl", ("a.jsonl",)), ("[a.jsonl,b.jsonl]", ("a.jsonl", "b.jsonl")), ("null", ())]
+    ("given", "read"),
+    [("a.jsonl", ("a.jsonl",)), ("[a.jsonl,b.jsonl]", ("a.jsonl", "b.jsonl")), ("null", ())],
 )
 def test_files_of_pairs_are_one_or_a_list(given: str, read: tuple[str, ...]) -> None:
-    config = configured("evaluate", "data=synthetic", "certificate=true", f"certificate_pairs={given}")
+    config = configured(
+        "evaluate", "data=synthetic", "certificate=true", f"certificate_pairs={given}"
+    )
     assert task_of(config).certificate_pairs == read
 
 
@@ -175,20 +221,37 @@ def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["run=[a.trec]", "alpha=1"], r"certificate=true does nothing to run=\.\.\.: leave one of them out"),
-        (["recalibrate.run=a.trec", "alpha=0"], r"recalibrate\.run=\.\.\. and certificate=true do not go together"),
-        (["explain.query=a", "explain.document=b", "alpha=0"], r"certificate=true does nothing to explain\.\*"),
+        (
+            ["run=[a.trec]", "alpha=1"],
+            r"certificate=true does nothing to run=\.\.\.: leave one of them out",
+        ),
+        (
+            ["recalibrate.run=a.trec", "alpha=0"],
+            r"recalibrate\.run=\.\.\. and certificate=true do not go together",
+        ),
+        (
+            ["explain.query=a", "explain.document=b", "alpha=0"],
+            r"certificate=true does nothing to explain\.\*",
+        ),
         (["alpha=auto", "budget='nDCG@10 loss<=1%'"], "alpha=auto chooses another: give alpha=0"),
     ],
 )
-def test_options_that_a_certificate_would_ignore_are_refused(options: list[str], said: str, tmp_path: Path) -> None:
-    config = configured("evaluate", "data=synthetic", "policy=renditions", "certificate=true", *options)
+def test_options_that_a_certificate_would_ignore_are_refused(
+    options: list[str], said: str, tmp_path: Path
+) -> None:
+    config = configured(
+        "evaluate", "data=synthetic", "policy=renditions", "certificate=true", *options
+    )
     with pytest.raises(ValueError, match=said):
         evaluate(config, tmp_path)
 
 
-def test_other_number_formats_are_measured_and_not_certified(make_backpack, pair_tokenizer, tmp_path: Path) -> None:
-    reranker = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer, ScoringSettings(dtype="bfloat16")))
+def test_other_number_formats_are_measured_and_not_certified(
+    make_backpack, pair_tokenizer, tmp_path: Path
+) -> None:
+    reranker = PointwiseReranker(
+        Scorer(make_backpack(), pair_tokenizer, ScoringSettings(dtype="bfloat16"))
+    )
     found = certify(reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path)
     assert found.kept is None
     assert "measured in bfloat16 on cpu, not certified" in found.sentences[0]
@@ -212,13 +275,18 @@ def test_what_renditions_cost_is_said() -> None:
         bias_candidates=RUN,
     )
     policy = MeanOfRenditions(Attribute.named("gender"))
-    # Of six candidates three have class words and a neutral query; one of their two renditions is the text itself.
+    # Of six candidates three have class words and a neutral query; one of their two renditions is
+    # the text itself.
     (note,) = rendition_notes(policy, data)
-    assert note.startswith("Renditions: 3 of 6 candidates have class words, 1 of them of several groups; 1.50 times")
+    assert note.startswith(
+        "Renditions: 3 of 6 candidates have class words, 1 of them of several groups; 1.50 times"
+    )
     (merged,) = rendition_notes(MeanOfRenditions(Attribute.named("gender"), "merge"), data)
     assert "3 of 6 candidates have class words, 1 of them of several groups; 1.67 times" in merged
     stays, _ = rendition_notes(MeanOfRenditions(Attribute.named("ethnicity")), data)
     assert stays == "Renditions: classes that lack a group stay as they are: africa (hispanic)"
     assert rendition_notes(LowestSenses(), data) == []
-    (read,) = rendition_notes(policy, data, cut=lambda text: text[:8])  # of the soprano her stepmother is cut off
+    (read,) = rendition_notes(
+        policy, data, cut=lambda text: text[:8]
+    )  # of the soprano her stepmother is cut off
     assert "candidates have class words, 0 of them of several groups" in read

@@ -41,13 +41,18 @@ def test_hydra_s_log_is_this_one() -> None:
     for script in ("train", "evaluate"):
         with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
             composed = compose(script, return_hydra_config=True)
-        assert composed.hydra.job_logging.handlers.file["class"] == f"{LogFile.__module__}.{LogFile.__name__}"
+        assert (
+            composed.hydra.job_logging.handlers.file["class"]
+            == f"{LogFile.__module__}.{LogFile.__name__}"
+        )
 
 
 def test_a_variable_that_is_not_set_is_named(monkeypatch, caplog) -> None:
     monkeypatch.delenv("BACKPACK_RANK_DATA", raising=False)
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
-    config = OmegaConf.create({"_target_": "builtins.dict", "files": "${oc.env:BACKPACK_RANK_DATA}/sorting"})
+    config = OmegaConf.create(
+        {"_target_": "builtins.dict", "files": "${oc.env:BACKPACK_RANK_DATA}/sorting"}
+    )
     with pytest.raises(SystemExit), friendly_errors():
         instantiate(config, _convert_="all")
     assert "the environment variable BACKPACK_RANK_DATA is not set: set it" in caplog.text

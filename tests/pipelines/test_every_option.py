@@ -1,4 +1,6 @@
-"""Every option of every file below conf/, with sixteen values: taken, or refused by one sentence that names it."""
+"""Every option of every file below conf/, with sixteen values: taken, or refused by one sentence
+that names it.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,16 @@ def wrong(found: Iterable[Leaf], every: int = 1) -> list[str]:
             begun = time.process_time()
             verdict, said = outcome(leaf, VALUES[name])
             if verdict in ("bad", "absent") or time.process_time() - begun > SECONDS:
-                lines.append(f"{leaf.script} {leaf.choices} {leaf.option}={name}: {verdict}: {said[:300]}")
+                lines.append(
+                    f"{leaf.script} {leaf.choices} {leaf.option}={name}: {verdict}: {said[:300]}"
+                )
     return lines
 
 
 @pytest.mark.parametrize("script", ["evaluate", "rerank", "train"])
-def test_options_of_the_scripts_are_taken_or_named(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_options_of_the_scripts_are_taken_or_named(
+    script: str, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
     found = own_leaves(script)
     assert len(found) > 15
@@ -53,7 +59,9 @@ def test_options_of_the_scripts_are_taken_or_named(script: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("file", group_files())
-def test_options_of_the_groups_are_taken_or_named(file: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_options_of_the_groups_are_taken_or_named(
+    file: str, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
     composed_with.cache_clear()
     assert wrong(group_leaves(file), every=len(VALUES)) == []
@@ -61,7 +69,9 @@ def test_options_of_the_groups_are_taken_or_named(file: str, monkeypatch: pytest
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", group_files())
-def test_options_of_the_groups_with_every_value(file: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_options_of_the_groups_with_every_value(
+    file: str, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
     composed_with.cache_clear()
     assert wrong(group_leaves(file)) == []
@@ -69,7 +79,9 @@ def test_options_of_the_groups_with_every_value(file: str, monkeypatch: pytest.M
 
 def test_what_constructors_take_can_be_read() -> None:
     ours = [target for target in known_targets() if target.startswith("backpack_rank.")]
-    unread = [target for target in ours if not annotations_of(get_object(target)) and ".No" not in target]
+    unread = [
+        target for target in ours if not annotations_of(get_object(target)) and ".No" not in target
+    ]
     assert [target for target in unread if not target.endswith(WITHOUT_ARGUMENTS)] == []
 
 
@@ -78,15 +90,33 @@ def test_what_constructors_take_can_be_read() -> None:
     [
         (["bias.threshold=nan"], "bias.threshold=nan must be a whole number of at least 0"),
         (["bias.threshold=inf"], "bias.threshold=inf must be a whole number"),
-        (["bias.cutoffs=5"], "bias.cutoffs=5 must be a list in which each is a whole number from 1 to 1000000"),
-        (["bias.cutoffs=[1000000000000]"], r"bias.cutoffs\[0\]=1000000000000 must be a whole number"),
+        (
+            ["bias.cutoffs=5"],
+            "bias.cutoffs=5 must be a list in which each is a whole number from 1 to 1000000",
+        ),
+        (
+            ["bias.cutoffs=[1000000000000]"],
+            r"bias.cutoffs\[0\]=1000000000000 must be a whole number",
+        ),
         (["bias.lexicon=null"], "bias.lexicon=null must be a path"),
-        (["experiment=recruitment", "data.test.documents.john=null"], "^data.test.documents.john=null must be a text"),
-        (["listwise=hugging_face"], "^listwise.ranker.name has no value: give listwise.ranker.name="),
+        (
+            ["experiment=recruitment", "data.test.documents.john=null"],
+            "^data.test.documents.john=null must be a text",
+        ),
+        (
+            ["listwise=hugging_face"],
+            "^listwise.ranker.name has no value: give listwise.ranker.name=",
+        ),
         (["~attribute.sides"], "^attribute.sides has no value: give attribute.sides="),
-        (["policy=explicit", "policy.values=[1,1e30]"], r"policy.values\[1\]=1e\+30 must be a number from 0 to 1000"),
+        (
+            ["policy=explicit", "policy.values=[1,1e30]"],
+            r"policy.values\[1\]=1e\+30 must be a number from 0 to 1000",
+        ),
         (["policy._target_=os.getcwd"], "policy._target_=os.getcwd: no file of conf/ names it"),
-        (["first_stage=bm25", "+first_stage.token_pattern=''"], "first_stage.token_pattern='' must be a text"),
+        (
+            ["first_stage=bm25", "+first_stage.token_pattern=''"],
+            "first_stage.token_pattern='' must be a text",
+        ),
         (["data=synthetic", "data.measures=null"], "data.measures=null must be a list of measures"),
         (["data=synthetic", "data.measures=[]"], r"data.measures=\[\] must be a list of measures"),
         (["data=synthetic", "data.seed=a"], "^data.seed=a must be a whole number from 0"),
@@ -97,7 +127,10 @@ def test_what_constructors_take_can_be_read() -> None:
         (["budget=true", "alpha=auto"], "budget=true must be a name"),
         (["alpha=auto", "budget='RaB(tf)@5 loss<=1%'"], "RaB.* less bias is no loss"),
         (["scoring.device=mps"], "scoring.device=mps, but torch sees no such device"),
-        ([f"attribute.name={'x' * 5000}"], r"attribute.name=x+\.\.\. must be a name of 1 to 255 characters$"),
+        (
+            [f"attribute.name={'x' * 5000}"],
+            r"attribute.name=x+\.\.\. must be a name of 1 to 255 characters$",
+        ),
     ],
 )
 def test_an_evaluation_names_the_option_and_what_it_takes(options: list[str], said: str) -> None:
@@ -112,10 +145,16 @@ def test_an_evaluation_names_the_option_and_what_it_takes(options: list[str], sa
         (["model.ranker.layers=0"], "model.ranker.layers=0 must be a whole number from 1 to 1000"),
         (["model.ranker.layers=-1"], "model.ranker.layers=-1 must be"),
         (["model.ranker.hidden_size=0"], "model.ranker.hidden_size=0 must be"),
-        (["model.ranker.dropout=nan"], "model.ranker.dropout=nan must be a number of at least 0 and below 1"),
+        (
+            ["model.ranker.dropout=nan"],
+            "model.ranker.dropout=nan must be a number of at least 0 and below 1",
+        ),
         (["training.frozen=[1]"], r"training.frozen\[0\]=1 must be a name"),
         (["trainer.accelerator=[]"], r"^trainer.accelerator=\[\] must be a text"),
-        (["+trainer.limit_train_batchs=3"], "^trainer.limit_train_batchs: .*did you mean limit_train_batches"),
+        (
+            ["+trainer.limit_train_batchs=3"],
+            "^trainer.limit_train_batchs: .*did you mean limit_train_batches",
+        ),
         (
             ["model=backpack", "model.recommended.start_weights=a"],
             "^model.recommended.start_weights=a: use one of random, attention",
@@ -138,10 +177,19 @@ def test_numbers_with_underscores_are_refused(argument: str) -> None:
 
 
 def test_names_with_underscores_and_digits_are_no_numbers() -> None:
-    check_grammar(["output=outputs/2_0", "checkpoint=1_0_run", "measures=[nDCG@1_0]", "run=[a_1.trec,b_2.trec]"])
+    check_grammar(
+        [
+            "output=outputs/2_0",
+            "checkpoint=1_0_run",
+            "measures=[nDCG@1_0]",
+            "run=[a_1.trec,b_2.trec]",
+        ]
+    )
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "./lowest_senses", "lowest_senses.yml"])
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "./lowest_senses", "lowest_senses.yml"]
+)
 def test_a_choice_is_a_file_of_its_group(name: str) -> None:
     with pytest.raises(UsageError, match="there is no such choice"):
         check_options("evaluate", [f"policy={name}"])

@@ -24,7 +24,9 @@ def run_and_record(*arguments: str, folder: Path) -> list[DictConfig]:
     """The configurations of the jobs that a command line asks for."""
     configurations: list[DictConfig] = []
     folders = [f"hydra.run.dir={folder}", f"hydra.sweep.dir={folder}", "hydra/job_logging=none"]
-    hydra_jobs.run("train", [*arguments, *folders, "hydra/hydra_logging=none"], configurations.append)
+    hydra_jobs.run(
+        "train", [*arguments, *folders, "hydra/hydra_logging=none"], configurations.append
+    )
     return configurations
 
 
@@ -71,7 +73,8 @@ def test_the_folder_of_the_user_is_searched_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "shown"), [(["--cfg=job", "--package=training"], "loss: "), (["--info=defaults"], "trainer/cpu")]
+    ("arguments", "shown"),
+    [(["--cfg=job", "--package=training"], "loss: "), (["--info=defaults"], "trainer/cpu")],
 )
 def test_what_is_to_be_printed_runs_nothing(
     arguments: list[str], shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -29,7 +29,9 @@ def mistake(script: str, option: str, value: str) -> str:
 @pytest.mark.parametrize("script", ["evaluate", "train"])
 def test_wrong_values_are_named_with_their_option(script: str) -> None:
     table = {"evaluate": EVALUATION, "train": TRAINING}[script]
-    mistakes = [mistake(script, option, value) for option, values in table.items() for value in values]
+    mistakes = [
+        mistake(script, option, value) for option, values in table.items() for value in values
+    ]
     assert [found for found in mistakes if found] == []
 
 
@@ -65,7 +67,9 @@ def test_an_option_that_what_a_class_makes_does_not_have_is_named_with_the_class
     assert "policy.count: DefaultPolicy has no such option" in caplog.text
 
 
-def test_an_option_that_a_node_does_not_have_is_named(capsys: pytest.CaptureFixture, caplog) -> None:
+def test_an_option_that_a_node_does_not_have_is_named(
+    capsys: pytest.CaptureFixture, caplog
+) -> None:
     with pytest.raises(SystemExit) as ended, friendly_errors():
         read("evaluate", with_option("evaluate", "policy.cont", "3"))
     assert ended.value.code == 2

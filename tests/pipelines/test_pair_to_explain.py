@@ -11,7 +11,9 @@ from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.pipelines.pair_to_explain import PairToExplain
 
-DATA = Dataset.of(Collection("small", MemoryStore({"d1": "one", "007": "two"}), {"q1": "what?", "12": "who?"}, {}))
+DATA = Dataset.of(
+    Collection("small", MemoryStore({"d1": "one", "007": "two"}), {"q1": "what?", "12": "who?"}, {})
+)
 
 
 def texts(**node: object) -> tuple[str, str]:
@@ -36,10 +38,22 @@ def test_texts_files_and_ids_may_be_mixed(tmp_path: Path) -> None:
     [
         ({"query": "a"}, "needs both texts"),
         ({"doc_id": "d1"}, "needs both texts"),
-        ({"query": "a", "query_id": "q1", "document": "b"}, "explain.query and explain.query_id both name the query"),
-        ({"query": "a", "document": "b", "doc_id": "d1"}, "explain.document and explain.doc_id both name the document"),
-        ({"query_id": "q9", "doc_id": "d1"}, "explain.query_id='q9': no query of small has this id"),
-        ({"query_id": "q1", "doc_id": "d9"}, "explain.doc_id='d9': no document of small has this id"),
+        (
+            {"query": "a", "query_id": "q1", "document": "b"},
+            "explain.query and explain.query_id both name the query",
+        ),
+        (
+            {"query": "a", "document": "b", "doc_id": "d1"},
+            "explain.document and explain.doc_id both name the document",
+        ),
+        (
+            {"query_id": "q9", "doc_id": "d1"},
+            "explain.query_id='q9': no query of small has this id",
+        ),
+        (
+            {"query_id": "q1", "doc_id": "d9"},
+            "explain.doc_id='d9': no document of small has this id",
+        ),
         ({"query": " ", "document": "b"}, "explain.query is empty"),
         ({"query": "a", "document": "\udcff"}, "explain.document holds half of a surrogate pair"),
     ],
@@ -49,7 +63,9 @@ def test_what_is_missing_or_too_much_is_named(node: dict, said: str) -> None:
         texts(**node)
 
 
-@pytest.mark.parametrize(("content", "said"), [(b"", "is empty"), (b"\xff\xfe", "line 1: not UTF-8")])
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"", "is empty"), (b"\xff\xfe", "line 1: not UTF-8")]
+)
 def test_a_bad_file_is_named_with_its_option(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "q.txt").write_bytes(content)
     with pytest.raises(ValueError, match=f"explain.query_file.*{said}"):

@@ -28,18 +28,29 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_run_is_that_of_bm25(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = retrieve(configured("retrieve", *SMALL, "output=runs/bm25.trec"))
     assert written.resolve() == here / "runs" / "bm25.trec"
-    expected = Bm25(depth=20, cache=False).candidates(load_synthetic("test", test_queries=6, documents=40))
+    expected = Bm25(depth=20, cache=False).candidates(
+        load_synthetic("test", test_queries=6, documents=40)
+    )
     found = read_run(written)
     assert {query_id: list(documents) for query_id, documents in found.items()} == {
         query_id: list(documents) for query_id, documents in expected.items()
     }
     assert {line.split()[-1] for line in written.read_text().splitlines()} == {"BM25"}
     total = sum(map(len, expected.values()))
-    assert capsys.readouterr().out.splitlines()[0] == f"BM25: {total} documents of synthetic/test for 6 queries"
+    assert (
+        capsys.readouterr().out.splitlines()[0]
+        == f"BM25: {total} documents of synthetic/test for 6 queries"
+    )
 
 
 def test_another_first_stage_of_another_split_and_a_compressed_file(here: Path) -> None:
-    options = ["data=synthetic", "+data.dev.dev_queries=3", "+data.dev.documents=30", "split=dev", "output=dev.trec.gz"]
+    options = [
+        "data=synthetic",
+        "+data.dev.dev_queries=3",
+        "+data.dev.documents=30",
+        "split=dev",
+        "output=dev.trec.gz",
+    ]
     written = retrieve(configured("retrieve", *options, "first_stage=bm25", "first_stage.depth=2"))
     assert len(gzip.decompress(written.read_bytes()).splitlines()) == 3 * 2
 
@@ -48,15 +59,26 @@ def test_without_a_name_the_run_lies_in_outputs_and_empty_queries_are_named(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_jsonl(here / "own" / "corpus.jsonl", [{"_id": "d1", "text": "two nurses"}])
-    write_jsonl(here / "own" / "queries.jsonl", [{"_id": "q1", "text": "nurse"}, {"_id": "q2", "text": "bread"}])
-    assert retrieve(configured("retrieve", "data=beir", "data.folder=own")) == Path("outputs/retrieve/beir-test.trec")
+    write_jsonl(
+        here / "own" / "queries.jsonl",
+        [{"_id": "q1", "text": "nurse"}, {"_id": "q2", "text": "bread"}],
+    )
+    assert retrieve(configured("retrieve", "data=beir", "data.folder=own")) == Path(
+        "outputs/retrieve/beir-test.trec"
+    )
     assert "No document for 1 of them, such as q2" in capsys.readouterr().out
 
 
-def test_mistakes_are_sentences_before_anything_is_searched(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=r"retrieve needs the collection to search: add data=\.\.\."):
+def test_mistakes_are_sentences_before_anything_is_searched(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(
+        ValueError, match=r"retrieve needs the collection to search: add data=\.\.\."
+    ):
         retrieve(configured("retrieve"))
-    with pytest.raises(IsADirectoryError, match=r"output=\.: this is a folder; .* such as bm25\.trec"):
+    with pytest.raises(
+        IsADirectoryError, match=r"output=\.: this is a folder; .* such as bm25\.trec"
+    ):
         retrieve(configured("retrieve", *SMALL, "output=."))
     with pytest.raises(ValueError, match="split=tset: use one of test, dev, train"):
         retrieve(configured("retrieve", *SMALL, "split=tset"))

@@ -1,4 +1,6 @@
-"""A run's folder may come from anybody: names of conf/ and plain values are taken from it, code never."""
+"""A run's folder may come from anybody: names of conf/ and plain values are taken from it, code
+never.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def with_overrides(folder: Path, *overrides: str) -> Path:
 
 
 @pytest.mark.parametrize("option", HOSTILE)
-def test_an_option_that_is_no_name_and_no_plain_value_is_refused(tmp_path: Path, option: str) -> None:
+def test_an_option_that_is_no_name_and_no_plain_value_is_refused(
+    tmp_path: Path, option: str
+) -> None:
     folder = with_overrides(tmp_path, "seed=1", option)
     with pytest.raises(ValueError, match="neither a name of conf/ nor a plain value") as error:
         run_config(folder)
@@ -55,7 +59,12 @@ def test_names_and_plain_values_are_composed_from_conf(tmp_path: Path) -> None:
         "adapter=lora",
     ]
     config = run_config(with_overrides(tmp_path, *options))
-    assert (config.model.name, config.data.seed, config.seed, config.data.test.test_queries) == ("knrm", 3, 5, 12)
+    assert (config.model.name, config.data.seed, config.seed, config.data.test.test_queries) == (
+        "knrm",
+        3,
+        5,
+        12,
+    )
     assert run_config(tmp_path, only=("data",)).seed == 0
 
 
@@ -66,22 +75,36 @@ def test_damaged_options_are_an_error_with_the_file(tmp_path: Path, text: str) -
         run_config(tmp_path)
 
 
-@pytest.mark.parametrize("text", [f"data.sizes={'[' * 2000}{']' * 2000}", f"seed={'1' * 20_000}", f"seed={'(' * 3000}"])
-def test_an_option_that_would_cost_the_parser_its_stack_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", [f"data.sizes={'[' * 2000}{']' * 2000}", f"seed={'1' * 20_000}", f"seed={'(' * 3000}"]
+)
+def test_an_option_that_would_cost_the_parser_its_stack_is_refused(
+    tmp_path: Path, text: str
+) -> None:
     folder = with_overrides(tmp_path, text)
-    with pytest.raises(ValueError, match=r"overrides\.yaml: .*\.\.\. is too long or has too many brackets"):
+    with pytest.raises(
+        ValueError, match=r"overrides\.yaml: .*\.\.\. is too long or has too many brackets"
+    ):
         run_config(folder)
 
 
-@pytest.mark.parametrize("text", ["[" * 2000 + "]" * 2000, "- " * 2000 + "a", "a: &a {k: v}\nb: {<<: *a}"])
+@pytest.mark.parametrize(
+    "text", ["[" * 2000 + "]" * 2000, "- " * 2000 + "a", "a: &a {k: v}\nb: {<<: *a}"]
+)
 def test_options_that_are_nested_too_deeply_are_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "overrides.yaml").write_text(text)
-    with pytest.raises(ValueError, match=r"overrides\.yaml is not YAML .*(levels deep|merged by <<)"):
+    with pytest.raises(
+        ValueError, match=r"overrides\.yaml is not YAML .*(levels deep|merged by <<)"
+    ):
         run_config(tmp_path)
 
 
 def test_plain_values_leave_out_what_names_code_or_interpolates(tmp_path: Path) -> None:
-    node = {"name": "knrm", "ranker": {"_target_": "os.system", "layers": 2}, "home": "${oc.env:HOME}"}
+    node = {
+        "name": "knrm",
+        "ranker": {"_target_": "os.system", "layers": 2},
+        "home": "${oc.env:HOME}",
+    }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": node, "seed": 3}))
     assert plain_values(tmp_path) == {"model": {"name": "knrm", "ranker": {"layers": 2}}, "seed": 3}
     assert plain_values(tmp_path / "nowhere") == {}
@@ -104,9 +127,23 @@ def test_a_checkpoint_that_holds_code_is_not_run(tmp_path: Path) -> None:
     file = tmp_path / LAST
     file.parent.mkdir()
     torch.save({"state_dict": {}, "more": _Touch(tmp_path / "touched")}, file)
-    small = ["model.tokenizer.vocab_size=400", "model.ranker.layers=1", "model.ranker.hidden_size=16"]
-    small += ["model.ranker.heads=2", "pretraining.epochs=0", "+data.train.train_queries=8", "+data.train.documents=40"]
-    small += ["+data.dev.dev_queries=4", "+data.dev.documents=20", "training.epochs=1", "logger.save_dir=x"]
+    small = [
+        "model.tokenizer.vocab_size=400",
+        "model.ranker.layers=1",
+        "model.ranker.hidden_size=16",
+    ]
+    small += [
+        "model.ranker.heads=2",
+        "pretraining.epochs=0",
+        "+data.train.train_queries=8",
+        "+data.train.documents=40",
+    ]
+    small += [
+        "+data.dev.dev_queries=4",
+        "+data.dev.documents=20",
+        "training.epochs=1",
+        "logger.save_dir=x",
+    ]
     config = run_config(with_overrides(tmp_path / "new", *small))
     config.resume = str(tmp_path)
     with_overrides(tmp_path, *small)

@@ -18,8 +18,15 @@ def row(alpha: float, quality: float, bias: float) -> SystemResult:
 
 
 def choice(dev: dict[tuple[str, float | None], SystemResult]) -> Choice:
-    rows = {PAIRED: [row(1, 0.7, 0.2), row(0.5, 0.7, 0.1), row(0, 0.7, 0.0)], LOWEST: [row(0, 0.7, 0.15)]}
-    entries = tuple(SweepEntry(one, setting, f"{setting}-{one.alpha}") for setting in rows for one in rows[setting])
+    rows = {
+        PAIRED: [row(1, 0.7, 0.2), row(0.5, 0.7, 0.1), row(0, 0.7, 0.0)],
+        LOWEST: [row(0, 0.7, 0.15)],
+    }
+    entries = tuple(
+        SweepEntry(one, setting, f"{setting}-{one.alpha}")
+        for setting in rows
+        for one in rows[setting]
+    )
     turned = tuple(entry for entry in entries if entry.row.alpha != 1)
     return Choice(Sweep(entries, (), RunInfo()), turned, (), dev, bool(dev))
 
@@ -33,10 +40,16 @@ def test_without_dev_queries_those_of_the_sweep_decide():
 
 def test_dev_queries_decide_where_they_were_measured():
     base = {(PAIRED, 1.0): row(1, 0.6, 0.3)}
-    lost = base | {(PAIRED, 0.5): row(0.5, 0.6, 0.1), (PAIRED, 0.0): row(0, 0.5, 0.0), (LOWEST, 0.0): row(0, 0.6, 0.2)}
+    lost = base | {
+        (PAIRED, 0.5): row(0.5, 0.6, 0.1),
+        (PAIRED, 0.0): row(0, 0.5, 0.0),
+        (LOWEST, 0.0): row(0, 0.6, 0.2),
+    }
     found = choice(lost)
     best = found.least(found.ranks)
     assert best is not None
-    assert (best.setting, best.row.alpha) == (PAIRED, 0.5), "alpha 0 loses a sixth of nDCG@10 on dev"
+    assert (best.setting, best.row.alpha) == (PAIRED, 0.5), (
+        "alpha 0 loses a sixth of nDCG@10 on dev"
+    )
     none = choice(base | {key: row(0, 0.5, 0.0) for key in lost if key[1] != 1})
     assert none.least(none.ranks) is None

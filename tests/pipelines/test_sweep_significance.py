@@ -1,4 +1,6 @@
-"""After a multirun: every alpha is tested against alpha=1 of its setting, and the report marks what is significant."""
+"""After a multirun: every alpha is tested against alpha=1 of its setting, and the report marks what
+is significant.
+"""
 
 from __future__ import annotations
 
@@ -67,14 +69,26 @@ def report_of(folder: Path) -> str:
     return buffer.getvalue()
 
 
-def test_every_alpha_is_tested_against_alpha_one_and_corrected_for_the_number_of_alphas(multirun: Path):
+def test_every_alpha_is_tested_against_alpha_one_and_corrected_for_the_number_of_alphas(
+    multirun: Path,
+):
     bm25, one, half, zero = sweep_of(multirun).entries
-    assert [entry.row.label for entry in (bm25, one, half, zero)] == ["BM25", "alpha=1", "alpha=0.5", "alpha=0"]
+    assert [entry.row.label for entry in (bm25, one, half, zero)] == [
+        "BM25",
+        "alpha=1",
+        "alpha=0.5",
+        "alpha=0",
+    ]
     assert bm25.tests == one.tests == ()
     both = {"half": values("nDCG@10", QUALITY / 2), "whole": values("nDCG@10", QUALITY)}
     (alone,) = compare(both).measures[0].tests
     found = zero.test("nDCG@10")
-    assert (found.first, found.second, found.average, found.queries) == ("alpha=0", "alpha=1", "mean", 40)
+    assert (found.first, found.second, found.average, found.queries) == (
+        "alpha=0",
+        "alpha=1",
+        "mean",
+        40,
+    )
     assert found.difference == pytest.approx(-QUALITY.mean() / 2)
     assert found.p_randomisation == pytest.approx(alone.p_randomisation)
     assert found.p_holm == pytest.approx(2 * alone.p_randomisation)
@@ -93,7 +107,9 @@ def test_bias_is_tested_for_its_distance_from_zero(multirun: Path):
     assert (half.test("RaB(tf)@10").queries, half.test("RaB(tf)@10").p_holm < 0.001) == (50, True)
     # Turned round, it is as far from 0 as before.
     assert zero.test("RaB(tf)@10").p_holm == 1.0
-    (signed,) = [test for test in zero.tests if (test.measure, test.average) == ("RaB(tf)@10", "mean")]
+    (signed,) = [
+        test for test in zero.tests if (test.measure, test.average) == ("RaB(tf)@10", "mean")
+    ]
     assert signed.p_holm < 0.001
 
 
@@ -106,7 +122,9 @@ def test_the_report_marks_significant_changes_and_says_what_the_star_means(multi
     assert (zero[3], zero[5]) == ("-50.0%*", "+0.0%")
     assert half[5] == "-50.0%*"
     assert "*" not in half[3]
-    assert "* marks significant changes: two-sided paired randomisation test" in " ".join(text.split())
+    assert "* marks significant changes: two-sided paired randomisation test" in " ".join(
+        text.split()
+    )
     markdown = (multirun / "sweep.md").read_text("utf-8")
     assert r"(-50.0%\*)" in markdown
     assert r"\* marks significant changes" in markdown
@@ -126,7 +144,10 @@ def test_csv_and_json_hold_the_tests(multirun: Path):
     assert float(line["rank_biserial"]) == -1.0
     assert lines["alpha=0", "RaB(tf)@10"]["tested"] == "absolute_mean"
     assert {lines[system, "nDCG@10"]["p_holm"] for system in ("BM25", "alpha=1")} == {""}
-    systems = {system["label"]: system for system in json.loads((multirun / "sweep.json").read_text())["systems"]}
+    systems = {
+        system["label"]: system
+        for system in json.loads((multirun / "sweep.json").read_text())["systems"]
+    }
     assert systems["BM25"]["tests"] == []
     assert len(systems["alpha=0"]["tests"]) == 1 + 3
     assert systems["alpha=0"]["tests"][0]["p_holm"] == test.p_holm
@@ -137,7 +158,9 @@ def test_settings_are_tested_apart(tmp_path: Path):
         job(tmp_path, 1, QUALITY + shift, BIAS, seed)
         job(tmp_path, 0, QUALITY, BIAS, seed)
     sweep = sweep_of(tmp_path)
-    found = {entry.setting: entry.test("nDCG@10") for entry in sweep.entries if entry.row.alpha == 0}
+    found = {
+        entry.setting: entry.test("nDCG@10") for entry in sweep.entries if entry.row.alpha == 0
+    }
     assert found["seed=0"].difference == 0.0
     assert found["seed=1"].difference == pytest.approx(-0.1)
     assert found["seed=1"].p_holm == found["seed=1"].p_randomisation < 0.001
@@ -147,7 +170,9 @@ def test_a_job_without_per_query_values_is_named_and_the_others_are_tested(multi
     (multirun / "alpha=0.5" / "per_query.csv").unlink()
     sweep = sweep_of(multirun)
     assert [bool(entry.tests) for entry in sweep.entries] == [False, False, False, True]
-    assert sweep.entries[3].test("nDCG@10").p_holm == sweep.entries[3].test("nDCG@10").p_randomisation
+    assert (
+        sweep.entries[3].test("nDCG@10").p_holm == sweep.entries[3].test("nDCG@10").p_randomisation
+    )
     assert "No tests without alpha=0.5/per_query.csv." in " ".join(report_of(multirun).split())
     (multirun / "alpha=1" / "per_query.csv").unlink()
     assert not any(entry.tests for entry in sweep_of(multirun).entries)
@@ -160,7 +185,9 @@ def test_without_alpha_one_nothing_is_tested(tmp_path: Path):
     assert "marks significant" not in report_of(tmp_path)
 
 
-def test_per_query_values_that_do_not_fit_the_measures_are_an_error_that_names_the_file(multirun: Path):
+def test_per_query_values_that_do_not_fit_the_measures_are_an_error_that_names_the_file(
+    multirun: Path,
+):
     path = multirun / "alpha=0" / "per_query.csv"
     path.write_text(path.read_text().replace("RaB(tf)@10", "RaB(tf)@11"))
     with pytest.raises(ValueError, match=r"alpha=0/per_query\.csv has no values of RaB\(tf\)@10"):

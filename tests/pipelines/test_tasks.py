@@ -1,4 +1,6 @@
-"""A task takes the options that its constructor names; every other one that is given is refused by one sentence."""
+"""A task takes the options that its constructor names; every other one that is given is refused by
+one sentence.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +50,50 @@ OTHERS = [
     (RUNS, "checkpoint=ranker", "checkpoint=ranker does nothing to run=...: leave one of them out"),
     (RUNS, "certificate=true", "certificate=true does nothing to run=...: leave one of them out"),
     (EXPLAIN, "run=a.trec", "run=a.trec does nothing to explain.*: leave one of them out"),
-    (EXPLAIN, "measures=nDCG@10", "measures=nDCG@10 does nothing to explain.*: leave one of them out"),
-    (LISTS, "recalibrate.run=a.trec", "recalibrate.run=... does nothing to listwise=...: leave one of them out"),
-    (LISTS, "variants=grep_biasir", "variants=... does nothing to listwise=...: leave one of them out"),
-    ([*RUNS, "aggregate=rrf"], "alpha=0", "alpha=0 does nothing to aggregate=...: leave one of them out"),
-    (["experiment=recruitment"], "run=a.trec", "run=a.trec does nothing to this experiment: leave it out"),
-    (["experiment=recruitment"], "listwise=openai", "listwise=... does nothing to this experiment: leave it out"),
-    (["experiment=recruitment"], "alpha=0.5", "alpha=0.5 does nothing to this experiment: leave it out, or give task."),
+    (
+        EXPLAIN,
+        "measures=nDCG@10",
+        "measures=nDCG@10 does nothing to explain.*: leave one of them out",
+    ),
+    (
+        LISTS,
+        "recalibrate.run=a.trec",
+        "recalibrate.run=... does nothing to listwise=...: leave one of them out",
+    ),
+    (
+        LISTS,
+        "variants=grep_biasir",
+        "variants=... does nothing to listwise=...: leave one of them out",
+    ),
+    (
+        [*RUNS, "aggregate=rrf"],
+        "alpha=0",
+        "alpha=0 does nothing to aggregate=...: leave one of them out",
+    ),
+    (
+        ["experiment=recruitment"],
+        "run=a.trec",
+        "run=a.trec does nothing to this experiment: leave it out",
+    ),
+    (
+        ["experiment=recruitment"],
+        "listwise=openai",
+        "listwise=... does nothing to this experiment: leave it out",
+    ),
+    (
+        ["experiment=recruitment"],
+        "alpha=0.5",
+        "alpha=0.5 does nothing to this experiment: leave it out, or give task.",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("options", "other", "said"), OTHERS, ids=[f"{o[0]}-{other}" for o, other, _ in OTHERS])
-def test_an_option_that_the_task_does_not_take_is_refused(options: list[str], other: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "other", "said"), OTHERS, ids=[f"{o[0]}-{other}" for o, other, _ in OTHERS]
+)
+def test_an_option_that_the_task_does_not_take_is_refused(
+    options: list[str], other: str, said: str
+) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011  the sentence is compared as a whole
         task_of(configured("evaluate", *options, other))
     assert str(refused.value).startswith(said)
@@ -67,6 +101,12 @@ def test_an_option_that_the_task_does_not_take_is_refused(options: list[str], ot
 
 @pytest.mark.parametrize("options", [RUNS, EXPLAIN, LISTS, ["experiment=recruitment"]])
 def test_options_of_where_and_how_go_with_every_task(options: list[str]) -> None:
-    more = ["output=elsewhere", "resume=true", "scoring.dtype=bfloat16", "cache.max_gb=1", "swap=false"]
+    more = [
+        "output=elsewhere",
+        "resume=true",
+        "scoring.dtype=bfloat16",
+        "cache.max_gb=1",
+        "swap=false",
+    ]
     assert {option.partition("=")[0].partition(".")[0] for option in more[:-1]} <= set(FOR_ALL)
     task_of(configured("evaluate", *options, *more))

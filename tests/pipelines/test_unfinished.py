@@ -1,4 +1,6 @@
-"""Unfinished folders are marked, locked while their process lives, and found again by the same command."""
+"""Unfinished folders are marked, locked while their process lives, and found again by the same
+command.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from backpack_rank.files import LAST, UNFINISHED, atomic_path
 from backpack_rank.pipelines.begun import remember
 from backpack_rank.pipelines.output_folder import Command, NewFolders, command_of, link_latest
 from backpack_rank.pipelines.run_folder import safe_options, save_overrides
-from backpack_rank.pipelines.unfinished import Unfinished, claim, find, finish, held, refuse_links, release
+from backpack_rank.pipelines.unfinished import (
+    Unfinished,
+    claim,
+    find,
+    finish,
+    held,
+    refuse_links,
+    release,
+)
 
 HOLDER = """
 import os, sys, time
@@ -33,7 +43,9 @@ time.sleep(60)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_held(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _nothing_held(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path_factory.mktemp("cache")))
     yield
     for folder in held():
@@ -42,7 +54,9 @@ def _nothing_held(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 
 def another(folder: Path, *options: str) -> subprocess.Popen:
     """A process of its own that has claimed a folder."""
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder), *options], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder), *options], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "claimed\n"
     return process
@@ -68,7 +82,11 @@ def test_a_mark_stands_from_the_first_moment_to_the_last(tmp_path: Path) -> None
     assert folder == tmp_path / "train" / "now"
     found = Unfinished.read(folder)
     assert found is not None
-    assert (found.options, found.multirun, found.process) == (("seed=1", "output=x"), False, os.getpid())
+    assert (found.options, found.multirun, found.process) == (
+        ("seed=1", "output=x"),
+        False,
+        os.getpid(),
+    )
     assert found.alive
     assert finish(folder)
     assert os.listdir(folder) == []
@@ -79,7 +97,9 @@ def test_a_mark_stands_from_the_first_moment_to_the_last(tmp_path: Path) -> None
 def test_what_lives_is_left_alone_and_what_was_killed_is_free_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "train" / "one"
     process = another(folder, "seed=1")
-    with pytest.raises(ValueError, match=rf"one is in use by process {process.pid} on {os.uname().nodename}"):
+    with pytest.raises(
+        ValueError, match=rf"one is in use by process {process.pid} on {os.uname().nodename}"
+    ):
         claim(folder)
     with pytest.raises(ValueError, match=rf"one is not interrupted: process {process.pid} on"):
         find([tmp_path / "train"], [], False)
@@ -89,11 +109,15 @@ def test_what_lives_is_left_alone_and_what_was_killed_is_free_at_once(tmp_path: 
     assert held() == [folder]
 
 
-def test_half_written_files_of_a_killed_process_go_when_its_folder_is_claimed(tmp_path: Path) -> None:
+def test_half_written_files_of_a_killed_process_go_when_its_folder_is_claimed(
+    tmp_path: Path,
+) -> None:
     process = another(tmp_path / "one")
     with atomic_path(tmp_path / "one" / "ranker") as temporary:
         temporary.mkdir()
-        shutil.copytree(temporary.parent, tmp_path / "one" / ".config.yaml.abc.tmp")  # as kill -9 leaves it
+        shutil.copytree(
+            temporary.parent, tmp_path / "one" / ".config.yaml.abc.tmp"
+        )  # as kill -9 leaves it
     killed(process)
     claim(tmp_path / "one")
     assert sorted(os.listdir(tmp_path / "one")) == [".lock", UNFINISHED, "ranker"]
@@ -109,16 +133,24 @@ def test_the_last_one_with_the_same_options_is_found_in_any_order_of_them(tmp_pa
     assert find([tmp_path / "train"], ["model=knrm", "seed=1"], False).folder == first
     assert find([tmp_path / "train"], ["seed=1,2"], True).folder == sweep
     assert find([tmp_path / "train"], [], False).folder == sweep, "its job goes with it"
-    with pytest.raises(FileNotFoundError, match=r"nothing to resume with these options; .* \(-m seed=1,2\)"):
+    with pytest.raises(
+        FileNotFoundError, match=r"nothing to resume with these options; .* \(-m seed=1,2\)"
+    ):
         find([tmp_path / "train"], ["seed=3"], False)
     (second / LAST).parent.mkdir()
     (second / LAST).touch()
-    assert find([tmp_path / "train"], [], False).folder == second, "one with a checkpoint comes first"
-    with pytest.raises(FileNotFoundError, match=r"nothing to resume, nothing below \S*evaluate and \S*sweep is"):
+    assert find([tmp_path / "train"], [], False).folder == second, (
+        "one with a checkpoint comes first"
+    )
+    with pytest.raises(
+        FileNotFoundError, match=r"nothing to resume, nothing below \S*evaluate and \S*sweep is"
+    ):
         find([tmp_path / "evaluate", tmp_path / "sweep"], [], False)
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "options: 3", "\x00", "options: [a]\nprocess: x\nhost: y\nmultirun: no"])
+@pytest.mark.parametrize(
+    "text", ["", "[1]", "options: 3", "\x00", "options: [a]\nprocess: x\nhost: y\nmultirun: no"]
+)
 def test_a_mark_that_cannot_be_read_still_marks(tmp_path: Path, text: str) -> None:
     (tmp_path / UNFINISHED).write_text(text)
     assert Unfinished.read(tmp_path) == Unfinished(tmp_path, None)
@@ -129,7 +161,9 @@ def test_a_mark_that_cannot_be_read_still_marks(tmp_path: Path, text: str) -> No
 
 
 def test_an_evaluation_goes_on_with_the_options_it_was_begun_with(tmp_path: Path) -> None:
-    folder = left_unfinished(tmp_path / "o" / "sweep" / "1", "alpha=1,0.5", "policy=uniform", multirun=True)
+    folder = left_unfinished(
+        tmp_path / "o" / "sweep" / "1", "alpha=1,0.5", "policy=uniform", multirun=True
+    )
     given = ["resume=true", f"output={tmp_path / 'o'}"]
     expected = Command((f"output={tmp_path / 'o'}", "alpha=1,0.5", "policy=uniform"), True, folder)
     assert command_of("evaluate", given, "outputs") == expected
@@ -137,7 +171,10 @@ def test_an_evaluation_goes_on_with_the_options_it_was_begun_with(tmp_path: Path
     again = ["-m", "alpha=1,0.5", "policy=uniform", *given]
     assert command_of("evaluate", again, "outputs").resumed == folder
     release(folder)
-    assert command_of("evaluate", [f"resume={folder}"], "outputs").options == ("alpha=1,0.5", "policy=uniform")
+    assert command_of("evaluate", [f"resume={folder}"], "outputs").options == (
+        "alpha=1,0.5",
+        "policy=uniform",
+    )
     release(folder)
     with pytest.raises(ValueError, match="begun with other options than alpha=0"):
         command_of("evaluate", [f"resume={folder}", "alpha=0"], "outputs")
@@ -154,35 +191,54 @@ def test_a_training_reads_its_options_in_its_folder(tmp_path: Path) -> None:
     assert too_early.options == (f"output={tmp_path}", "seed=1")
     release(folder)
     save_overrides(folder, ["seed=1"])
-    assert command_of("train", given, "outputs") == Command((f"output={tmp_path}", f"resume='{folder}'"), False, folder)
+    assert command_of("train", given, "outputs") == Command(
+        (f"output={tmp_path}", f"resume='{folder}'"), False, folder
+    )
 
 
 def test_options_in_a_folder_of_somebody_else_name_no_code(tmp_path: Path) -> None:
     folder = left_unfinished(tmp_path / "sweep", "task._target_=os.system", multirun=True)
-    with pytest.raises(ValueError, match=r"give the options again .*task\._target_=os\.system is neither a name"):
+    with pytest.raises(
+        ValueError, match=r"give the options again .*task\._target_=os\.system is neither a name"
+    ):
         command_of("evaluate", [f"resume={folder}"], "outputs")
-    assert safe_options(["alpha=range(0,1)", "policy=uniform,soft"], "x") == ["alpha=range(0,1)", "policy=uniform,soft"]
+    assert safe_options(["alpha=range(0,1)", "policy=uniform,soft"], "x") == [
+        "alpha=range(0,1)",
+        "policy=uniform,soft",
+    ]
     for option in ("policy=glob(*)", "policy=uniform,../x", "alpha=1,${oc.env:HOME}"):
         with pytest.raises(ValueError, match="neither a name of conf/ nor a plain value"):
             safe_options([option], "x")
 
 
 @pytest.mark.parametrize("script", ["train", "evaluate"])
-def test_options_of_a_folder_that_somebody_else_began_are_asked_for(tmp_path: Path, script: str) -> None:
-    options = ["data=msmarco", "logger=wandb"] if script == "train" else ["data=msmarco", "listwise=openai"]
+def test_options_of_a_folder_that_somebody_else_began_are_asked_for(
+    tmp_path: Path, script: str
+) -> None:
+    options = (
+        ["data=msmarco", "logger=wandb"]
+        if script == "train"
+        else ["data=msmarco", "listwise=openai"]
+    )
     folder = left_unfinished(tmp_path / script / "1", *options, mine=False)
     if script == "train":
         save_overrides(folder, options)
     for given in ([f"resume={folder}"], ["resume=true", f"output={tmp_path}"]):
-        with pytest.raises(ValueError, match=r"not begun by you .*begun with: data=msmarco .*command line too"):
+        with pytest.raises(
+            ValueError, match=r"not begun by you .*begun with: data=msmarco .*command line too"
+        ):
             command_of(script, given, "outputs")
-    resumed = command_of(script, [f"resume={folder}", *options], "outputs")  # now they are this user's own
+    resumed = command_of(
+        script, [f"resume={folder}", *options], "outputs"
+    )  # now they are this user's own
     assert resumed.resumed == folder
     release(folder)
     assert command_of(script, [f"resume={folder}"], "outputs").resumed == folder
 
 
-def test_where_nothing_is_kept_options_are_asked_for_and_nothing_fails(tmp_path: Path, monkeypatch) -> None:
+def test_where_nothing_is_kept_options_are_asked_for_and_nothing_fails(
+    tmp_path: Path, monkeypatch
+) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "file" / "cache"))
     folder = left_unfinished(tmp_path / "train" / "1", "seed=1")
@@ -215,7 +271,9 @@ def test_a_folder_that_holds_a_link_is_not_resumed(tmp_path: Path, name: str) ->
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(outside)
-    with pytest.raises(ValueError, match=rf"{shlex.quote(name)} is a link to .*outside', where .*: remove it"):
+    with pytest.raises(
+        ValueError, match=rf"{shlex.quote(name)} is a link to .*outside', where .*: remove it"
+    ):
         command_of("train", [f"resume={folder}", "seed=1"], "outputs")
     assert outside.read_text() == before
 
@@ -225,13 +283,19 @@ def test_the_folder_itself_and_what_wandb_links_within_its_own_may_be_links(tmp_
     (folder / "wandb" / "run-1").mkdir(parents=True)
     (folder / "wandb" / "latest-run").symlink_to("run-1")
     (tmp_path / "latest").symlink_to(folder)
-    assert command_of("evaluate", [f"resume={tmp_path / 'latest'}"], "outputs").resumed == tmp_path / "latest"
+    assert (
+        command_of("evaluate", [f"resume={tmp_path / 'latest'}"], "outputs").resumed
+        == tmp_path / "latest"
+    )
     (folder / "wandb" / "run-2").symlink_to(tmp_path)
     with pytest.raises(ValueError, match="run-2 is a link to"):
         refuse_links(folder)
 
 
-BOMB = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]\n" for n in range(12)) + "options: *a11\n"
+BOMB = (
+    "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]\n" for n in range(12))
+    + "options: *a11\n"
+)
 MERGED = "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12))
 TOO_MUCH = {
     "aliases": BOMB,
@@ -242,7 +306,9 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize("kind", TOO_MUCH)
-def test_a_mark_that_costs_more_than_it_says_is_one_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
+def test_a_mark_that_costs_more_than_it_says_is_one_that_cannot_be_read(
+    tmp_path: Path, kind: str
+) -> None:
     (tmp_path / UNFINISHED).write_text(f"{TOO_MUCH[kind]}multirun: false\nprocess: 1\nhost: a\n")
     assert Unfinished.read(tmp_path) == Unfinished(tmp_path, None)
 
@@ -252,17 +318,23 @@ def test_without_resume_nothing_is_looked_for(tmp_path: Path, value: str) -> Non
     assert command_of("train", [f"resume={value}", "seed=1"], str(tmp_path)).resumed is None
 
 
-def test_further_processes_of_a_run_look_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_processes_of_a_run_look_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert command_of("train", ["resume=true"], str(tmp_path)) == Command(("resume=true",))
 
 
-def test_the_last_folder_of_each_kind_has_a_link_that_moves_with_the_outputs(tmp_path: Path) -> None:
+def test_the_last_folder_of_each_kind_has_a_link_that_moves_with_the_outputs(
+    tmp_path: Path,
+) -> None:
     for name in ("one", "two"):
         (tmp_path / "here" / "train" / name).mkdir(parents=True)
         link_latest(tmp_path / "here", "train", tmp_path / "here" / "train" / name)
     os.rename(tmp_path / "here", tmp_path / "there")
-    assert (tmp_path / "there" / "latest" / "train").resolve() == tmp_path / "there" / "train" / "two"
+    assert (
+        tmp_path / "there" / "latest" / "train"
+    ).resolve() == tmp_path / "there" / "train" / "two"
     assert os.listdir(tmp_path / "there" / "latest") == ["train"]
 
 
@@ -307,9 +379,13 @@ def stopped(folder: Path, when: str, number: int, worker: str = "alone") -> tupl
     return process.returncode, err
 
 
-@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")]
+)
 @pytest.mark.parametrize("worker", ["alone", "worker"])
-def test_a_signal_ends_with_one_line_and_its_number(tmp_path: Path, number: int, name: str, worker: str) -> None:
+def test_a_signal_ends_with_one_line_and_its_number(
+    tmp_path: Path, number: int, name: str, worker: str
+) -> None:
     said = f"{name}: stopped before anything was written\n"
     assert stopped(tmp_path, "early", number, worker) == (128 + number, said)
 
@@ -327,7 +403,9 @@ with one_line_when_stopped("train", []):
 
 
 def test_a_signal_is_not_lost_where_python_drops_what_is_raised() -> None:
-    done = subprocess.run([sys.executable, "-c", STOPPED_IN_A_CALLBACK], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED_IN_A_CALLBACK], capture_output=True, text=True, timeout=30
+    )
     assert (done.returncode, done.stderr) == (130, "Ctrl-C: stopped before anything was written\n")
 
 
@@ -340,5 +418,8 @@ def test_the_line_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
     )
     (tmp_path / "o" / "train" / "now" / LAST).parent.mkdir()
     (tmp_path / "o" / "train" / "now" / LAST).touch()
-    assert "o/train/now keeps all up to its last whole epoch" in stopped(tmp_path, "late", signal.SIGTERM)[1]
+    assert (
+        "o/train/now keeps all up to its last whole epoch"
+        in stopped(tmp_path, "late", signal.SIGTERM)[1]
+    )
     assert (tmp_path / "o" / "train" / "now" / UNFINISHED).exists()

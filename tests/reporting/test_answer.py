@@ -6,9 +6,15 @@ from backpack_rank.evaluation.results import Estimate, Summary, SystemResult
 from backpack_rank.reporting.answer import SWAP, least_bias, sentence
 
 
-def row(alpha: float, quality: float, bias: float, low: float | None = None, swap: float | None = None) -> SystemResult:
+def row(
+    alpha: float, quality: float, bias: float, low: float | None = None, swap: float | None = None
+) -> SystemResult:
     ends = (low, bias + 0.05) if low is not None else (None, None)
-    further = {} if swap is None else {"swapped documents": Summary({SWAP: Estimate(swap, swap, swap - 0.01, swap)}, 9)}
+    further = (
+        {}
+        if swap is None
+        else {"swapped documents": Summary({SWAP: Estimate(swap, swap, swap - 0.01, swap)}, 9)}
+    )
     blocks = (
         Summary({"nDCG@10": Estimate(quality, quality)}, 9),
         Summary({"ARaB(tf)@10": Estimate(bias, 1, *ends)}, 9),
@@ -18,11 +24,15 @@ def row(alpha: float, quality: float, bias: float, low: float | None = None, swa
 
 def test_a_sentence_has_bias_swap_change_and_effectiveness():
     said = sentence(
-        "paired", row(1, 0.7, 0.2, 0.1, 0.06), row(0, 0.697, -0.02, -0.06, 0.003), lambda name: "RaB" in name
+        "paired",
+        row(1, 0.7, 0.2, 0.1, 0.06),
+        row(0, 0.697, -0.02, -0.06, 0.003),
+        lambda name: "RaB" in name,
     )
     assert said == (
-        "paired at alpha 0: |ARaB(tf)@10| 0.200 [0.100, 0.250] to 0.020 [0.000, 0.060] (-90%, significant), "
-        "swap change 0.060 to 0.003 (-95%, not significant), nDCG@10 -0.003 (from 0.700, not significant)."
+        "paired at alpha 0: |ARaB(tf)@10| 0.200 [0.100, 0.250] to 0.020 [0.000, 0.060] (-90%, "
+        "significant), swap change 0.060 to 0.003 (-95%, not significant), nDCG@10 -0.003 (from "
+        "0.700, not significant)."
     )
 
 

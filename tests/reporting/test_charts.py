@@ -26,13 +26,21 @@ def row(label: str, alpha: float | None, effectiveness: float, bias: float) -> S
         for kind in ("tf", "bool")
     }
     quality = Summary(
-        {"nDCG@10": Estimate(effectiveness, effectiveness, effectiveness - 0.02, effectiveness + 0.02)}, 10
+        {
+            "nDCG@10": Estimate(
+                effectiveness, effectiveness, effectiveness - 0.02, effectiveness + 0.02
+            )
+        },
+        10,
     )
     return SystemResult(label, alpha, quality, Summary(measures, 10))
 
 
 def sweep(alphas: list[float]) -> list[SystemResult]:
-    dial = [row(f"alpha={alpha}", alpha, 0.4 - 0.03 * (1 - alpha) ** 2, 0.04 + 0.02 * alpha**2) for alpha in alphas]
+    dial = [
+        row(f"alpha={alpha}", alpha, 0.4 - 0.03 * (1 - alpha) ** 2, 0.04 + 0.02 * alpha**2)
+        for alpha in alphas
+    ]
     return [row("BM25", None, 0.37, 0.055), *dial]
 
 
@@ -56,15 +64,28 @@ KINDS: dict[str, Spec] = {
     "dial": example(),
     "dial with control": example(control=("uniform", sweep([1.0, 0.3]))),
     "lines": lines(
-        [Line("a", ["5", "10"], [1, 2], [0, 1], [2, 3]), Line("b", ["5", "10"], [1, math.nan])], "x", "y", zero=True
+        [Line("a", ["5", "10"], [1, 2], [0, 1], [2, 3]), Line("b", ["5", "10"], [1, math.nan])],
+        "x",
+        "y",
+        zero=True,
     ),
-    "band": lines([Line("a", [0.0, 1.0], [1, 2], [0, 1], [2, 3], grey=True)], "x", "y", band=True, legend="right"),
+    "band": lines(
+        [Line("a", [0.0, 1.0], [1, 2], [0, 1], [2, 3], grey=True)],
+        "x",
+        "y",
+        band=True,
+        legend="right",
+    ),
     "shares": shares({"0": (0.5, 0.3, 0.2)}, ("a", "b", "neither"), "alpha"),
-    "dots": charts.dots({"h": [DotRow("r", {"a": Estimate(1, 1, 0, 2), "b": Estimate(2, 2)})]}, "m"),
+    "dots": charts.dots(
+        {"h": [DotRow("r", {"a": Estimate(1, 1, 0, 2), "b": Estimate(2, 2)})]}, "m"
+    ),
     "heat maps": charts.heat_maps(
         {"one": [[0.1, math.nan], [0.3, 0.4]], "two": [[0, 1], [1, 0]]}, "x", "y", "v", 0.25, True
     ),
-    "histograms": charts.histograms({"c": [("original", (0.6, 0.4)), ("rotated", (0.5, 0.5))]}, "x", "y", "uniform"),
+    "histograms": charts.histograms(
+        {"c": [("original", (0.6, 0.4)), ("rotated", (0.5, 0.5))]}, "x", "y", "uniform"
+    ),
     "boxes": charts.boxes({"t": [("0", (1.0, 2.0), 3.0)]}, "x", {"t": "y"}, ("run", "aggregate")),
     "beside": vega.beside({"a": example(), "b": example()}, 2),
 }
@@ -78,7 +99,8 @@ def test_every_kind_of_chart_is_valid(kind: str):
 
 
 @pytest.mark.parametrize(
-    "kind", [kind if kind == DRAWN else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+    "kind",
+    [kind if kind == DRAWN else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
 )
 def test_every_kind_of_chart_can_be_drawn(kind: str, tmp_path: Path):
     png, svg = save_chart(tmp_path / "chart0.5", KINDS[kind], "A title")
@@ -114,8 +136,13 @@ def test_labels_of_the_two_ends_lie_on_opposite_sides():
 
 def test_the_control_is_grey_and_lies_below():
     spec = example(name="paired", control=("uniform", sweep([1.0, 0.3])))
-    scale = next(one for one in spec["layer"] if one["mark"]["type"] == "line")["encoding"]["color"]["scale"]
-    assert dict(zip(scale["domain"], scale["range"], strict=True)) == {"paired": COLOURS[0], "uniform": GREY}
+    scale = next(one for one in spec["layer"] if one["mark"]["type"] == "line")["encoding"][
+        "color"
+    ]["scale"]
+    assert dict(zip(scale["domain"], scale["range"], strict=True)) == {
+        "paired": COLOURS[0],
+        "uniform": GREY,
+    }
     assert drawn(spec, "line")[0][0]["line"] == "uniform"
 
 
@@ -137,7 +164,12 @@ def test_the_axes_hold_the_interval_of_the_ranker_as_it_is_and_zero():
 
 
 def test_a_grey_line_stretches_no_axis_where_that_is_asked_for():
-    spec = lines([Line("a", [0, 1], [0.7, 0.71]), Line("b", [0, 1], [0.1, 0.7], grey=True)], "x", "y", framed=True)
+    spec = lines(
+        [Line("a", [0, 1], [0.7, 0.71]), Line("b", [0, 1], [0.1, 0.7], grey=True)],
+        "x",
+        "y",
+        framed=True,
+    )
     low, high = spec["layer"][-1]["encoding"]["y"]["scale"]["domain"]
     assert 0.6 < low < 0.7 < 0.71 < high < 0.8
 
@@ -145,7 +177,9 @@ def test_a_grey_line_stretches_no_axis_where_that_is_asked_for():
 def test_more_lines_than_colours_are_told_apart():
     spec = lines([Line(f"s{n}", [0.0, 1.0], [0.0, 1.0]) for n in range(12)], "x", "y")
     layers = {one["mark"]["type"]: one["encoding"] for one in spec["layer"]}
-    looks = zip(*(layers["point"][part]["scale"]["range"] for part in ("color", "shape")), strict=True)
+    looks = zip(
+        *(layers["point"][part]["scale"]["range"] for part in ("color", "shape")), strict=True
+    )
     assert len(set(looks)) == 12
 
 
@@ -155,9 +189,17 @@ def test_the_trade_off_has_four_panels_and_takes_the_place_of_an_ending(tmp_path
     found = texts(written[1])
     assert {"RaB (TF)", "ARaB (TF)", "RaB (Boolean)", "ARaB (Boolean)"} <= set(found)
     assert found.count("alpha 0") == 4
-    both = tradeoff_plot(tmp_path / "both", sweep([1.0, 0.0]), control=("uniform", sweep([1.0, 0.3])), name="paired")
-    assert [texts(both[1]).count(name) for name in ("paired", "uniform")] == [4, 4]  # in the legends
-    assert tradeoff_plot(tmp_path / "alpha0.5", [row("BM25", None, 0.3, 0.1)])[0] == tmp_path / "alpha0.5.png"
+    both = tradeoff_plot(
+        tmp_path / "both", sweep([1.0, 0.0]), control=("uniform", sweep([1.0, 0.3])), name="paired"
+    )
+    assert [texts(both[1]).count(name) for name in ("paired", "uniform")] == [
+        4,
+        4,
+    ]  # in the legends
+    assert (
+        tradeoff_plot(tmp_path / "alpha0.5", [row("BM25", None, 0.3, 0.1)])[0]
+        == tmp_path / "alpha0.5.png"
+    )
 
 
 def test_a_missing_measure_is_an_error_that_names_it_and_writes_nothing(tmp_path: Path):
@@ -173,6 +215,10 @@ def test_a_missing_measure_is_an_error_that_names_it_and_writes_nothing(tmp_path
 
 def test_a_setting_has_a_policy_and_the_rest():
     found = Setting.of("policy=uniform,data=dl19,+model.layers=[1,2],policy.k=3")
-    assert (found.policy, found.rest, found.is_control) == ("uniform k=3", "data=dl19,model.layers=[1,2]", True)
+    assert (found.policy, found.rest, found.is_control) == (
+        "uniform k=3",
+        "data=dl19,model.layers=[1,2]",
+        True,
+    )
     assert Setting.of("").title == ""
     assert not Setting.of("policy=paired_tokens").is_control

@@ -26,8 +26,12 @@ from backpack_rank.reporting.comparison import (
 THIRD = 1 / 3
 
 
-def compared(measure: str, direction, means: dict[str, float], significant: set[tuple[str, str]]) -> ComparedMeasure:
-    """A measure: p = .01 for the named pairs where figures are decided, .2 for others there, .001 elsewhere."""
+def compared(
+    measure: str, direction, means: dict[str, float], significant: set[tuple[str, str]]
+) -> ComparedMeasure:
+    """A measure: p = .01 for the named pairs where figures are decided, .2 for others there, .001
+    elsewhere.
+    """
     averages = ("mean", "absolute_mean", "mean_absolute") if direction == "zero" else ("mean",)
     tests = []
     for average in averages:
@@ -36,7 +40,19 @@ def compared(measure: str, direction, means: dict[str, float], significant: set[
             p_value = (0.01 if (first, second) in significant else 0.2) if decides else 0.001
             difference = means[first] - means[second]
             tests.append(
-                PairedTest(measure, average, first, second, 9, difference, p_value / 2, 0.3, p_value, THIRD, 0.5)
+                PairedTest(
+                    measure,
+                    average,
+                    first,
+                    second,
+                    9,
+                    difference,
+                    p_value / 2,
+                    0.3,
+                    p_value,
+                    THIRD,
+                    0.5,
+                )
             )
     return ComparedMeasure(measure, direction, tuple(means.values()), tuple(tests))
 
@@ -54,7 +70,9 @@ def sample() -> list[Comparison]:
         {"BM25": -0.02, "a_b & c": 0.05, "x|y": 0.1},
         {("BM25", "x|y"), ("a_b & c", "x|y")},
     )
-    share = compared("Exposure(male)@10", "none", {"BM25": 0.5, "a_b & c": 0.5, "x|y": 0.7}, {("a_b & c", "x|y")})
+    share = compared(
+        "Exposure(male)@10", "none", {"BM25": 0.5, "a_b & c": 0.5, "x|y": 0.7}, {("a_b & c", "x|y")}
+    )
     systems = ("BM25", "a_b & c", "x|y")
     return [
         Comparison(systems, (quality,), 243, "wikiqa/test", {"x|y": ("q1", "q2")}),
@@ -70,11 +88,19 @@ def printed(comparisons: list[Comparison]) -> str:
 
 def test_letters_stand_behind_the_better_system():
     quality, bias = sample()
-    assert better_than(quality, quality.measures[0]) == {"BM25": (), "a_b & c": ("BM25", "x|y"), "x|y": ()}
+    assert better_than(quality, quality.measures[0]) == {
+        "BM25": (),
+        "a_b & c": ("BM25", "x|y"),
+        "x|y": (),
+    }
     # Closer to 0 is better, from both sides; the other averages' tests do not count.
     assert better_than(bias, bias.measures[0]) == {"BM25": ("x|y",), "a_b & c": ("x|y",), "x|y": ()}
     # Where neither is better, both carry the letter.
-    assert better_than(bias, bias.measures[1]) == {"BM25": (), "a_b & c": ("x|y",), "x|y": ("a_b & c",)}
+    assert better_than(bias, bias.measures[1]) == {
+        "BM25": (),
+        "a_b & c": ("x|y",),
+        "x|y": ("a_b & c",),
+    }
 
 
 def test_lower_is_better_where_the_goal_says_so():
@@ -103,7 +129,9 @@ def test_systems_have_letters_in_order_also_beyond_z():
 def test_letters_of_more_than_one_character_are_set_apart():
     names = [f"s{number}" for number in range(28)]
     means = {name: float(number) for number, name in enumerate(names)}
-    measure = compared("AP", "higher", means, {("s0", "s27"), ("s25", "s27"), ("s26", "s27"), ("s0", "s1")})
+    measure = compared(
+        "AP", "higher", means, {("s0", "s27"), ("s25", "s27"), ("s26", "s27"), ("s0", "s1")}
+    )
     rows = comparison_tables([Comparison(tuple(names), (measure,), 5)])[0].rows
     assert (rows[27].labels[0], rows[27].cells[0].raised) == ("ab", "a,z,aa")
     assert rows[1].cells[0].raised == "a"
@@ -119,7 +147,10 @@ def test_the_terminal_shows_figures_letters_and_how_to_read_them():
     assert "Holm-corrected over all pairs of systems, p < 0.05" in words
     assert "Higher is better: nDCG." in words
     assert "Closer to 0 is better (absolute value of the mean): RaB(tf)." in words
-    assert "Neither high nor low is better: Exposure(male); a letter says that the systems differ." in words
+    assert (
+        "Neither high nor low is better: Exposure(male); a letter says that the systems differ."
+        in words
+    )
     assert "x|y has no value of 2 queries, left out for every system: q1, q2" in words
 
 
@@ -139,7 +170,15 @@ def test_one_system_is_shown_without_letters_or_bold():
 def test_many_measures_are_shown_by_cut_off():
     measures = [
         compared(f"{name}@{cutoff}", "zero", {"some/long/folder/run.trec": -0.1, "b": 0.2}, set())
-        for name in ("RaB(tf)", "ARaB(tf)", "RaB(tf-paper)", "ARaB(tf-paper)", "RaB(bool)", "ARaB(bool)", "gap")
+        for name in (
+            "RaB(tf)",
+            "ARaB(tf)",
+            "RaB(tf-paper)",
+            "ARaB(tf-paper)",
+            "RaB(bool)",
+            "ARaB(bool)",
+            "gap",
+        )
         for cutoff in (5, 10)
     ]
     comparison = Comparison(("some/long/folder/run.trec", "b"), tuple(measures), 5)
@@ -154,7 +193,11 @@ def test_the_csv_is_the_table_with_all_digits(tmp_path: Path):
         lines = list(csv.reader(handle))
     assert lines == [
         ["letter", "system"]
-        + [f"{name}{part}" for name in ("nDCG@10", "RaB(tf)@10", "Exposure(male)@10") for part in ("", " letters")],
+        + [
+            f"{name}{part}"
+            for name in ("nDCG@10", "RaB(tf)@10", "Exposure(male)@10")
+            for part in ("", " letters")
+        ],
         ["a", "BM25", "0.25", "", "-0.02", "c", "0.5", ""],
         ["b", "a_b & c", repr(THIRD), "ac", "0.05", "c", "0.5", "c"],
         ["c", "x|y", "0.25", "", "0.1", "", "0.7", "b"],
@@ -180,7 +223,11 @@ def test_significance_has_every_test_with_all_digits(tmp_path: Path):
     endless = PairedTest("nDCG@10", "mean", "BM25", "x|y", 9, 0.0, 1.0, 1.0, 1.0, math.inf, 1.0)
     comparisons[0] = Comparison(
         comparisons[0].systems,
-        (ComparedMeasure(measure.measure, measure.direction, measure.means, (*measure.tests, endless)),),
+        (
+            ComparedMeasure(
+                measure.measure, measure.direction, measure.means, (*measure.tests, endless)
+            ),
+        ),
         243,
         "wikiqa/test",
     )
@@ -208,8 +255,13 @@ def test_significance_has_every_test_with_all_digits(tmp_path: Path):
 
 def test_the_tables_are_written_as_markdown_and_latex(tmp_path: Path):
     paths = write_comparison(tmp_path, sample())
-    assert [path.name for path in paths] == [f"comparison.{end}" for end in ("csv", "md", "tex")] + ["significance.csv"]
-    for ending, table, row in (("md", "### ", "**0.3333**<sup>ac</sup>"), ("tex", r"\begin{table}", "0.3333}\\text")):
+    assert [path.name for path in paths] == [
+        f"comparison.{end}" for end in ("csv", "md", "tex")
+    ] + ["significance.csv"]
+    for ending, table, row in (
+        ("md", "### ", "**0.3333**<sup>ac</sup>"),
+        ("tex", r"\begin{table}", "0.3333}\\text"),
+    ):
         text = (tmp_path / f"comparison.{ending}").read_text("utf-8")
         assert (text.count(table), text.count("Higher is better: nDCG.")) == (2, 1)
         assert row in text
@@ -219,7 +271,10 @@ def test_the_tables_are_written_as_markdown_and_latex(tmp_path: Path):
     ("names", "labels"),
     [
         (["a.trec", "b.trec"], ["a.trec", "b.trec"]),
-        (["one/run.trec", "two/run.trec", "two/other.trec"], ["one/run.trec", "two/run.trec", "other.trec"]),
+        (
+            ["one/run.trec", "two/run.trec", "two/other.trec"],
+            ["one/run.trec", "two/run.trec", "other.trec"],
+        ),
         (["x/one/run", "y/one/run", "one/run"], ["x/one/run", "y/one/run", "one/run"]),
         (["/run", "run"], ["/run", "run"]),
         (["a/run", "a/run", "a/run"], ["a/run", "a/run (2)", "a/run (3)"]),

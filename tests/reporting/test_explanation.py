@@ -124,7 +124,9 @@ def test_every_word_is_a_span_with_its_strength_side_and_number():
     page = Page(explanation_html(ROW))
     assert page.open == []
     spans = page.spans[: len(WORDS)]
-    shown = [word for word in WORDS if word.segment == "query"] + [word for word in WORDS if word.segment == "document"]
+    shown = [word for word in WORDS if word.segment == "query"] + [
+        word for word in WORDS if word.segment == "document"
+    ]
     shown += [word for word in WORDS if word.segment in ("separator", "end")]
     assert [text for _, text in spans] == [word.text for word in shown]
     for (attributes, _), word in zip(spans, shown, strict=True):

@@ -1,4 +1,6 @@
-"""The report page: well-formed, self-contained, everything escaped, and figures where the numbers say."""
+"""The report page: well-formed, self-contained, everything escaped, and figures where the numbers
+say.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,14 @@ from page_example import (
 
 from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.reporting.page.build import page_of_rows
-from backpack_rank.reporting.page.data import Changes, Gallery, Page, RankedDocument, SensePanel, Span
+from backpack_rank.reporting.page.data import (
+    Changes,
+    Gallery,
+    Page,
+    RankedDocument,
+    SensePanel,
+    Span,
+)
 from backpack_rank.reporting.page.pictures import page_charts, write_pictures
 from backpack_rank.reporting.page.provenance import git_commit, provenance
 from backpack_rank.reporting.page.render import GROUPS, SECTIONS, Limits, render, write_page
@@ -38,7 +47,9 @@ from backpack_rank.reporting.vega import COLOURS, DARK, chart_script
 from backpack_rank.senses.profiles import RelatedWord, SenseProfile
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
-STYLE = (Path(__file__).parents[2] / "backpack_rank/reporting/page/templates/style.css").read_text("utf-8")
+STYLE = (Path(__file__).parents[2] / "backpack_rank/reporting/page/templates/style.css").read_text(
+    "utf-8"
+)
 
 
 class Outline(HTMLParser):
@@ -106,7 +117,9 @@ def test_nothing_is_asked_from_anywhere(html: str, outline: Outline):
         assert "src" not in own
         assert not own.get("href", "#").startswith(("http", "//", "file"))
     # The policy below forbids what the script of the charts could ask for.
-    assert not re.search(r"url\(|@import|https?://|fetch\(|XMLHttpRequest", html.replace(chart_script(), ""))
+    assert not re.search(
+        r"url\(|@import|https?://|fetch\(|XMLHttpRequest", html.replace(chart_script(), "")
+    )
     (policy,) = outline.all("meta", http_equiv="Content-Security-Policy")
     assert policy["content"].startswith("default-src 'none';")
 
@@ -132,7 +145,9 @@ def test_names_of_systems_measures_groups_and_policies_are_escaped():
     page = replace(page, groups=(bad, "female"), title=bad)
     rows = [row(bad, None, 0.3, 0.1), row("alpha=1", 1.0, 0.4, 0.2)]
     built = page_of_rows(bad, {bad: rows, "b": ROWS}, ABOUT)
-    text = render(replace(page, headline=built.headline, tradeoff=built.tradeoff, cutoffs=built.cutoffs))
+    text = render(
+        replace(page, headline=built.headline, tradeoff=built.tradeoff, cutoffs=built.cutoffs)
+    )
     assert "<i>" not in text
     Outline(text)
 
@@ -146,14 +161,21 @@ def test_headings_do_not_skip_a_level(outline: Outline):
 
 def test_tables_have_captions_and_figures_descriptions(outline: Outline):
     assert len(outline.all("table")) == len(outline.all("caption")) > 5
-    pictures = [own for tag in ("div", "span") for own in outline.all(tag) if own.get("role") == "img"]
+    pictures = [
+        own for tag in ("div", "span") for own in outline.all(tag) if own.get("role") == "img"
+    ]
     assert len(pictures) > 10
     assert all(own["role"] == "img" and own["aria-label"] for own in pictures)
     assert all("scope" in own for own in outline.all("th"))
 
 
 def test_the_style_has_dark_and_print_and_narrow_parts(html: str):
-    for part in ("prefers-color-scheme: dark", "@media print", "@media (max-width", "details-content"):
+    for part in (
+        "prefers-color-scheme: dark",
+        "@media print",
+        "@media (max-width",
+        "details-content",
+    ):
         assert part in html
 
 
@@ -186,14 +208,22 @@ def test_colours_have_the_contrast_of_wcag_aa(theme: int):
 
 
 def test_charts_have_the_colours_of_the_page():
-    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in STYLE.split("@media")[:2])
+    light, dark = (
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in STYLE.split("@media")[:2]
+    )
     assert tuple(light[f"c{n}"] for n in range(len(COLOURS))) == COLOURS
     assert tuple(light[f"g{n}"] for n in range(GROUPS)) == COLOURS[:GROUPS]
-    assert tuple(DARK[colour] for colour in COLOURS) == tuple(dark[f"c{n}"] for n in range(len(COLOURS)))
+    assert tuple(DARK[colour] for colour in COLOURS) == tuple(
+        dark[f"c{n}"] for n in range(len(COLOURS))
+    )
 
 
 def test_the_tradeoff_opens_at_the_first_bias_measure_with_a_chart_for_each_policy():
-    page = page_of_rows("t", {"policy=a": ROWS, "policy=b": ROWS, "policy=uniform": ROWS}, replace(ABOUT, alpha=None))
+    page = page_of_rows(
+        "t",
+        {"policy=a": ROWS, "policy=b": ROWS, "policy=uniform": ROWS},
+        replace(ABOUT, alpha=None),
+    )
     assert page.tradeoff is not None
     panel = page.tradeoff.panels[page.tradeoff.first]
     assert panel.choice == ("ARaB(tf)", "10")
@@ -224,12 +254,20 @@ def test_the_main_numbers_have_the_ranker_as_it_is_once():
     headline = page_of_rows("t", {"": ROWS}, ABOUT).headline
     assert headline is not None
     names = [labels for labels, _ in headline.rows]
-    assert names == [("BM25", ""), ("the ranker as it is", "1"), ("lowest_2_senses", "0.5"), ("lowest_2_senses", "0")]
+    assert names == [
+        ("BM25", ""),
+        ("the ranker as it is", "1"),
+        ("lowest_2_senses", "0.5"),
+        ("lowest_2_senses", "0"),
+    ]
     assert headline.marked == [2]
     assert headline.headings[:2] == ["nDCG@10", "ARaB(tf)@10"]
     assert "0.3800<small>[0.360, 0.400]</small>" in render(Page("t", headline=headline))
     both = page_of_rows(
-        "t", {"policy=a": ROWS, "policy=b": ROWS}, ABOUT, significant=lambda name, one, _: one.alpha == 0
+        "t",
+        {"policy=a": ROWS, "policy=b": ROWS},
+        ABOUT,
+        significant=lambda name, one, _: one.alpha == 0,
     ).headline
     assert both is not None
     assert [labels for labels, _ in both.rows[1:]] == [
@@ -242,7 +280,9 @@ def test_the_main_numbers_have_the_ranker_as_it_is_once():
 def test_wrong_input_says_what_is_wrong():
     with pytest.raises(ValueError, match="at least one system"):
         page_of_rows("t", {"": []}, ABOUT)
-    with pytest.raises(ValueError, match=r"none of the measures P@3 was computed; there are nDCG@10"):
+    with pytest.raises(
+        ValueError, match=r"none of the measures P@3 was computed; there are nDCG@10"
+    ):
         page_of_rows("t", {"": ROWS}, ABOUT, measures=["P@3"])
     with pytest.raises(ValueError, match="first=0 is none of them"):
         Gallery("g", ("a",), ())
@@ -277,11 +317,13 @@ def test_documents_say_where_they_came_from_and_texts_stand_once():
     outline = Outline(render(Page("t", changes=(Changes("alpha=1", "alpha=0.5", (changed(),)),))))
     moves = [own["class"] for own in outline.all("span") if own.get("class", "").startswith("move")]
     assert moves == ["move down", "move same", "move up", "move up", "move same", "move down"]
-    text = render(Page("t", changes=(Changes("a", "b", (changed(documents=1, text="The man in town. "),)),)))
+    text = render(
+        Page("t", changes=(Changes("a", "b", (changed(documents=1, text="The man in town. "),)),))
+    )
     assert text.count('<mark class="g0" title="male">man</mark>') == 2  # short: in both lists
     long = render(Page("t", changes=(Changes("a", "b", (changed(documents=1),)),)))
-    # 30 sentences with two words of the lexicon in the list after, four words in the first 60 characters before;
-    # two in the legend are of the groups of the page.
+    # 30 sentences with two words of the lexicon in the list after, four words in the first 60
+    # characters before; two in the legend are of the groups of the page.
     assert long.count("<mark") == 60 + 4 + 2
     assert long.count('<details class="rest">') == 1
 
@@ -316,7 +358,12 @@ def test_equal_pages_give_equal_files(tmp_path: Path):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.sampled_from(["he", "She", "MAN", "the", "woman,", "x-he", "hers", "\n", "he's"]), max_size=12))
+@given(
+    st.lists(
+        st.sampled_from(["he", "She", "MAN", "the", "woman,", "x-he", "hers", "\n", "he's"]),
+        max_size=12,
+    )
+)
 def test_marked_pieces_join_to_the_text(words: list[str]):
     text = " ".join(words)
     pieces = mark_words(text, LEXICON)
@@ -331,8 +378,16 @@ def test_words_with_a_hyphen_are_marked_whole():
     lexicon = Lexicon("x", {"a": ("father-in-law",), "b": ("she",)})
     accented = Lexicon("w", {"a": ("fiancé",), "b": ("fiancée",)})
     decomposed = "fiance\u0301"
-    assert mark_words(f"My {decomposed}.", accented) == (Span("My "), Span(decomposed, "a"), Span("."))
-    assert mark_words("My Father-in-law.", lexicon) == (Span("My "), Span("Father-in-law", "a"), Span("."))
+    assert mark_words(f"My {decomposed}.", accented) == (
+        Span("My "),
+        Span(decomposed, "a"),
+        Span("."),
+    )
+    assert mark_words("My Father-in-law.", lexicon) == (
+        Span("My "),
+        Span("Father-in-law", "a"),
+        Span("."),
+    )
 
 
 def test_texts_are_cut_between_words():
@@ -367,13 +422,17 @@ def test_every_figure_is_saved_as_png_and_svg(tmp_path: Path):
 
 
 def test_figures_with_names_that_look_alike_are_kept_apart():
-    page = with_policies(full_page(), {"a/b": POLICIES["lowest_2_senses"], "A-b": POLICIES["paired_tokens"]})
+    page = with_policies(
+        full_page(), {"a/b": POLICIES["lowest_2_senses"], "A-b": POLICIES["paired_tokens"]}
+    )
     assert [name for name, _, _ in page_charts(page)][-2:] == ["shares-a-b", "shares-A-b-2"]
 
 
 def test_a_comparison_has_letters_raised_and_the_best_bold():
     rows = [Row(("a", "BM25"), [Cell("0.3000")]), Row(("b", "<x>"), [Cell("0.4000", True, "a")])]
-    table = Table("", "<t>", ("", "system"), [Group("", ("nDCG@10",))], [Section("", rows)], ["note"])
+    table = Table(
+        "", "<t>", ("", "system"), [Group("", ("nDCG@10",))], [Section("", rows)], ["note"]
+    )
     html = render(Page("t", comparison=(table,)))
     assert '<th scope="row">a BM25</th>' in html
     assert "<b>0.4000</b><sup>a</sup>" in html
@@ -382,7 +441,9 @@ def test_a_comparison_has_letters_raised_and_the_best_bold():
 
 def test_a_sense_panel_shows_profiles():
     words = (RelatedWord("he", 0.9), RelatedWord("she", 0.8))
-    profiles = [SenseProfile(0, "gender: male", 0.2, words, {}, (), (), {"male": 0.1, "neutral": -0.1}, {})]
+    profiles = [
+        SenseProfile(0, "gender: male", 0.2, words, {}, (), (), {"male": 0.1, "neutral": -0.1}, {})
+    ]
     panel = SensePanel(profiles, [0.5], "caption", words=1)
     assert panel.groups == ("male", "neutral")
     assert panel.contributions(profiles[0]) == (0.1, -0.1)
@@ -404,7 +465,9 @@ def test_provenance_names_versions_data_command_and_sign():
 def test_the_commit_is_that_of_the_folder(tmp_path: Path):
     def git(*arguments: str) -> str:
         names = ("-c", "user.name=x", "-c", "user.email=x@example.org")
-        return subprocess.run(["git", *names, *arguments], cwd=tmp_path, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", *names, *arguments], cwd=tmp_path, capture_output=True, text=True
+        ).stdout.strip()
 
     assert git_commit(tmp_path) == ""
     git("init", "-q")

@@ -1,4 +1,6 @@
-"""The report page in a real browser: every chart drawn, no label on another, nothing wider than the window."""
+"""The report page in a real browser: every chart drawn, no label on another, nothing wider than the
+window.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,23 @@ from backpack_rank.reporting.page.render import write_page
 
 pytestmark = pytest.mark.browser
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+OPTIONS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+]
 OPTIONS += ["--disable-background-networking", "--disable-component-update", "--hide-scrollbars"]
 OPTIONS += ["--enable-logging=stderr", "--v=0"]
-# A window is at least 500 pixels wide, so the narrow page stands in a frame, which tells its parent what it sees.
+# A window is at least 500 pixels wide, so the narrow page stands in a frame, which tells its parent
+# what it sees.
 FRAME = """<!DOCTYPE html><title>frame</title><body style="margin:0"><script>
 addEventListener("message", (event) => {{ document.body.dataset.said = event.data; }});
 </script><iframe src="{page}" style="width:{width}px;height:900px;border:0"></iframe></body>"""
-# Labels of a chart, and texts of the page, that share more than 2 pixels in both directions; each panel in its turn.
+# Labels of a chart, and texts of the page, that share more than 2 pixels in both directions; each
+# panel in its turn.
 LOOK = """<script>addEventListener("load", async () => {
   const root = document.documentElement, wait = (ms) => new Promise((done) => setTimeout(done, ms));
   const drawn = async () => {
@@ -77,10 +88,17 @@ def browser() -> str:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every section, with the charts of a sweep."""
-    settings = {"policy=lowest_senses": ROWS, "policy=paired_tokens": ROWS[:3], "policy=uniform": ROWS}
+    settings = {
+        "policy=lowest_senses": ROWS,
+        "policy=paired_tokens": ROWS[:3],
+        "policy=uniform": ROWS,
+    }
     sweep = page_of_rows("What the dial does", settings, replace(ABOUT, alpha=None))
     page = replace(
-        full_page(queries=4, documents=10), tradeoff=sweep.tradeoff, cutoffs=sweep.cutoffs, headline=sweep.headline
+        full_page(queries=4, documents=10),
+        tradeoff=sweep.tradeoff,
+        cutoffs=sweep.cutoffs,
+        headline=sweep.headline,
     )
     return write_page(tmp_path_factory.mktemp("page") / "report.html", page)
 
@@ -94,16 +112,30 @@ def looked(
     copy.write_text(f"{head}{script}</body>{tail}", "utf-8")
     frame = page.with_name(f"frame{width}.html")
     frame.write_text(FRAME.format(page=copy.name, width=width), "utf-8")
-    command = [browser, *OPTIONS, f"--user-data-dir={profile}", f"--blink-settings=preferredColorScheme={int(light)}"]
-    command += ["--window-size=1400,1000", "--virtual-time-budget=60000", "--dump-dom", frame.as_uri()]
+    command = [
+        browser,
+        *OPTIONS,
+        f"--user-data-dir={profile}",
+        f"--blink-settings=preferredColorScheme={int(light)}",
+    ]
+    command += [
+        "--window-size=1400,1000",
+        "--virtual-time-budget=60000",
+        "--dump-dom",
+        frame.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     said = re.search(r'data-said="([^"]*)"', done.stdout)
     assert said, done.stdout[:500]
-    return json.loads(html.unescape(said[1])), [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    return json.loads(html.unescape(said[1])), [
+        line for line in done.stderr.splitlines() if ":CONSOLE" in line
+    ]
 
 
-@pytest.mark.parametrize(("width", "light"), [(1300, True), (1300, False), (400, True), (400, False)])
+@pytest.mark.parametrize(
+    ("width", "light"), [(1300, True), (1300, False), (400, True), (400, False)]
+)
 def test_every_chart_is_drawn_and_nothing_overlaps_or_overflows(
     browser: str, report: Path, tmp_path: Path, width: int, light: bool
 ):
@@ -134,6 +166,12 @@ def test_overlaps_and_errors_would_be_noticed(browser: str, report: Path, tmp_pa
 
 def test_the_page_can_be_printed_with_everything_open(browser: str, report: Path, tmp_path: Path):
     pdf = tmp_path / "whole.pdf"
-    command = [browser, *OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={pdf}", report.as_uri()]
+    command = [
+        browser,
+        *OPTIONS,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--print-to-pdf={pdf}",
+        report.as_uri(),
+    ]
     subprocess.run(command, capture_output=True, timeout=240, check=True)
     assert len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes())) > 5

@@ -1,4 +1,6 @@
-"""Published figures: every file is read, what the papers' own sums and texts say holds, errors name the file."""
+"""Published figures: every file is read, what the papers' own sums and texts say holds, errors name
+the file.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ def test_every_file_says_of_what_table_it_is_and_is_read(name: str) -> None:
 def test_tables_of_the_backpack_paper_are_those_of_the_documentation() -> None:
     page = (resource_folder("conf").parent / "docs" / "reproduce-the-paper.md").read_text("utf-8")
     text = page.partition("## Published figures")[2].partition("\nThe paper draws")[0]
-    shown = [re.findall(r"(?<= )\.\d{3,4}", line) for line in text.splitlines() if re.match(r"\| \w", line)]
+    shown = [
+        re.findall(r"(?<= )\.\d{3,4}", line)
+        for line in text.splitlines()
+        if re.match(r"\| \w", line)
+    ]
     table = published("fair_retrieval_table2")
     rows = [*published("fair_retrieval_table1").rows.values()]
     rows += [table.rows["10", name] for name in ("BM25", "Ours (alpha = 1)", "Ours (alpha = 0.5)")]
@@ -61,7 +67,9 @@ def test_averages_of_capcal_are_those_of_its_five_collections() -> None:
     for labels in table.rows:
         figures = table.values(*labels)
         for average, names in (("InD", TREC), ("OOD", BEIR)):
-            assert figures[average] == pytest.approx(np.mean([figures[name] for name in names]), abs=6e-5), labels
+            assert figures[average] == pytest.approx(
+                np.mean([figures[name] for name in names]), abs=6e-5
+            ), labels
 
 
 def test_tables_of_one_paper_agree_where_they_repeat_figures() -> None:
@@ -80,27 +88,42 @@ def test_tables_of_one_paper_agree_where_they_repeat_figures() -> None:
     sorting, borda, reranked = (published(f"psc_table{number}") for number in (3, 9, 4))
     for model in ("GPT-3.5", "GPT-4"):
         for kind, name in (("Orig.", "Orig."), ("PSC", "Our PSC")):
-            assert borda.values(f"{model} ({name})")["MathSort"] == sorting.values(model)[f"MathSort {kind}"]
+            assert (
+                borda.values(f"{model} ({name})")["MathSort"]
+                == sorting.values(model)[f"MathSort {kind}"]
+            )
     for name, way in (("GPT-4 (Our PSC)", "PSC"), ("GPT-4 (Orig.)", "once")):
-        assert borda.values(name)["DL19"] == reranked.values("BM25", "100", "RankGPT (GPT-4)", way)["DL19"]
+        assert (
+            borda.values(name)["DL19"]
+            == reranked.values("BM25", "100", "RankGPT (GPT-4)", way)["DL19"]
+        )
 
 
 def test_gains_of_tang_et_al_are_those_that_its_text_names() -> None:
-    # "LLaMA2-7B, 13B, and 70B attain average score increases of 157%, 28%, and 12%", "Mistral and Zephyr improve by
-    # 42% and 106%".
-    told = {"LLaMA2-7B": 157, "LLaMA2-13B": 28, "LLaMA2-70B": 12, "Mistral-7B": 42, "Zephyrβ-7B": 106}
+    # "LLaMA2-7B, 13B, and 70B attain average score increases of 157%, 28%, and 12%", "Mistral and
+    # Zephyr improve by 42% and 106%".
+    told = {
+        "LLaMA2-7B": 157,
+        "LLaMA2-13B": 28,
+        "LLaMA2-70B": 12,
+        "Mistral-7B": 42,
+        "Zephyrβ-7B": 106,
+    }
     for model, percent in told.items():
         row = published("psc_table3").values(model)
         gains = [row[f"{task} PSC"] / row[f"{task} Orig."] - 1 for task in SORTING]
         assert 100 * np.mean(gains) == pytest.approx(percent, abs=1), model
-    # "yielding gains on 13 out of 16 model-dataset combinations"; "beats the maximum individual score".
+    # "yielding gains on 13 out of 16 model-dataset combinations"; "beats the maximum individual
+    # score".
     table, best = published("psc_table4"), published("psc_table4_best")
     gains = []
     for *labels, way in table.rows:
         if way == "PSC":
             single = table.values(*labels, "once")
             single |= best.values(*labels, "best") if (*labels, "best") in best.rows else {}
-            gains += [figure > single[test] for test, figure in table.values(*labels, "PSC").items()]
+            gains += [
+                figure > single[test] for test, figure in table.values(*labels, "PSC").items()
+            ]
     assert (len(gains), sum(gains)) == (16, 13)
 
 
@@ -123,7 +146,12 @@ def test_a_file_of_ones_own_is_read_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(GOOD, "utf-8")
     table = published(str(path))
-    assert (table.name, table.file_name, table.source, table.scale) == ("mine", "mine", "P, Table 1", 1)
+    assert (table.name, table.file_name, table.source, table.scale) == (
+        "mine",
+        "mine",
+        "P, Table 1",
+        1,
+    )
     assert table.values("x") == {"a": 0.5}
     assert table.rows["y",]["a"].marks == "†‡"
 
@@ -144,7 +172,9 @@ def test_a_file_of_ones_own_is_read_by_its_path(tmp_path: Path) -> None:
         ("y |", "y | z |", "rows have different numbers of labels"),
     ],
 )
-def test_a_file_that_is_not_as_it_should_be_is_named(tmp_path: Path, old: str, new: str, problem: str) -> None:
+def test_a_file_that_is_not_as_it_should_be_is_named(
+    tmp_path: Path, old: str, new: str, problem: str
+) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(GOOD.replace(old, new), "utf-8")
     with pytest.raises(ValueError, match=rf"mine\.yaml(:| is not YAML) (?s:.*){problem}"):
@@ -152,5 +182,8 @@ def test_a_file_that_is_not_as_it_should_be_is_named(tmp_path: Path, old: str, n
 
 
 def test_a_table_that_does_not_exist_is_said_with_those_that_do() -> None:
-    with pytest.raises(ValueError, match="nothing: there is no such published table; use one of capcal_table1, capcal"):
+    with pytest.raises(
+        ValueError,
+        match="nothing: there is no such published table; use one of capcal_table1, capcal",
+    ):
         published("nothing")

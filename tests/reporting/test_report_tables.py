@@ -1,4 +1,6 @@
-"""A report in the terminal: every measure of every system, and the sentences that say how they came about."""
+"""A report in the terminal: every measure of every system, and the sentences that say how they came
+about.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,16 @@ def test_bias_has_one_block_per_cutoff_with_all_conventions_within_100_columns()
     text = printed(sample())
     assert max(len(line) for line in text.splitlines()) <= 100
     assert "…" not in text
-    for cutoff, value in ((5, "-0.0050"), (10, "-0.0100"), (20, "-0.0200"), (30, "-0.0300"), (40, "-0.0400")):
-        (line,) = [line for line in lines_with(text, "BM25", value) if line.split()[0] == str(cutoff)]
+    for cutoff, value in (
+        (5, "-0.0050"),
+        (10, "-0.0100"),
+        (20, "-0.0200"),
+        (30, "-0.0300"),
+        (40, "-0.0400"),
+    ):
+        (line,) = [
+            line for line in lines_with(text, "BM25", value) if line.split()[0] == str(cutoff)
+        ]
         assert line.split() == [str(cutoff), "BM25", *[value] * 6]
     for heading in ("TF", "eq.6", "Boolean"):
         assert heading in text
@@ -65,7 +75,11 @@ def test_tables_of_nothing_are_left_out():
 
 
 def test_a_measure_of_another_name_gets_its_own_column():
-    bias = {"NFaiRR@5": Estimate(0.9, 0.9), "NFaiRR@10": Estimate(0.8, 0.8), "exposure": Estimate(0.1, 0.1)}
+    bias = {
+        "NFaiRR@5": Estimate(0.9, 0.9),
+        "NFaiRR@10": Estimate(0.8, 0.8),
+        "exposure": Estimate(0.1, 0.1),
+    }
     text = printed(Report((SystemResult("run", None, None, Summary(bias, 4)),)))
     assert lines_with(text, "NFaiRR", "exposure")
     assert [line.split() for line in lines_with(text, "run")] == [

@@ -1,4 +1,6 @@
-"""A run with its description: the fields that the field's tools ask for, and nothing left to be filled in."""
+"""A run with its description: the fields that the field's tools ask for, and nothing left to be
+filled in.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ REQUIRED = (
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(TEAM, "the founders")
-    write_submission(tmp_path, RUN, "alpha-0", collection="dl19", description="A ranker: half of it.", stages=STAGES)
+    write_submission(
+        tmp_path,
+        RUN,
+        "alpha-0",
+        collection="dl19",
+        description="A ranker: half of it.",
+        stages=STAGES,
+    )
     return tmp_path
 
 
@@ -40,8 +49,14 @@ def test_what_is_required_is_said(folder: Path) -> None:
         assert isinstance(value, str)
         assert value.strip()
     assert content["actor"]["team"] == "the founders"
-    assert content["method"]["retrieval"][1] == {"name": "alpha=0", "params": {"alpha": 0.0}, "reranks": "BM25"}
-    assert re.fullmatch(r"# ir_metadata\.start\n.*# ir_metadata\.end\n", (folder / FILE).read_text(), re.DOTALL)
+    assert content["method"]["retrieval"][1] == {
+        "name": "alpha=0",
+        "params": {"alpha": 0.0},
+        "reranks": "BM25",
+    }
+    assert re.fullmatch(
+        r"# ir_metadata\.start\n.*# ir_metadata\.end\n", (folder / FILE).read_text(), re.DOTALL
+    )
 
 
 def test_the_run_has_six_columns_and_no_document_twice(folder: Path) -> None:

@@ -20,23 +20,32 @@ KINDS = ("tf", "tf-paper", "bool")
 
 def row(label: str, alpha: float | None, effectiveness: float, bias: float) -> SystemResult:
     quality = {name: Estimate(effectiveness, effectiveness) for name in ("MRR@10", "nDCG@10")}
-    measures = {f"{name}({kind})@10": Estimate(bias, 0.2) for kind in KINDS for name in ("RaB", "ARaB")}
+    measures = {
+        f"{name}({kind})@10": Estimate(bias, 0.2) for kind in KINDS for name in ("RaB", "ARaB")
+    }
     return SystemResult(label, alpha, Summary(quality, 10), Summary(measures, 20))
 
 
-def job(folder: Path, name: str, overrides: list[str], *rows: SystemResult, about: RunInfo | None = None) -> None:
+def job(
+    folder: Path, name: str, overrides: list[str], *rows: SystemResult, about: RunInfo | None = None
+) -> None:
     (folder / name / ".hydra").mkdir(parents=True)
     text = "".join(f"- {override}\n" for override in overrides)
     (folder / name / ".hydra" / "overrides.yaml").write_text(text or "[]\n", "utf-8")
     if rows:
-        write_report(folder / name, Report(rows, about or RunInfo("wikiqa/test", "wikiqa/test", rows[-1].alpha)))
+        write_report(
+            folder / name,
+            Report(rows, about or RunInfo("wikiqa/test", "wikiqa/test", rows[-1].alpha)),
+        )
 
 
 @pytest.fixture
 def multirun(tmp_path: Path) -> Path:
     """Three alphas with the same BM25, in folders whose names do not sort by alpha; one job failed."""
     bm25 = row("BM25", None, 0.3, 0.06)
-    job(tmp_path, "alpha=0.5", ["alpha=0.5", "data=wikiqa"], bm25, row("alpha=0.5", 0.5, 0.36, 0.03))
+    job(
+        tmp_path, "alpha=0.5", ["alpha=0.5", "data=wikiqa"], bm25, row("alpha=0.5", 0.5, 0.36, 0.03)
+    )
     job(tmp_path, "alpha=1", ["alpha=1", "data=wikiqa"], bm25, row("alpha=1", 1.0, 0.4, 0.05))
     job(tmp_path, "alpha=0", ["alpha=0", "data=wikiqa"], bm25, row("alpha=0", 0.0, 0.2, -0.01))
     job(tmp_path, "alpha=0.1", ["alpha=0.1", "data=wikiqa"])
@@ -51,7 +60,12 @@ def report_of(folder: Path, width: int = 100) -> str:
 
 def test_systems_come_reference_first_then_by_falling_alpha(multirun: Path):
     sweep = collect_sweep(multirun)
-    assert [entry.row.label for entry in sweep.entries] == ["BM25", "alpha=1", "alpha=0.5", "alpha=0"]
+    assert [entry.row.label for entry in sweep.entries] == [
+        "BM25",
+        "alpha=1",
+        "alpha=0.5",
+        "alpha=0",
+    ]
     assert sweep.settings == ("",)
     assert [entry.label for entry in sweep.rows("")] == ["BM25", "alpha=1", "alpha=0.5", "alpha=0"]
 
@@ -82,7 +96,18 @@ def test_the_terminal_tables_have_the_ranker_as_it_is_once_and_fit_80_columns(mu
     lines = [line.split() for line in text.splitlines() if line.startswith(("BM25", "alpha"))]
     assert lines[0] == ["BM25", "0.3000", "+0.0600", "+0.0600", "0.3000"]
     assert lines[1] == ["alpha", "1", "(as", "is)", "0.4000", "+0.0500", "+0.0500", "0.4000"]
-    assert lines[3] == ["alpha", "0", "0.2000", "-50.0%", "-0.0100", "-80.0%", "-0.0100", "-80.0%", "0.2000", "-50.0%"]
+    assert lines[3] == [
+        "alpha",
+        "0",
+        "0.2000",
+        "-50.0%",
+        "-0.0100",
+        "-80.0%",
+        "-0.0100",
+        "-80.0%",
+        "0.2000",
+        "-50.0%",
+    ]
     assert f"plot: {multirun / 'tradeoff.png'}" in text
 
 
@@ -102,7 +127,10 @@ def test_policies_are_blocks_below_the_ranker_as_it_is(tmp_path: Path):
 
 
 def test_where_the_base_may_be_zero_changes_are_no_percentages(tmp_path: Path):
-    for alpha, bias in ((1.0, Estimate(0.01, 0.2, -0.05, 0.07)), (0.0, Estimate(0.002, 0.2, -0.06, 0.06))):
+    for alpha, bias in (
+        (1.0, Estimate(0.01, 0.2, -0.05, 0.07)),
+        (0.0, Estimate(0.002, 0.2, -0.06, 0.06)),
+    ):
         quality = Summary({"nDCG@10": Estimate(0.4, 0.4, 0.3, 0.5)}, 10)
         own = SystemResult(f"alpha={alpha:g}", alpha, quality, Summary({"RaB(tf)@10": bias}, 10))
         job(tmp_path, f"{alpha}", [f"alpha={alpha}"], own)
@@ -123,7 +151,11 @@ def test_the_csv_has_every_measure_with_its_change(multirun: Path):
         lines = list(csv.DictReader(handle))
     assert len(lines) == 4 * (2 + 6)
     (line,) = [x for x in lines if x["system"] == "alpha=0" and x["measure"] == "ARaB(tf-paper)@10"]
-    assert (float(line["mean"]), float(line["absolute_mean"]), line["job"]) == (-0.01, 0.01, "alpha=0")
+    assert (float(line["mean"]), float(line["absolute_mean"]), line["job"]) == (
+        -0.01,
+        0.01,
+        "alpha=0",
+    )
     assert float(line["change_percent"]) == pytest.approx(-80.0)
     assert {x["change_percent"] for x in lines if x["system"] == "BM25"} == {""}
 
@@ -132,7 +164,10 @@ def test_the_markdown_table_has_signed_and_absolute_values(multirun: Path):
     report_of(multirun)
     text = (multirun / "sweep.md").read_text("utf-8")
     bias = "-0.0100 | 0.0100 (-80.0%)"
-    assert f"| alpha=0 | 0.2000 (-50.0%) | 0.2000 (-50.0%) | {' | '.join([bias] * 4)} |" in text.splitlines()
+    assert (
+        f"| alpha=0 | 0.2000 (-50.0%) | 0.2000 (-50.0%) | {' | '.join([bias] * 4)} |"
+        in text.splitlines()
+    )
     assert "![tradeoff](tradeoff.png)" in text
 
 
@@ -167,12 +202,23 @@ def test_other_overrides_that_vary_are_settings_with_their_own_baseline_and_plot
     for data, bm25, one in (("dl19", 0.3, 0.4), ("dl20", 0.2, 0.8)):
         for alpha, factor in ((1.0, 1.0), (0.5, 0.75)):
             about = RunInfo(f"{data}/test", f"{data}/test", alpha)
-            rows = (row("BM25", None, bm25, 0.05), row(f"alpha={alpha:g}", alpha, one * factor, 0.1))
+            rows = (
+                row("BM25", None, bm25, 0.05),
+                row(f"alpha={alpha:g}", alpha, one * factor, 0.1),
+            )
             overrides = [f"alpha={alpha}", f"data={data}", "checkpoint=/some/where"]
-            job(tmp_path, f"checkpoint=/some/where,data={data},{alpha}", overrides, *rows, about=about)
+            job(
+                tmp_path,
+                f"checkpoint=/some/where,data={data},{alpha}",
+                overrides,
+                *rows,
+                about=about,
+            )
     sweep = collect_sweep(tmp_path)
     assert [(entry.setting, entry.row.label) for entry in sweep.entries] == [
-        (f"data={data}", label) for data in ("dl19", "dl20") for label in ("BM25", "alpha=1", "alpha=0.5")
+        (f"data={data}", label)
+        for data in ("dl19", "dl20")
+        for label in ("BM25", "alpha=1", "alpha=0.5")
     ]
     changes = [sweep.change(entry, "nDCG@10") for entry in sweep.entries if entry.row.alpha == 0.5]
     assert changes == pytest.approx([-25.0, -25.0])
@@ -196,7 +242,12 @@ def test_a_reference_that_is_equal_in_every_setting_stands_once(tmp_path: Path):
 
 
 def test_without_the_bias_measures_the_report_says_why_there_is_no_plot(tmp_path: Path):
-    job(tmp_path, "0", ["alpha=1"], SystemResult("alpha=1", 1.0, Summary({"nDCG@10": Estimate(0.4, 0.4)}, 3)))
+    job(
+        tmp_path,
+        "0",
+        ["alpha=1"],
+        SystemResult("alpha=1", 1.0, Summary({"nDCG@10": Estimate(0.4, 0.4)}, 3)),
+    )
     text = " ".join(report_of(tmp_path).split())
     assert "No plot: the plot needs RaB(tf)@10; alpha=1 has no value of it." in text
     assert not list(tmp_path.glob("*.png"))

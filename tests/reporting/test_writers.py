@@ -1,4 +1,6 @@
-"""The writers of tables: every format shows every figure, mark, heading and note, and reads them as text."""
+"""The writers of tables: every format shows every figure, mark, heading and note, and reads them as
+text.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 from shown import printed
 
-from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, extreme, number, percent, signed
+from backpack_rank.reporting.table import (
+    Cell,
+    Group,
+    Row,
+    Section,
+    Table,
+    extreme,
+    number,
+    percent,
+    signed,
+)
 from backpack_rank.reporting.writers import (
     csv_text,
     dump_json,
@@ -36,18 +48,33 @@ TABLE = Table(
     (
         Section(
             "BERT_CAT",
-            (Row(("alpha = 0.5", "here"), (Cell("0.50", bold=True), Cell("-25.0%", raised="†"), *[Cell()] * 2)),),
+            (
+                Row(
+                    ("alpha = 0.5", "here"),
+                    (Cell("0.50", bold=True), Cell("-25.0%", raised="†"), *[Cell()] * 2),
+                ),
+            ),
         ),
         Section(
             "",
             (
                 Row(
                     ("x|y & 5%", "here"),
-                    (Cell("0.20", interval="[0.10, 0.30]"), Cell("0.0%"), Cell("-0.10"), Cell("0.3")),
+                    (
+                        Cell("0.20", interval="[0.10, 0.30]"),
+                        Cell("0.0%"),
+                        Cell("-0.10"),
+                        Cell("0.3"),
+                    ),
                 ),
                 Row(
                     ("b", "paper"),
-                    (Cell("0.857", True, "ab"), Cell("+2.0%", True), Cell("0.25", raised="*"), Cell("1")),
+                    (
+                        Cell("0.857", True, "ab"),
+                        Cell("+2.0%", True),
+                        Cell("0.25", raised="*"),
+                        Cell("1"),
+                    ),
                 ),
             ),
         ),
@@ -76,7 +103,9 @@ def test_the_terminal_shows_headings_figures_marks_and_notes() -> None:
 
 
 def test_figures_of_a_column_stand_below_each_other_whatever_stands_behind_them() -> None:
-    first, second = (line for word in ("0.857 ab", "0.20") for line in lines_with(printed(TABLE), word))
+    first, second = (
+        line for word in ("0.857 ab", "0.20") for line in lines_with(printed(TABLE), word)
+    )
     assert first.index("0.857") + len("0.857") == second.index("0.20") + len("0.20")
 
 
@@ -125,7 +154,13 @@ def test_latex_is_a_whole_environment_whose_rows_fill_the_columns() -> None:
     for row in rows:
         spans = [int(count) for count in re.findall(r"\\multicolumn\{(\d+)\}", row)]
         assert len(re.split(r"(?<!\\)&", row)) + sum(spans) - len(spans) == len(places)
-    for part in (r"\toprule", r"\bottomrule", r"\begin{table}", r"\end{table}", r"\label{tab:results}"):
+    for part in (
+        r"\toprule",
+        r"\bottomrule",
+        r"\begin{table}",
+        r"\end{table}",
+        r"\label{tab:results}",
+    ):
         assert text.count(part) == 1
     assert text.count(r"\midrule") == 2
     assert text.count("{") == text.count("}")
@@ -152,8 +187,14 @@ def test_three_files_are_written_under_the_tables_name(tmp_path: Path) -> None:
 
 
 def test_csv_keeps_digits_and_json_refuses_what_is_not_finite() -> None:
-    assert csv_text(("a",), [(0.1 + 0.2,), (math.inf,), ("x,y",)]) == 'a\n0.30000000000000004\n""\n"x,y"\n'
-    assert dump_json({"a": [0.1 + 0.2, "ö"]}) == '{\n  "a": [\n    0.30000000000000004,\n    "ö"\n  ]\n}\n'
+    assert (
+        csv_text(("a",), [(0.1 + 0.2,), (math.inf,), ("x,y",)])
+        == 'a\n0.30000000000000004\n""\n"x,y"\n'
+    )
+    assert (
+        dump_json({"a": [0.1 + 0.2, "ö"]})
+        == '{\n  "a": [\n    0.30000000000000004,\n    "ö"\n  ]\n}\n'
+    )
     with pytest.raises(ValueError, match="not JSON compliant"):
         dump_json({"a": math.nan})
 
@@ -161,7 +202,8 @@ def test_csv_keeps_digits_and_json_refuses_what_is_not_finite() -> None:
 def test_a_terminal_without_utf8_gets_ascii() -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
     print_table(
-        replace(TABLE, groups=(Group("", ("a", "b", "c", "d")),), sections=TABLE.sections[1:]), Console(file=file)
+        replace(TABLE, groups=(Group("", ("a", "b", "c", "d")),), sections=TABLE.sections[1:]),
+        Console(file=file),
     )
 
 
@@ -174,11 +216,17 @@ def test_a_table_without_rows_has_its_headings() -> None:
 
 def test_rows_of_another_width_are_refused() -> None:
     with pytest.raises(ValueError, match=r"t: row \('a',\) has 1 figures, the table has 2"):
-        Table("t", "T", ("",), (Group("", ("x", "y")),), (Section("", (Row(("a",), (Cell("1"),)),)),))
+        Table(
+            "t", "T", ("",), (Group("", ("x", "y")),), (Section("", (Row(("a",), (Cell("1"),)),)),)
+        )
 
 
 def test_figures_are_rounded_without_a_minus_before_nothing() -> None:
-    assert [number(value) for value in (1 / 3, -0.00001, None, math.nan, math.inf)] == ["0.3333", "0.0000", *"---"]
+    assert [number(value) for value in (1 / 3, -0.00001, None, math.nan, math.inf)] == [
+        "0.3333",
+        "0.0000",
+        *"---",
+    ]
     assert number(0.1234, 3) == "0.123"
     assert [percent(value) for value in (-0.0004, 0.0123, math.nan)] == ["0.0%", "+1.2%", "-"]
     assert [signed(value) for value in (-1e-9, 0.5)] == ["+0.0000", "+0.5000"]
@@ -223,7 +271,9 @@ def test_a_cell_is_read_as_it_was_written(text: str) -> None:
 
 def test_escape_sequences_of_labels_do_not_reach_the_terminal() -> None:
     row = Row(("\x1b[2Jrun", "here"), [Cell("1")] * 4)
-    table = replace(TABLE, title="\x1b]0;x\x07", sections=(Section("\x9b2J", (row,)),), notes=("\x1bc",))
+    table = replace(
+        TABLE, title="\x1b]0;x\x07", sections=(Section("\x9b2J", (row,)),), notes=("\x1bc",)
+    )
     out = io.StringIO()
     print_table(table, Console(file=out, width=100))
     assert not {"\x1b", "\x9b", "\x07"} & set(out.getvalue())

@@ -24,11 +24,20 @@ def checkpoint(tokenizer, tmp_path_factory):
     """A run's folder with a saved dual encoder over a small random BERT."""
     folder = tmp_path_factory.mktemp("dual")
     own = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend_tokenizer, cls_token="<|endoftext|>", sep_token="<|separator|>"
+        tokenizer_object=tokenizer.backend_tokenizer,
+        cls_token="<|endoftext|>",
+        sep_token="<|separator|>",
     )
     torch.manual_seed(0)
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    BertModel(BertConfig(vocab_size=len(own), initializer_range=0.3, **shape)).save_pretrained(folder / "bert")
+    shape = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    BertModel(BertConfig(vocab_size=len(own), initializer_range=0.3, **shape)).save_pretrained(
+        folder / "bert"
+    )
     ranker = dual_encoder(own, name=str(folder / "bert"))
     save_ranker(folder / "run" / "ranker", ranker, make_pair_tokenizer(own, ranker, 20))
     return folder / "run"
@@ -37,7 +46,9 @@ def checkpoint(tokenizer, tmp_path_factory):
 @pytest.fixture
 def collection(sentences):
     """Ids out of order, and one text five times."""
-    texts = {f"d{n * 7 % 10}": sentences[n % 8] for n in range(10)} | {f"é{n}": "bread" for n in (3, 1, 2)}
+    texts = {f"d{n * 7 % 10}": sentences[n % 8] for n in range(10)} | {
+        f"é{n}": "bread" for n in (3, 1, 2)
+    }
     texts |= {"empty": "", "b1": "bread", "b0": "bread"}
     queries = {"q1": "doctor in the ward", "q2": "soup, bread and fish", "q3": "bridge"}
     return Collection("small", MemoryStore(texts), queries, {})
@@ -57,7 +68,9 @@ def test_candidates_are_the_rankers_best_documents(checkpoint, collection, tmp_p
         found = run[query_id]
         assert len(found) == 7
         for doc_id, score in found.items():
-            assert score == pytest.approx(every[doc_id], rel=2e-3, abs=2e-2)  # vectors are rounded to fp16
+            assert score == pytest.approx(
+                every[doc_id], rel=2e-3, abs=2e-2
+            )  # vectors are rounded to fp16
         assert list(found) == sorted(found, key=lambda doc_id: (-found[doc_id], doc_id))
         left = [score for doc_id, score in every.items() if doc_id not in found]
         assert max(left) <= min(found.values()) + 2e-2
@@ -71,17 +84,31 @@ def test_equal_documents_come_in_the_order_of_their_ids(checkpoint, collection, 
         assert bread == ["b0", "b1", "é1", "é2", "é3"]
         assert len({found[doc_id] for doc_id in bread}) == 1
     cut = dense(checkpoint, tmp_path, depth=3).candidates(collection)
-    assert {q: list(found) for q, found in cut.items()} == {q: list(found)[:3] for q, found in run.items()}
+    assert {q: list(found) for q, found in cut.items()} == {
+        q: list(found)[:3] for q, found in run.items()
+    }
 
 
-def test_vectors_are_kept_in_half_precision_and_used_again(checkpoint, collection, tmp_path, monkeypatch):
+def test_vectors_are_kept_in_half_precision_and_used_again(
+    checkpoint, collection, tmp_path, monkeypatch
+):
     first = dense(checkpoint, tmp_path).candidates(collection)
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     stored = np.load(folder / "vectors.npy", mmap_mode="r")
     assert (stored.dtype, stored.shape) == (np.float16, (16, 16))
-    assert [doc_id.decode() for doc_id in np.load(folder / "doc_ids.npy")] == [d for d, _ in collection.documents]
-    assert json.loads((folder / "settings.json").read_text())["documents"] == collection.documents.fingerprint
-    assert {path.name for path in folder.iterdir()} == {"vectors.npy", "doc_ids.npy", "settings.json", "seal.json"}
+    assert [doc_id.decode() for doc_id in np.load(folder / "doc_ids.npy")] == [
+        d for d, _ in collection.documents
+    ]
+    assert (
+        json.loads((folder / "settings.json").read_text())["documents"]
+        == collection.documents.fingerprint
+    )
+    assert {path.name for path in folder.iterdir()} == {
+        "vectors.npy",
+        "doc_ids.npy",
+        "settings.json",
+        "seal.json",
+    }
     monkeypatch.setattr(Encoding, "documents", lambda self, texts: pytest.fail("encoded again"))
     assert dense(checkpoint / "ranker", tmp_path).candidates(collection) == first
 
@@ -104,7 +131,9 @@ def test_other_texts_weights_and_lengths_have_other_vectors(checkpoint, collecti
 
 
 @pytest.mark.parametrize("stopped_after", [0, 1, 3])
-def test_a_stopped_encoding_goes_on_where_it_was(checkpoint, collection, tmp_path, monkeypatch, stopped_after):
+def test_a_stopped_encoding_goes_on_where_it_was(
+    checkpoint, collection, tmp_path, monkeypatch, stopped_after
+):
     whole = dense(checkpoint, tmp_path / "whole").candidates(collection)
     monkeypatch.setattr(module, "_CHUNK", 5)
     encode = Encoding.documents
@@ -122,17 +151,25 @@ def test_a_stopped_encoding_goes_on_where_it_was(checkpoint, collection, tmp_pat
         dense(checkpoint, folder).candidates(collection)
     assert [path.suffix for path in folder.iterdir() if path.is_dir()] == [".partial"]
     later = []
-    monkeypatch.setattr(Encoding, "documents", lambda self, texts: later.append(list(texts)) or encode(self, texts))
+    monkeypatch.setattr(
+        Encoding, "documents", lambda self, texts: later.append(list(texts)) or encode(self, texts)
+    )
     again = dense(checkpoint, folder).candidates(collection)
-    assert {q: list(found) for q, found in again.items()} == {q: list(found) for q, found in whole.items()}
-    assert [text for texts in seen + later for text in texts] == [text for _, text in collection.documents]
+    assert {q: list(found) for q, found in again.items()} == {
+        q: list(found) for q, found in whole.items()
+    }
+    assert [text for texts in seen + later for text in texts] == [
+        text for _, text in collection.documents
+    ]
     assert [path.suffix for path in folder.iterdir() if path.is_dir()] == [""]
     (final,) = folder.glob("*/vectors.npy")
     (expected,) = (tmp_path / "whole").glob("*/vectors.npy")
     np.testing.assert_allclose(np.load(final), np.load(expected), atol=2e-3)
 
 
-def test_what_a_killed_job_left_before_its_first_note_is_not_trusted(checkpoint, collection, tmp_path):
+def test_what_a_killed_job_left_before_its_first_note_is_not_trusted(
+    checkpoint, collection, tmp_path
+):
     whole = dense(checkpoint, tmp_path).candidates(collection)
     (final,) = (path for path in tmp_path.iterdir() if path.is_dir())
     partial = final.with_name(f"{final.name}.partial")
@@ -152,7 +189,9 @@ def test_damaged_vectors_are_encoded_anew(checkpoint, collection, tmp_path, capl
     assert caplog.text.count("is damaged") == 1
 
 
-def test_a_vector_beyond_half_precision_is_refused_by_name(checkpoint, collection, tmp_path, monkeypatch):
+def test_a_vector_beyond_half_precision_is_refused_by_name(
+    checkpoint, collection, tmp_path, monkeypatch
+):
     encode = Encoding.documents
 
     def large(self, texts):
@@ -161,13 +200,17 @@ def test_a_vector_beyond_half_precision_is_refused_by_name(checkpoint, collectio
         return out
 
     monkeypatch.setattr(Encoding, "documents", large)
-    with pytest.raises(ValueError, match="the vector of document é3 has a value of 70000, which half precision"):
+    with pytest.raises(
+        ValueError, match="the vector of document é3 has a value of 70000, which half precision"
+    ):
         dense(checkpoint, tmp_path).candidates(collection)
     assert not list(tmp_path.glob("*/settings.json"))
 
 
 def test_wrong_options_are_refused(checkpoint, collection, tmp_path, make_backpack, pair_tokenizer):
-    with pytest.raises(FileNotFoundError, match=re.escape(f"first_stage.checkpoint={tmp_path}: neither a run's")):
+    with pytest.raises(
+        FileNotFoundError, match=re.escape(f"first_stage.checkpoint={tmp_path}: neither a run's")
+    ):
         Dense(tmp_path)
     with pytest.raises(ValueError, match="depth=0 must be at least 1"):
         Dense(checkpoint, depth=0)
@@ -177,6 +220,8 @@ def test_wrong_options_are_refused(checkpoint, collection, tmp_path, make_backpa
     with pytest.raises(ValueError, match="BackpackForRanking reads query and document together"):
         Dense(tmp_path / "backpack").candidates(collection)
     with pytest.raises(ValueError, match="query q9: the query is empty"):
-        Dense(checkpoint, folder=tmp_path).candidates(replace(collection, queries={"q1": "soup", "q9": " "}))
+        Dense(checkpoint, folder=tmp_path).candidates(
+            replace(collection, queries={"q1": "soup", "q9": " "})
+        )
     with pytest.raises(ValueError, match="collection 'none' has no documents to search"):
         Dense(checkpoint).candidates(Collection("none", MemoryStore({}), {"q": "a"}, {}))

@@ -18,7 +18,10 @@ def slow(queries, vectors, ranks, k):
     """Every score, sorted by score and then by rank."""
     found, scores = [], []
     for query in queries.tolist():
-        rows = [(-sum(q * float(v) for q, v in zip(query, row, strict=True)), int(ranks[n])) for n, row in vectors]
+        rows = [
+            (-sum(q * float(v) for q, v in zip(query, row, strict=True)), int(ranks[n]))
+            for n, row in vectors
+        ]
         best = sorted(rows)[:k]
         found.append([rank for _, rank in best])
         scores.append([-score for score, _ in best])
@@ -28,14 +31,24 @@ def slow(queries, vectors, ranks, k):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_small_whole_numbers_give_exactly_the_sorted_documents(data):
-    """Few different values, so that most scores tie; products of small whole numbers have no rounding."""
-    documents, queries, k = data.draw(st.tuples(st.integers(1, 40), st.integers(1, 5), st.integers(1, 12)))
+    """Few different values, so that most scores tie; products of small whole numbers have no
+    rounding.
+    """
+    documents, queries, k = data.draw(
+        st.tuples(st.integers(1, 40), st.integers(1, 5), st.integers(1, 12))
+    )
     values = st.integers(-1, 1)
-    vectors = np.array(data.draw(st.lists(st.tuples(values, values), min_size=documents, max_size=documents)))
-    wanted = np.array(data.draw(st.lists(st.tuples(values, values), min_size=queries, max_size=queries)))
+    vectors = np.array(
+        data.draw(st.lists(st.tuples(values, values), min_size=documents, max_size=documents))
+    )
+    wanted = np.array(
+        data.draw(st.lists(st.tuples(values, values), min_size=queries, max_size=queries))
+    )
     ranks = np.array(data.draw(st.permutations(range(documents))))
     block = data.draw(st.integers(1, 45))
-    found, scores = top_k(torch.tensor(wanted).float(), vectors.astype(np.float16), ranks, k, CPU, block)
+    found, scores = top_k(
+        torch.tensor(wanted).float(), vectors.astype(np.float16), ranks, k, CPU, block
+    )
     expected, values = slow(wanted, list(enumerate(vectors)), ranks, k)
     assert found.tolist() == expected
     assert scores.tolist() == values
@@ -71,7 +84,16 @@ def test_equal_documents_tie_wherever_they_stand(documents, queries):
 def test_scores_of_any_sign_and_size_keep_their_order_and_value():
     values = np.array([-6e4, -1.5, -6e-8, -0.0, 0.0, 6e-8, 2.0, 6e4], dtype=np.float16)[:, None]
     found, scores = top_k(torch.ones(1, 1), values, np.arange(8), 8, CPU)
-    assert found[0].tolist() == [7, 6, 5, 3, 4, 2, 1, 0]  # -0.0 and 0.0 are equal: the first comes first
+    assert found[0].tolist() == [
+        7,
+        6,
+        5,
+        3,
+        4,
+        2,
+        1,
+        0,
+    ]  # -0.0 and 0.0 are equal: the first comes first
     assert scores[0].tolist() == values[[7, 6, 5, 3, 4, 2, 1, 0], 0].astype(np.float32).tolist()
 
 

@@ -16,7 +16,10 @@ from backpack_rank.senses.policies import LowestSenses, PairedTokens, Policy
 from backpack_rank.senses.views import View
 
 RUN = {"q1": {"d0": 3.0, "empty": 1.0, "d1": 0.5}, "q2": {"d5": 1.0, "d0": 0.8}}
-QUERY, DOCUMENTS = "doctor in the ward", ["he saw his mother", "she saw her mother", "a bridge", "bread and fish"]
+QUERY, DOCUMENTS = (
+    "doctor in the ward",
+    ["he saw his mother", "she saw her mother", "a bridge", "bread and fish"],
+)
 
 
 class SwappedAverage(Policy):
@@ -49,7 +52,9 @@ def flat(run):
 def test_scores_are_the_rankers_and_documents_come_best_first(reranker, pair_tokenizer):
     with torch.no_grad():
         expected = [
-            reranker.scorer.ranker(PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, [text]))).scores.item()
+            reranker.scorer.ranker(
+                PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, [text]))
+            ).scores.item()
             for text in DOCUMENTS
         ]
     found = reranker.predict([(QUERY, text) for text in DOCUMENTS])
@@ -58,7 +63,9 @@ def test_scores_are_the_rankers_and_documents_come_best_first(reranker, pair_tok
     order = sorted(range(4), key=lambda place: -expected[place])
     rows = reranker.rank(QUERY, DOCUMENTS)
     assert [row["corpus_id"] for row in rows] == order
-    assert [row["score"] for row in rows] == pytest.approx([expected[place] for place in order], abs=1e-5)
+    assert [row["score"] for row in rows] == pytest.approx(
+        [expected[place] for place in order], abs=1e-5
+    )
     first = reranker.rank(QUERY, DOCUMENTS, top_k=1, return_documents=True)
     assert first == [{**rows[0], "text": DOCUMENTS[order[0]]}]
     assert reranker.predict([]).shape == (0,)
@@ -71,7 +78,11 @@ def test_documents_of_a_run_keep_their_places(reranker, tiny_collection):
         query_id: list(documents) for query_id, documents in RUN.items()
     }
     texts = dict(tiny_collection.documents)
-    pairs = [(tiny_collection.queries[query_id], texts[doc_id]) for query_id in RUN for doc_id in RUN[query_id]]
+    pairs = [
+        (tiny_collection.queries[query_id], texts[doc_id])
+        for query_id in RUN
+        for doc_id in RUN[query_id]
+    ]
     assert flat(found) == pytest.approx(reranker.predict(pairs).tolist(), abs=1e-5)
 
 
@@ -79,8 +90,12 @@ POLICY_NAMES = ["lowest_senses", "paired_tokens", "average"]
 SENSES_ALONE = PairedTokens.of(Attribute.named("gender"), scope="senses")
 
 
-@pytest.mark.parametrize("policy", ["lowest_senses", "paired_tokens", SwappedAverage()], ids=POLICY_NAMES)
-def test_alpha_one_is_bit_identical_and_other_alphas_are_not(reranker, tiny_collection, tmp_path, policy):
+@pytest.mark.parametrize(
+    "policy", ["lowest_senses", "paired_tokens", SwappedAverage()], ids=POLICY_NAMES
+)
+def test_alpha_one_is_bit_identical_and_other_alphas_are_not(
+    reranker, tiny_collection, tmp_path, policy
+):
     for cache in (None, SenseCache(tmp_path)):
         reranker.cache = cache
         plain = reranker.rerank(RUN, tiny_collection)
@@ -102,16 +117,24 @@ def test_the_dial_gives_the_scores_of_the_hook(reranker):
 def test_several_views_are_added_up(reranker):
     plain, other = (
         reranker.predict(pairs)
-        for pairs in ([(QUERY, text) for text in DOCUMENTS], [_without(QUERY, text) for text in DOCUMENTS])
+        for pairs in (
+            [(QUERY, text) for text in DOCUMENTS],
+            [_without(QUERY, text) for text in DOCUMENTS],
+        )
     )
-    found = reranker.with_policy(SwappedAverage(), 0.3).predict([(QUERY, text) for text in DOCUMENTS])
+    found = reranker.with_policy(SwappedAverage(), 0.3).predict(
+        [(QUERY, text) for text in DOCUMENTS]
+    )
     assert found.tolist() == pytest.approx((0.3 * plain + 0.7 * other).tolist(), abs=1e-5)
     assert np.abs(plain - other)[:2].min() > 1e-3
 
 
 def test_a_sweep_is_one_row_per_alpha_under_the_papers_rule_or_the_own_policy(reranker):
     pairs = [(QUERY, text) for text in DOCUMENTS]
-    for own, policy in ((reranker, "lowest_senses"), (reranker.with_policy("uniform", 0.5), "uniform")):
+    for own, policy in (
+        (reranker, "lowest_senses"),
+        (reranker.with_policy("uniform", 0.5), "uniform"),
+    ):
         found = own.sweep(QUERY, DOCUMENTS, [1.0, 0.5, 0.0])
         assert found.shape == (3, 4)
         assert found[0].tolist() == reranker.predict(pairs).tolist()
@@ -121,7 +144,9 @@ def test_a_sweep_is_one_row_per_alpha_under_the_papers_rule_or_the_own_policy(re
         )
 
 
-@pytest.mark.parametrize("policy", ["lowest_senses", SENSES_ALONE, "paired_tokens", SwappedAverage()])
+@pytest.mark.parametrize(
+    "policy", ["lowest_senses", SENSES_ALONE, "paired_tokens", SwappedAverage()]
+)
 def test_a_sweep_gives_the_scores_of_every_alpha_alone(reranker, policy):
     alphas = [1.0, 0.6, 0.0]
     found = reranker.sweep(QUERY, DOCUMENTS, alphas, policy)
@@ -135,7 +160,9 @@ def test_a_sweep_gives_the_scores_of_every_alpha_alone(reranker, policy):
     [("lowest_senses", [4]), (SENSES_ALONE, [4, 2]), ("paired_tokens", [4, 2, 2])],
 )
 def test_a_sweep_reads_texts_as_rarely_as_the_policy_allows(reranker, policy, texts_read):
-    """Two of the four documents have a word that paired tokens move; the other two have one score at all alphas."""
+    """Two of the four documents have a word that paired tokens move; the other two have one score
+    at all alphas.
+    """
     read = []
     reranker.scorer.ranker.register_forward_pre_hook(lambda _, args: read.append(len(args[0])))
     reranker.sweep(QUERY, DOCUMENTS, [1.0, 0.5, 0.0], policy)
@@ -145,13 +172,21 @@ def test_a_sweep_reads_texts_as_rarely_as_the_policy_allows(reranker, policy, te
 def test_alpha_and_policy_can_be_given_where_texts_are_ranked(reranker):
     pairs = [(QUERY, text) for text in DOCUMENTS]
     turned = reranker.with_policy("paired_tokens", 0.0)
-    assert reranker.predict(pairs, alpha=0.0, policy="paired_tokens").tolist() == turned.predict(pairs).tolist()
-    assert reranker.rank(QUERY, DOCUMENTS, alpha=0.0, policy="paired_tokens") == turned.rank(QUERY, DOCUMENTS)
     assert (
-        turned.predict(pairs, alpha=0.5).tolist() == reranker.predict(pairs, alpha=0.5, policy="paired_tokens").tolist()
+        reranker.predict(pairs, alpha=0.0, policy="paired_tokens").tolist()
+        == turned.predict(pairs).tolist()
+    )
+    assert reranker.rank(QUERY, DOCUMENTS, alpha=0.0, policy="paired_tokens") == turned.rank(
+        QUERY, DOCUMENTS
+    )
+    assert (
+        turned.predict(pairs, alpha=0.5).tolist()
+        == reranker.predict(pairs, alpha=0.5, policy="paired_tokens").tolist()
     )
     lowest = reranker.with_policy("lowest_senses", 0.5).predict(pairs)
-    assert reranker.predict(pairs, alpha=0.5).tolist() == lowest.tolist(), "the paper's rule, where none is named"
+    assert reranker.predict(pairs, alpha=0.5).tolist() == lowest.tolist(), (
+        "the paper's rule, where none is named"
+    )
     assert reranker.predict(pairs).tolist() == reranker.predict(pairs, alpha=1).tolist()
 
 
@@ -160,8 +195,12 @@ def test_many_queries_are_ranked_as_each_alone(reranker):
     found = reranker.rank_many(queries, documents, top_k=3, return_documents=True, alpha=0.5)
     for rows, query, own in zip(found, queries, documents, strict=True):
         alone = reranker.rank(query, own, top_k=3, return_documents=True, alpha=0.5)
-        assert [(row["corpus_id"], row["text"]) for row in rows] == [(row["corpus_id"], row["text"]) for row in alone]
-        assert [row["score"] for row in rows] == pytest.approx([row["score"] for row in alone], abs=1e-5)
+        assert [(row["corpus_id"], row["text"]) for row in rows] == [
+            (row["corpus_id"], row["text"]) for row in alone
+        ]
+        assert [row["score"] for row in rows] == pytest.approx(
+            [row["score"] for row in alone], abs=1e-5
+        )
     assert reranker.rank_many([QUERY, QUERY], [[], ["a bridge"]])[0] == []
     with pytest.raises(ValueError, match="1 lists of documents for 2 queries"):
         reranker.rank_many([QUERY, QUERY], [DOCUMENTS])
@@ -172,7 +211,9 @@ def test_a_sigmoid_is_taken_in_double_precision(reranker):
     with torch.no_grad():
         reranker.scorer.ranker.head.out.bias.add_(25.0)
     logits, found = reranker.predict(pairs), reranker.predict(pairs, activation="sigmoid")
-    assert found.tolist() == pytest.approx([1 / (1 + math.exp(-float(logit))) for logit in logits], abs=1e-15)
+    assert found.tolist() == pytest.approx(
+        [1 / (1 + math.exp(-float(logit))) for logit in logits], abs=1e-15
+    )
     assert len(set(found.tolist())) == 4, "in float32 all of them were 1"
     with pytest.raises(ValueError, match="activation='softmax'"):
         reranker.predict(pairs, activation="softmax")
@@ -209,7 +250,9 @@ def test_policies_of_a_ranker_are_those_that_turn_it(reranker, without_senses):
 
 def test_one_text_in_place_of_documents_is_refused(reranker):
     for rank in (reranker.rank, reranker.scorer.score):
-        with pytest.raises(TypeError, match=r"documents must be a list of texts, not one text: give \['a bridge'\]"):
+        with pytest.raises(
+            TypeError, match=r"documents must be a list of texts, not one text: give \['a bridge'\]"
+        ):
             rank(QUERY, "a bridge")
     with pytest.raises(ValueError, match="top_k=0 must be a whole number of at least 1"):
         reranker.rank(QUERY, DOCUMENTS, top_k=0)
@@ -219,8 +262,12 @@ def test_one_text_in_place_of_documents_is_refused(reranker):
 
 def test_an_explanation_adds_up_to_the_score_and_shows_what_alpha_changes(reranker):
     plain = reranker.explain(QUERY, DOCUMENTS[0])
-    assert plain.score == pytest.approx(float(reranker.predict([(QUERY, DOCUMENTS[0])])[0]), abs=1e-5)
-    assert sum(word.contribution for word in plain.words) == pytest.approx(plain.score - plain.empty_score, abs=1e-6)
+    assert plain.score == pytest.approx(
+        float(reranker.predict([(QUERY, DOCUMENTS[0])])[0]), abs=1e-5
+    )
+    assert sum(word.contribution for word in plain.words) == pytest.approx(
+        plain.score - plain.empty_score, abs=1e-6
+    )
     assert plain.score_before is None
     assert {word.text: word.group for word in plain.words if word.group} == {
         "he": "male",
@@ -230,9 +277,13 @@ def test_an_explanation_adds_up_to_the_score_and_shows_what_alpha_changes(rerank
     for policy in ("lowest_senses", "paired_tokens"):
         turned = reranker.with_policy(policy, 0.0)
         found = turned.explain(QUERY, DOCUMENTS[0])
-        assert found.score == pytest.approx(float(turned.predict([(QUERY, DOCUMENTS[0])])[0]), abs=1e-5)
+        assert found.score == pytest.approx(
+            float(turned.predict([(QUERY, DOCUMENTS[0])])[0]), abs=1e-5
+        )
         assert found.score_before == plain.score
-        assert sum(sense.change for sense in found.senses) == pytest.approx(found.score - plain.score, abs=1e-6)
+        assert sum(sense.change for sense in found.senses) == pytest.approx(
+            found.score - plain.score, abs=1e-6
+        )
     with pytest.raises(ValueError, match="policy average reads several texts for one score"):
         reranker.with_policy(SwappedAverage(), 0.5).explain(QUERY, DOCUMENTS[0])
 
@@ -242,13 +293,23 @@ def test_names_and_alphas(reranker, without_senses):
     turned = reranker.with_policy("uniform", 0.25)
     assert (turned.name, turned.alpha) == ("alpha=0.25", 0.25)
     assert turned.sensitivity is reranker.sensitivity, "computed once for all alphas"
-    assert (without_senses.name, without_senses.alpha, without_senses.sensitivity) == ("GPT2ForRanking", None, None)
+    assert (without_senses.name, without_senses.alpha, without_senses.sensitivity) == (
+        "GPT2ForRanking",
+        None,
+        None,
+    )
     moved = without_senses.with_policy("paired_tokens", 0.0)
-    assert (moved.name, moved.alpha, moved.hook.view.token_shift.scope) == ("alpha=0", 0.0, "weights")
+    assert (moved.name, moved.alpha, moved.hook.view.token_shift.scope) == (
+        "alpha=0",
+        0.0,
+        "weights",
+    )
 
 
 def test_what_does_not_fit_is_said_before_texts_are_scored(reranker, without_senses):
-    with pytest.raises(ValueError, match=r"alpha=0\.5, policy uniform: GPT2ForRanking has no sense vectors"):
+    with pytest.raises(
+        ValueError, match=r"alpha=0\.5, policy uniform: GPT2ForRanking has no sense vectors"
+    ):
         without_senses.with_policy("uniform", 0.5)
     with pytest.raises(ValueError, match="policy=lowest: use one of"):
         reranker.with_policy("lowest", 0.5)
@@ -256,7 +317,9 @@ def test_what_does_not_fit_is_said_before_texts_are_scored(reranker, without_sen
         reranker.with_policy(LowestSenses(9), 0.5)
     with pytest.raises(ValueError, match="alpha=-1"):
         reranker.with_policy("uniform", -1)
-    with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors, so its score does not split"):
+    with pytest.raises(
+        ValueError, match="GPT2ForRanking has no sense vectors, so its score does not split"
+    ):
         without_senses.explain(QUERY, DOCUMENTS[0])
 
 

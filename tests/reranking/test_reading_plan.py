@@ -1,4 +1,6 @@
-"""A plan's sums are those of every view read alone, nothing is read twice, and two promises hold to the last bit."""
+"""A plan's sums are those of every view read alone, nothing is read twice, and two promises hold to
+the last bit.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.models.token_shift import TokenClasses, TokenShift, token_shift
 from backpack_rank.models.word_boundaries import WordBoundaries
-from backpack_rank.reranking.planned_scores import scores_of_pairs, scores_of_texts, scores_of_tokens
+from backpack_rank.reranking.planned_scores import (
+    scores_of_pairs,
+    scores_of_texts,
+    scores_of_tokens,
+)
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.reading_plan import ReadingPlan
 from backpack_rank.reranking.scorer import Scorer
@@ -37,7 +43,9 @@ drawn = settings(max_examples=50, deadline=None)
 
 def ids_of(pair) -> np.ndarray:
     query, document = pair
-    return np.array([WORDS.index(word) for word in [*query.split(), "soup", *document.split()]], dtype=np.int32)
+    return np.array(
+        [WORDS.index(word) for word in [*query.split(), "soup", *document.split()]], dtype=np.int32
+    )
 
 
 def classes(*members: tuple[int, ...]) -> TokenClasses:
@@ -46,7 +54,9 @@ def classes(*members: tuple[int, ...]) -> TokenClasses:
 
 
 PRONOUNS, RELATIVES = classes((0, 1)), classes((2, 3))
-SHIFTS = [TokenShift(PRONOUNS, "both", alpha) for alpha in (0.0, 0.5)] + [TokenShift(RELATIVES, "both", 0.0)]
+SHIFTS = [TokenShift(PRONOUNS, "both", alpha) for alpha in (0.0, 0.5)] + [
+    TokenShift(RELATIVES, "both", 0.0)
+]
 WEIGHTS = [torch.tensor([alpha, 1.0, 1.0, 1.0]) for alpha in (0.0, 0.5)]
 
 
@@ -74,7 +84,10 @@ REWRITINGS = [
 ]
 
 pairs_of_texts = st.lists(
-    st.tuples(st.sampled_from(["soup", "bridge"]), st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join)),
+    st.tuples(
+        st.sampled_from(["soup", "bridge"]),
+        st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join),
+    ),
     min_size=1,
     max_size=8,
 )
@@ -102,7 +115,8 @@ def alone(policies, pairs) -> np.ndarray:
 def read_by_passes(plan: ReadingPlan, texts, noise: float = 0.0) -> tuple[np.ndarray, Counter]:
     """Scores that a plan asks for, and how often the network reads each text under each shift.
 
-    With noise the place among all texts that are read shows in the last bits, as the place in a batch does.
+    With noise the place among all texts that are read shows in the last bits, as the place in a
+    batch does.
     """
     scores = plan.empty_scores()
     reads: Counter = Counter()
@@ -171,10 +185,16 @@ def test_columns_name_what_each_score_is_asked_for(policies, pairs) -> None:
 
 
 @drawn
-@given(pairs_of_texts, st.sampled_from([(1.0,), (0.3, 0.35, 0.35), (0.1,) * 10, (0.0, 0.5, 0.5)]), st.data())
+@given(
+    pairs_of_texts,
+    st.sampled_from([(1.0,), (0.3, 0.35, 0.35), (0.1,) * 10, (0.0, 0.5, 0.5)]),
+    st.data(),
+)
 def test_a_pair_that_no_view_rewrites_has_its_very_score(pairs, coefficients, data) -> None:
     rewritings = data.draw(st.lists(st.sampled_from([None, *REWRITINGS]), min_size=10, max_size=10))
-    policy = [View(rewrite=one, coefficient=c) for one, c in zip(rewritings, coefficients, strict=False)]
+    policy = [
+        View(rewrite=one, coefficient=c) for one, c in zip(rewritings, coefficients, strict=False)
+    ]
     plan = ReadingPlan([policy, IDENTITY], len(pairs), lambda: iter(pairs))
     texts = [*pairs, *plan.new_texts]
     scores, _ = read_by_passes(plan, texts, noise=1e-4)
@@ -217,7 +237,10 @@ def test_texts_that_are_read_alike_are_one() -> None:
 
 
 def test_texts_are_asked_for_only_where_a_view_rewrites_them() -> None:
-    plan = ReadingPlan([IDENTITY, [View(sense_weights=WEIGHTS[0]), View(rewrite=REWRITINGS[0], coefficient=0.0)]], 3)
+    plan = ReadingPlan(
+        [IDENTITY, [View(sense_weights=WEIGHTS[0]), View(rewrite=REWRITINGS[0], coefficient=0.0)]],
+        3,
+    )
     assert [one.texts.tolist() for one in plan.passes()] == [[0, 1, 2]]
     assert plan.sums(plan.empty_scores()).shape == (2, 3)
 
@@ -270,7 +293,11 @@ def ranker_and_parts(request, make_backpack, make_gpt2, pair_tokenizer):
         ranker, scopes = make_backpack(**added), ["senses", "weights", "both"]
     scorer = Scorer(ranker, pair_tokenizer)
     words = PolicyContext.of(ranker, scorer.tokenizer, Attribute.named("gender"))
-    moved = POLICIES["paired_tokens"](Attribute.named("gender")).views(words, 0.5)[0].token_shift.classes
+    moved = (
+        POLICIES["paired_tokens"](Attribute.named("gender"))
+        .views(words, 0.5)[0]
+        .token_shift.classes
+    )
     shifts = [token_shift(ranker, moved, scope, alpha) for scope in scopes for alpha in (0.0, 0.5)]
     weights = []
     if ranker.has_senses:
@@ -285,7 +312,9 @@ def ranker_and_parts(request, make_backpack, make_gpt2, pair_tokenizer):
 
 @settings(drawn, max_examples=4)
 @given(data=st.data())
-def test_every_caller_gives_the_sums_of_every_view_alone(ranker_and_parts, tmp_path_factory, data) -> None:
+def test_every_caller_gives_the_sums_of_every_view_alone(
+    ranker_and_parts, tmp_path_factory, data
+) -> None:
     scorer, shifts, weights, score_alone = ranker_and_parts
     rewriting = data.draw(st.booleans())
     view = st.builds(
@@ -301,14 +330,18 @@ def test_every_caller_gives_the_sums_of_every_view_alone(ranker_and_parts, tmp_p
     for own, policy in zip(expected, policies, strict=True):
         for one in policy:
             read = pairs if one.rewrite is None else [one.rewrite(*pair) for pair in pairs]
-            own += one.coefficient * np.array([score_alone(text, one.sense_weights, one.token_shift) for text in read])
+            own += one.coefficient * np.array(
+                [score_alone(text, one.sense_weights, one.token_shift) for text in read]
+            )
 
     found = {"texts": scores_of_texts(policies, scorer, pairs)}
     store = MemoryStore({str(row): document for row, document in enumerate(DOCUMENTS)})
     rows = tuple(map(str, range(len(DOCUMENTS))))
     of_collection = Pairs(Collection("drawn", store, {"q": "doctor"}, {}), ("q",) * len(rows), rows)
     found["collection"] = scores_of_pairs(policies, scorer, of_collection)
-    found["cache"] = scores_of_pairs(policies, scorer, of_collection, SenseCache(tmp_path_factory.mktemp("cache")))
+    found["cache"] = scores_of_pairs(
+        policies, scorer, of_collection, SenseCache(tmp_path_factory.mktemp("cache"))
+    )
     if not rewriting:
         found["tokens"] = scores_of_tokens(policies, scorer, scorer.join("doctor", DOCUMENTS))
     reranker = PointwiseReranker(scorer)

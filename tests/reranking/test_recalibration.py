@@ -30,7 +30,9 @@ def test_deltas_are_after_minus_before():
 
 def test_recalibrated_scores_worked_by_hand():
     # Scores 1, 2, 3: mean 2, variance 2/3. Changes 0, 0, 3: mean 1, variance 2.
-    found = recalibrate({"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"a": 0.0, "b": 0.0, "c": 3.0}}, 0.5)
+    found = recalibrate(
+        {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"a": 0.0, "b": 0.0, "c": 3.0}}, 0.5
+    )
     half = math.sqrt(1.5)
     expected = {
         "a": half - 0.5 / math.sqrt(2),
@@ -42,7 +44,9 @@ def test_recalibrated_scores_worked_by_hand():
 
 
 def test_a_large_weight_ranks_by_the_changes_alone():
-    found = recalibrate({"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"a": -1.0, "b": 0.5, "c": 0.0}}, 100)
+    found = recalibrate(
+        {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"a": -1.0, "b": 0.5, "c": 0.0}}, 100
+    )
     assert ranking(found["q"]) == ["b", "c", "a"]
 
 
@@ -58,13 +62,18 @@ def test_equal_values_have_z_exactly_zero(values):
     assert standardised(np.array(values)).tolist() == [0.0] * len(values)
 
 
-@pytest.mark.parametrize("values", [[0.0, 5e-324], [1e308, -1e308], [1e16, 1e16 + 2], [1.0, 1.0 + 2**-52]])
+@pytest.mark.parametrize(
+    "values", [[0.0, 5e-324], [1e308, -1e308], [1e16, 1e16 + 2], [1.0, 1.0 + 2**-52]]
+)
 def test_two_different_values_have_z_of_one_and_minus_one(values):
     assert sorted(standardised(np.array(values))) == pytest.approx([-1.0, 1.0])
 
 
 def test_lists_of_one_document_get_zero_and_empty_lists_stay_empty():
-    assert recalibrate({"q": {"a": 7.0}, "none": {}}, {"q": {"a": -3.0}}, 2.0) == {"q": {"a": 0.0}, "none": {}}
+    assert recalibrate({"q": {"a": 7.0}, "none": {}}, {"q": {"a": -3.0}}, 2.0) == {
+        "q": {"a": 0.0},
+        "none": {},
+    }
 
 
 def test_changes_of_documents_that_the_run_does_not_have_play_no_part():
@@ -98,7 +107,9 @@ def test_only_the_shape_of_either_list_matters(scores, factor, offset):
     change = {"q": {doc_id: pair[1] for doc_id, pair in scores.items()}}
     other_run = {"q": {doc_id: factor * score + offset for doc_id, score in run["q"].items()}}
     other_change = {"q": {doc_id: factor * score - offset for doc_id, score in change["q"].items()}}
-    assert recalibrate(other_run, other_change, 0.7)["q"] == pytest.approx(recalibrate(run, change, 0.7)["q"], abs=1e-9)
+    assert recalibrate(other_run, other_change, 0.7)["q"] == pytest.approx(
+        recalibrate(run, change, 0.7)["q"], abs=1e-9
+    )
 
 
 def test_missing_changes_are_named():
@@ -120,7 +131,9 @@ def test_the_weight_is_a_finite_number(weight):
 def test_deltas_need_the_same_candidates_on_both_sides():
     with pytest.raises(ValueError, match=r"after the change lacks 1 queries \('q2'\)"):
         deltas({"q1": {"a": 1.0}, "q2": {"a": 1.0}}, {"q1": {"a": 1.0}})
-    with pytest.raises(ValueError, match=r"before the change lacks 1 documents of query 'q' \('b'\)"):
+    with pytest.raises(
+        ValueError, match=r"before the change lacks 1 documents of query 'q' \('b'\)"
+    ):
         deltas({"q": {"a": 1.0}}, {"q": {"a": 1.0, "b": 1.0}})
 
 

@@ -1,4 +1,6 @@
-"""A ranker behind an HTTP endpoint: the forms of answer, mistakes, and what can be done without its weights."""
+"""A ranker behind an HTTP endpoint: the forms of answer, mistakes, and what can be done without its
+weights.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ def test_scores_are_those_of_the_server(form, tiny_collection):
         expected = {doc_id: score("soup for guests", texts[doc_id]) for doc_id in ("d6", "d0")}
         assert reranker.rerank(run, tiny_collection)["q3"] == pytest.approx(expected)
     assert all(body["raw_scores"] for body in requests)
-    assert max(len(body.get("documents" if form == "jina" else "texts", ())) for body in requests) == (
-        100 if form == "jina" else 32
-    )
+    assert max(
+        len(body.get("documents" if form == "jina" else "texts", ())) for body in requests
+    ) == (100 if form == "jina" else 32)
 
 
 def test_weights_are_out_of_reach_and_said_to_be(monkeypatch):
@@ -35,7 +37,10 @@ def test_weights_are_out_of_reach_and_said_to_be(monkeypatch):
             ("renditions",),
             None,
         )
-        for policy, why in (("paired_tokens", "out of reach"), ("lowest_senses", "has no sense vectors")):
+        for policy, why in (
+            ("paired_tokens", "out of reach"),
+            ("lowest_senses", "has no sense vectors"),
+        ):
             with pytest.raises(ValueError, match=f"{url}/v1/rerank.*{why}"):
                 reranker.rank(QUERY, DOCUMENTS, alpha=0, policy=policy)
         with pytest.raises(ValueError, match="is behind a server"):
@@ -46,7 +51,9 @@ def test_weights_are_out_of_reach_and_said_to_be(monkeypatch):
 
 def test_a_server_that_refuses_or_is_not_there_is_named(monkeypatch):
     with served("jina", key="secret") as (url, _):
-        with pytest.raises(ValueError, match=r"answers 401 \(a key goes into BACKPACK_RANK_API_KEY\)"):
+        with pytest.raises(
+            ValueError, match=r"answers 401 \(a key goes into BACKPACK_RANK_API_KEY\)"
+        ):
             load(url).rank(QUERY, DOCUMENTS)
         monkeypatch.setenv("BACKPACK_RANK_API_KEY", "secret")
         assert len(load(url).rank(QUERY, DOCUMENTS)) == 4

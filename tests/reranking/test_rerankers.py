@@ -30,8 +30,12 @@ def test_a_run_file_that_ranks_nothing_is_refused(tmp_path):
 
 
 def test_another_systems_run_is_moved_by_what_alpha_changes():
-    changed = SavedRun("alpha=0", {"q": {"a": 3.0, "b": 2.0, "c": 4.0}})  # against FIRST by 0, 0 and 3
-    reranker = RecalibratedRun(SavedRun("folder/other.trec", OTHER), SavedRun("alpha=1", FIRST), changed, 0.5)
+    changed = SavedRun(
+        "alpha=0", {"q": {"a": 3.0, "b": 2.0, "c": 4.0}}
+    )  # against FIRST by 0, 0 and 3
+    reranker = RecalibratedRun(
+        SavedRun("folder/other.trec", OTHER), SavedRun("alpha=1", FIRST), changed, 0.5
+    )
     # Of the run: 9, 8, 7, so z is +-root(3/2) and 0; of the changes -1/root(2) twice and root(2).
     found = reranker.rerank(FIRST, COLLECTION)["q"]
     z, change = math.sqrt(1.5), 1 / math.sqrt(2)

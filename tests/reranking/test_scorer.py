@@ -60,8 +60,12 @@ def test_scores_of_a_batch_are_those_of_each_document_alone(scorer, tiny_collect
     assert np.std(flat(run)) > 0.05
 
 
-@pytest.mark.parametrize("settings", [ScoringSettings(tokens_per_batch=1), ScoringSettings(tokens_per_batch=70)])
-def test_the_size_of_batches_does_not_matter(make_backpack, pair_tokenizer, tiny_collection, backpack_scorer, settings):
+@pytest.mark.parametrize(
+    "settings", [ScoringSettings(tokens_per_batch=1), ScoringSettings(tokens_per_batch=70)]
+)
+def test_the_size_of_batches_does_not_matter(
+    make_backpack, pair_tokenizer, tiny_collection, backpack_scorer, settings
+):
     other = ranked(Scorer(make_backpack(), pair_tokenizer, settings), tiny_collection)
     assert flat(other) == pytest.approx(flat(ranked(backpack_scorer, tiny_collection)), abs=1e-5)
 
@@ -69,7 +73,8 @@ def test_the_size_of_batches_does_not_matter(make_backpack, pair_tokenizer, tiny
 def test_worker_processes_give_the_same_scores(
     make_backpack, pair_tokenizer, tiny_collection, backpack_scorer, monkeypatch
 ):
-    # The threads that the tokenizer starts here are not in a forked process: a worker that used them would hang.
+    # The threads that the tokenizer starts here are not in a forked process: a worker that used
+    # them would hang.
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     pair_tokenizer.encode(["the doctor in the ward"] * 64)
     with_workers = Scorer(make_backpack(), pair_tokenizer, ScoringSettings(workers=1))
@@ -77,7 +82,9 @@ def test_worker_processes_give_the_same_scores(
 
 
 def test_the_order_of_rows_does_not_matter(scorer, tiny_collection):
-    turned = {query_id: dict(reversed(documents.items())) for query_id, documents in reversed(RUN.items())}
+    turned = {
+        query_id: dict(reversed(documents.items())) for query_id, documents in reversed(RUN.items())
+    }
     one, other = ranked(scorer, tiny_collection), ranked(scorer, tiny_collection, run=turned)
     for query_id, documents in one.items():
         assert other[query_id] == pytest.approx(documents, abs=1e-5)
@@ -98,7 +105,9 @@ def test_an_empty_document_has_a_score(scorer):
 
 def test_a_very_long_document_is_cut_and_the_query_is_kept(scorer, sentences):
     beginning = " ".join(sentences)
-    long, longer, other = (scorer.score("doctor", [text])[0] for text in (beginning, beginning * 50, f"So {beginning}"))
+    long, longer, other = (
+        scorer.score("doctor", [text])[0] for text in (beginning, beginning * 50, f"So {beginning}")
+    )
     assert long == longer != other
     assert scorer.score("engineer", [beginning])[0] != long
 
@@ -113,7 +122,9 @@ def test_an_empty_query_is_named(scorer, tiny_collection):
 
 def test_a_query_longer_than_the_limit_is_named(scorer, tiny_collection, sentences):
     tiny_collection.queries["q2"] = " ".join(sentences)
-    with pytest.raises(ValueError, match=r"query q2 of tiny: the query has \d+ tokens and max_length=48"):
+    with pytest.raises(
+        ValueError, match=r"query q2 of tiny: the query has \d+ tokens and max_length=48"
+    ):
         ranked(scorer, tiny_collection)
 
 
@@ -127,16 +138,27 @@ def test_a_candidate_that_the_collection_does_not_have_is_named(scorer, tiny_col
 def test_scores_that_are_not_finite_name_query_and_document(scorer, tiny_collection):
     with torch.no_grad():
         scorer.ranker.head.out.bias.fill_(math.nan)
-    with pytest.raises(ValueError, match="9 scores are not finite, the first for query q1 and document d0: nan"):
+    with pytest.raises(
+        ValueError, match="9 scores are not finite, the first for query q1 and document d0: nan"
+    ):
         ranked(scorer, tiny_collection)
-    with pytest.raises(ValueError, match="1 scores are not finite, the first of pair 0, 'doctor' and 'the ward': nan"):
+    with pytest.raises(
+        ValueError,
+        match="1 scores are not finite, the first of pair 0, 'doctor' and 'the ward': nan",
+    ):
         scorer.score("doctor", ["the ward"])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_scores_are_near(make_backpack, pair_tokenizer, tiny_collection, backpack_scorer, dtype):
+def test_half_precision_scores_are_near(
+    make_backpack, pair_tokenizer, tiny_collection, backpack_scorer, dtype
+):
     exact = flat(ranked(backpack_scorer, tiny_collection))
-    half = flat(ranked(Scorer(make_backpack(), pair_tokenizer, ScoringSettings(dtype=dtype)), tiny_collection))
+    half = flat(
+        ranked(
+            Scorer(make_backpack(), pair_tokenizer, ScoringSettings(dtype=dtype)), tiny_collection
+        )
+    )
     assert half == pytest.approx(exact, abs=0.1 * max(map(abs, exact)))
     assert half != exact
 
@@ -156,15 +178,22 @@ def test_the_cached_path_equals_the_direct_path(backpack_scorer, tiny_collection
         assert np.abs(np.subtract(flat(direct), plain)).max() > 0.01
 
 
-def test_alpha_one_and_no_weights_are_bit_identical_on_both_paths(backpack_scorer, tiny_collection, tmp_path):
+def test_alpha_one_and_no_weights_are_bit_identical_on_both_paths(
+    backpack_scorer, tiny_collection, tmp_path
+):
     for cache in (None, SenseCache(tmp_path)):
-        one, none = (ranked(backpack_scorer, tiny_collection, weighted(alpha), cache) for alpha in (1.0, None))
+        one, none = (
+            ranked(backpack_scorer, tiny_collection, weighted(alpha), cache)
+            for alpha in (1.0, None)
+        )
         assert one == none
 
 
 def test_further_weights_need_no_further_pass(backpack_scorer, tiny_collection, tmp_path):
     passes = []
-    handle = backpack_scorer.ranker.backpack.backbone.register_forward_pre_hook(lambda *_: passes.append(1))
+    handle = backpack_scorer.ranker.backpack.backbone.register_forward_pre_hook(
+        lambda *_: passes.append(1)
+    )
     for alpha in (1.0, 0.9, 0.5, 0.0):
         ranked(backpack_scorer, tiny_collection, weighted(alpha), SenseCache(tmp_path))
         passed = len(passes)
@@ -174,7 +203,9 @@ def test_further_weights_need_no_further_pass(backpack_scorer, tiny_collection, 
 
 
 def test_an_array_that_does_not_fit_is_scored_directly(backpack_scorer, tiny_collection, tmp_path):
-    found = ranked(backpack_scorer, tiny_collection, weighted(0.5), SenseCache(tmp_path, max_gb=100 / GB))
+    found = ranked(
+        backpack_scorer, tiny_collection, weighted(0.5), SenseCache(tmp_path, max_gb=100 / GB)
+    )
     assert found == ranked(backpack_scorer, tiny_collection, weighted(0.5))
     assert not list(tmp_path.glob("*.npy"))
 
@@ -185,7 +216,11 @@ def test_other_weights_texts_limits_and_formats_are_other_entries(
     cache = SenseCache(tmp_path)
 
     def entries(ranker, run=RUN, max_length=48, **settings):
-        scorer = Scorer(ranker, type(pair_tokenizer)(pair_tokenizer.tokenizer, max_length), ScoringSettings(**settings))
+        scorer = Scorer(
+            ranker,
+            type(pair_tokenizer)(pair_tokenizer.tokenizer, max_length),
+            ScoringSettings(**settings),
+        )
         ranked(scorer, tiny_collection, cache=cache, run=run)
         return len(list(tmp_path.glob("*.npy")))
 
@@ -211,7 +246,9 @@ def test_other_layer_scales_of_the_same_weights_are_other_entries(
     assert len(list(tmp_path.glob("*.npy"))) == 2
 
 
-def test_a_half_precision_cache_is_near(make_backpack, pair_tokenizer, tiny_collection, backpack_scorer, tmp_path):
+def test_a_half_precision_cache_is_near(
+    make_backpack, pair_tokenizer, tiny_collection, backpack_scorer, tmp_path
+):
     half = Scorer(make_backpack(), pair_tokenizer, ScoringSettings(cache_dtype="float16"))
     found = flat(ranked(half, tiny_collection, cache=SenseCache(tmp_path)))
     exact = flat(ranked(backpack_scorer, tiny_collection))
@@ -222,7 +259,9 @@ def test_a_ranker_without_senses_is_scored_without_weights_and_refused_with(
     make_gpt2, pair_tokenizer, tiny_collection, tmp_path
 ):
     scorer = Scorer(make_gpt2(), pair_tokenizer)
-    assert ranked(scorer, tiny_collection, cache=SenseCache(tmp_path)) == ranked(scorer, tiny_collection)
+    assert ranked(scorer, tiny_collection, cache=SenseCache(tmp_path)) == ranked(
+        scorer, tiny_collection
+    )
     for cache in (None, SenseCache(tmp_path)):
         with pytest.raises(TypeError, match="GPT2ForRanking has no sense vectors"):
             ranked(scorer, tiny_collection, View(torch.ones(8)), cache)
@@ -233,17 +272,28 @@ def test_sense_vectors_are_written_row_by_row(backpack_scorer, tiny_collection):
     out = np.full((len(pairs), 8, 32), np.nan, dtype=np.float32)
     backpack_scorer.fill_senses(pairs, out)
     direct = backpack_scorer.scores(pairs)
-    assert backpack_scorer.score_senses([(1.0, out)]).tolist() == pytest.approx(direct.tolist(), abs=1e-5)
+    assert backpack_scorer.score_senses([(1.0, out)]).tolist() == pytest.approx(
+        direct.tolist(), abs=1e-5
+    )
     assert backpack_scorer.score_senses([(1.0, out[4:5])])[0] == pytest.approx(direct[4], abs=1e-5)
 
 
-def test_rewritten_texts_have_the_score_of_what_they_are_rewritten_to(scorer, tiny_collection, tmp_path):
-    view = View(rewrite=lambda query, document: (query.replace("doctor", "nurse"), document.replace("she", "he")))
+def test_rewritten_texts_have_the_score_of_what_they_are_rewritten_to(
+    scorer, tiny_collection, tmp_path
+):
+    view = View(
+        rewrite=lambda query, document: (
+            query.replace("doctor", "nurse"),
+            document.replace("she", "he"),
+        )
+    )
     texts, cache = dict(tiny_collection.documents), SenseCache(tmp_path)
     expected = [
         float(scorer.score(query, [document])[0])
         for query_id, documents in RUN.items()
-        for query, document in (view.rewrite(tiny_collection.queries[query_id], texts[d]) for d in documents)
+        for query, document in (
+            view.rewrite(tiny_collection.queries[query_id], texts[d]) for d in documents
+        )
     ]
     pairs = Pairs.from_run(RUN, tiny_collection)
     for own in (None, cache, cache):
@@ -254,7 +304,9 @@ def test_rewritten_texts_have_the_score_of_what_they_are_rewritten_to(scorer, ti
     assert np.abs(changes[-1]) < 1e-5, "no word of the last pair is rewritten"
 
 
-@pytest.mark.parametrize("options", [{"dtype": "float64"}, {"dtype": "fp32"}, {"cache_dtype": "bfloat16"}])
+@pytest.mark.parametrize(
+    "options", [{"dtype": "float64"}, {"dtype": "fp32"}, {"cache_dtype": "bfloat16"}]
+)
 def test_unknown_number_formats_are_refused(options):
     ((name, value),) = options.items()
     with pytest.raises(ValueError, match=rf"scoring\.{name}={value}"):

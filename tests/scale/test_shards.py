@@ -1,4 +1,6 @@
-"""Shards: cut from a run, scored one by one, merged. Nothing is scored twice, damaged scores do not count."""
+"""Shards: cut from a run, scored one by one, merged. Nothing is scored twice, damaged scores do not
+count.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class WithoutShe(Policy):
     name = "without she"
 
     def views(self, context, alpha):
-        return View(coefficient=alpha), View(rewrite=lambda q, d: (q, d.replace("she ", "")), coefficient=1 - alpha)
+        return View(coefficient=alpha), View(
+            rewrite=lambda q, d: (q, d.replace("she ", "")), coefficient=1 - alpha
+        )
 
 
 class Counting(PairTokenizer):
@@ -80,11 +84,15 @@ def run(collection: Collection) -> dict[str, dict[str, float]]:
 
 @pytest.fixture(scope="module")
 def sweep(make_backpack, pair_tokenizer) -> AlphaSweep:
-    return AlphaSweep(PointwiseReranker(Scorer(make_backpack(), pair_tokenizer)), ALPHAS, "lowest_senses")
+    return AlphaSweep(
+        PointwiseReranker(Scorer(make_backpack(), pair_tokenizer)), ALPHAS, "lowest_senses"
+    )
 
 
 def candidates(run: dict[str, dict[str, float]], digest: str = "one") -> Candidates:
-    return Candidates("my.trec", lambda: ((q, d) for q, documents in run.items() for d in documents), digest)
+    return Candidates(
+        "my.trec", lambda: ((q, d) for q, documents in run.items() for d in documents), digest
+    )
 
 
 @pytest.fixture
@@ -100,7 +108,11 @@ def planned(tmp_path: Path, run, collection, sweep) -> Callable[..., Plan]:
         shards: int = 5,
         rows: list[tuple[str, str]] | None = None,
     ) -> Plan:
-        given = candidates(run, digest) if rows is None else Candidates("my.trec", lambda: iter(rows), digest)
+        given = (
+            candidates(run, digest)
+            if rows is None
+            else Candidates("my.trec", lambda: iter(rows), digest)
+        )
         return make_plan(
             tmp_path / folder,
             given,
@@ -119,20 +131,26 @@ def scored(plan: Plan, sweep: AlphaSweep, collection: Collection) -> list[int]:
     return [number for number in range(len(plan)) if score_shard(plan, number, sweep, collection)]
 
 
-@pytest.mark.parametrize("label", ["../..", "..", ".", "", "/any/path", "a/b", "a b", "a=b", 3, None, "alpha-1"])
+@pytest.mark.parametrize(
+    "label", ["../..", "..", ".", "", "/any/path", "a/b", "a b", "a=b", 3, None, "alpha-1"]
+)
 def test_a_plan_names_no_folder_but_by_the_label_of_a_run(planned, label: object) -> None:
     plan = planned()
     file = plan.folder / "plan" / "plan.json"
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "labels": ["alpha-1", label]}))
-    with pytest.raises(ValueError, match=r"plan\.json: .*(is no label of a run|the same label): plan again"):
+    with pytest.raises(
+        ValueError, match=r"plan\.json: .*(is no label of a run|the same label): plan again"
+    ):
         Plan.read(plan.folder)
 
 
 # scores
 
 
-@pytest.mark.parametrize("policy", ["lowest_senses", "paired_tokens", SENSES_ALONE, "renditions", WithoutShe()])
+@pytest.mark.parametrize(
+    "policy", ["lowest_senses", "paired_tokens", SENSES_ALONE, "renditions", WithoutShe()]
+)
 def test_merged_runs_are_those_of_the_ranker_at_each_alpha(
     policy, planned, run, collection, make_backpack, pair_tokenizer, tmp_path: Path
 ) -> None:
@@ -141,21 +159,30 @@ def test_merged_runs_are_those_of_the_ranker_at_each_alpha(
     plan = planned(sweep=sweep)
     assert scored(plan, sweep, collection) == [0, 1, 2, 3, 4]
     paths = merge(plan)
-    assert [path.relative_to(plan.folder).as_posix() for path in paths] == [f"runs/{label}/run.txt" for label in LABELS]
+    assert [path.relative_to(plan.folder).as_posix() for path in paths] == [
+        f"runs/{label}/run.txt" for label in LABELS
+    ]
     for alpha, path in zip(ALPHAS, paths, strict=True):
-        expected, found = reranker.with_policy(policy, alpha).rerank(run, collection), read_run(path)
+        expected, found = (
+            reranker.with_policy(policy, alpha).rerank(run, collection),
+            read_run(path),
+        )
         assert {q: set(d) for q, d in found.items()} == {q: set(d) for q, d in expected.items()}
         for query_id, documents in expected.items():
             own = [found[query_id][doc_id] for doc_id in documents]
             assert own == pytest.approx(list(documents.values()), abs=1e-5)
 
 
-def test_a_merged_file_is_what_the_writer_of_runs_writes(planned, sweep, collection, tmp_path: Path) -> None:
+def test_a_merged_file_is_what_the_writer_of_runs_writes(
+    planned, sweep, collection, tmp_path: Path
+) -> None:
     plan = planned()
     scored(plan, sweep, collection)
     whole: dict[str, dict[str, float]] = {}
     for number in range(len(plan)):
-        for (query_id, doc_id), score in zip(plan.pairs(number), read_shard(plan, number).scores[:, 1], strict=True):
+        for (query_id, doc_id), score in zip(
+            plan.pairs(number), read_shard(plan, number).scores[:, 1], strict=True
+        ):
             whole.setdefault(query_id, {})[doc_id] = float(score)
     write_run(tmp_path / "whole.txt", whole, LABELS[1])
     assert merge(plan)[1].read_bytes() == (tmp_path / "whole.txt").read_bytes()
@@ -172,7 +199,9 @@ def test_a_ranker_without_senses_has_one_column(
     assert sweep.scores(Pairs(collection, (), ())).shape == (0, 1)
 
 
-def test_scores_do_not_depend_on_the_order_of_lines_nor_on_who_scores(planned, run, sweep, collection) -> None:
+def test_scores_do_not_depend_on_the_order_of_lines_nor_on_who_scores(
+    planned, run, sweep, collection
+) -> None:
     other = {query_id: dict(reversed(run[query_id].items())) for query_id in reversed(run)}
     plans = planned("one"), planned("two", other)
     assert plans[0].shards == plans[1].shards
@@ -190,10 +219,15 @@ def test_shards_hold_whole_queries_and_about_equally_many_tokens(planned, collec
     lengths = np.random.default_rng(0).integers(0, 13, 300)
     queries = {f"q{number:03d}": "doctor" for number in range(300)}
     # Two documents each, and later queries have longer ones.
-    run = {q: {"d01": 1.0, f"d{length:02d}": 0.0} for q, length in zip(queries, sorted(lengths), strict=True)}
+    run = {
+        q: {"d01": 1.0, f"d{length:02d}": 0.0}
+        for q, length in zip(queries, sorted(lengths), strict=True)
+    }
     plan = planned(run=run, collection=replace(collection, queries=queries), shards=10)
     pairs = [list(plan.pairs(number)) for number in range(10)]
-    assert sorted(pair for own in pairs for pair in own) == sorted((q, d) for q, docs in run.items() for d in docs)
+    assert sorted(pair for own in pairs for pair in own) == sorted(
+        (q, d) for q, docs in run.items() for d in docs
+    )
     assert sum(len({query_id for query_id, _ in own}) for own in pairs) == sum(
         len(documents) > 0 for documents in run.values()
     )
@@ -206,7 +240,12 @@ def test_shards_hold_whole_queries_and_about_equally_many_tokens(planned, collec
 def test_neighbouring_queries_go_where_their_middle_falls() -> None:
     tokens = {"a": 10.0, "b": 10.0, "c": 60.0, "d": 20.0}  # middles 5, 15, 50, 90 of 100
     assert shard_plan._balanced(tokens, 2) == {"a": 0, "b": 0, "c": 1, "d": 1}
-    assert shard_plan._balanced(tokens, 4) == {"a": 0, "b": 0, "c": 1, "d": 2}  # 0, 0, 2, 3 of 4: one is empty
+    assert shard_plan._balanced(tokens, 4) == {
+        "a": 0,
+        "b": 0,
+        "c": 1,
+        "d": 2,
+    }  # 0, 0, 2, 3 of 4: one is empty
     assert shard_plan._balanced(tokens, 1) == dict.fromkeys(tokens, 0)
 
 
@@ -218,22 +257,32 @@ def test_how_many_shards_there_are(cut: Sharding, pairs: int, number: int) -> No
     assert cut.number(pairs) == number
 
 
-@pytest.mark.parametrize("options", [{"shards": 0}, {"pairs_per_shard": 2.5}, {"shards": 2, "pairs_per_shard": 3}])
+@pytest.mark.parametrize(
+    "options", [{"shards": 0}, {"pairs_per_shard": 2.5}, {"shards": 2, "pairs_per_shard": 3}]
+)
 def test_a_wrong_number_of_shards_is_refused(options: dict) -> None:
     with pytest.raises(ValueError, match=r"shards=|pairs_per_shard="):
         Sharding(**options)
 
 
-def test_a_small_run_gets_a_shard_for_each_query_by_itself(tmp_path: Path, run, collection, sweep) -> None:
+def test_a_small_run_gets_a_shard_for_each_query_by_itself(
+    tmp_path: Path, run, collection, sweep
+) -> None:
     tokenizer, fingerprint = sweep.scorer.pair_tokenizer, sweep.fingerprint(collection)
     assert len(make_plan(tmp_path, candidates(run), collection, tokenizer, fingerprint, LABELS)) > 8
 
 
-def test_what_nobody_reads_of_a_long_document_is_not_tokenised_for_a_plan(tmp_path: Path, tokenizer) -> None:
-    documents = {f"d{number:02d}": "the nurse " * 10 for number in range(12)} | {"d12": "the nurse " * 300_000}
+def test_what_nobody_reads_of_a_long_document_is_not_tokenised_for_a_plan(
+    tmp_path: Path, tokenizer
+) -> None:
+    documents = {f"d{number:02d}": "the nurse " * 10 for number in range(12)} | {
+        "d12": "the nurse " * 300_000
+    }
     long = Collection("long", MemoryStore(documents), {"q11": "doctor"}, {})
     counting = Counting(tokenizer, max_length=16)
-    make_plan(tmp_path, candidates({"q11": dict.fromkeys(documents, 1.0)}), long, counting, {}, LABELS)
+    make_plan(
+        tmp_path, candidates({"q11": dict.fromkeys(documents, 1.0)}), long, counting, {}, LABELS
+    )
     assert Counting.characters < 10_000
 
 
@@ -259,7 +308,11 @@ def test_what_a_killed_planner_left_goes(planned, tmp_path: Path) -> None:
     (tmp_path / "one" / "notes.txt").write_text("my own")
     for _ in range(2):  # killed while it planned, and right after the plan had its name
         planned()
-        assert {path.name for path in (tmp_path / "one").iterdir()} == {"plan", "locks", "notes.txt"}
+        assert {path.name for path in (tmp_path / "one").iterdir()} == {
+            "plan",
+            "locks",
+            "notes.txt",
+        }
         (tmp_path / "one" / ".plan.xyz").mkdir()
 
 
@@ -270,25 +323,37 @@ def test_the_plan_of_another_re_ranking_is_refused_and_the_difference_is_named(
     reranker = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer))
 
     def refused(said: str, **options) -> None:
-        with pytest.raises(ValueError, match=rf"holds the plan of another re-ranking; it differs in .*{said}"):
+        with pytest.raises(
+            ValueError, match=rf"holds the plan of another re-ranking; it differs in .*{said}"
+        ):
             planned(**options)
 
     other = PointwiseReranker(Scorer(make_backpack(seed=1), pair_tokenizer))
     refused("weights", sweep=AlphaSweep(other, ALPHAS, "lowest_senses"))
-    refused(r"alpha \(\[1.0, 0.5, 0.0\] was planned, now", sweep=AlphaSweep(reranker, [1.0, 0.4, 0.0], "lowest_senses"))
+    refused(
+        r"alpha \(\[1.0, 0.5, 0.0\] was planned, now",
+        sweep=AlphaSweep(reranker, [1.0, 0.4, 0.0], "lowest_senses"),
+    )
     refused("policy", sweep=AlphaSweep(reranker, ALPHAS, "uniform"))
     shorter = PointwiseReranker(Scorer(make_backpack(), replace(pair_tokenizer, max_length=40)))
     refused("tokenizer", sweep=AlphaSweep(shorter, ALPHAS, "lowest_senses"))
-    half = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer, ScoringSettings(dtype="bfloat16")))
+    half = PointwiseReranker(
+        Scorer(make_backpack(), pair_tokenizer, ScoringSettings(dtype="bfloat16"))
+    )
     refused(
         r"number format \(float32 on cpu was planned, now it is bfloat16 on cpu\)",
         sweep=AlphaSweep(half, ALPHAS, "lowest_senses"),
     )
-    small = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer, ScoringSettings(tokens_per_batch=100)))
+    small = PointwiseReranker(
+        Scorer(make_backpack(), pair_tokenizer, ScoringSettings(tokens_per_batch=100))
+    )
     refused("tokens per batch", sweep=AlphaSweep(small, ALPHAS, "lowest_senses"))
     changed = dict(collection.documents) | {"d03": "another text"}
     refused("documents", collection=replace(collection, documents=MemoryStore(changed)))
-    refused("queries", collection=replace(collection, queries=collection.queries | {"q03": "another doctor"}))
+    refused(
+        "queries",
+        collection=replace(collection, queries=collection.queries | {"q03": "another doctor"}),
+    )
     refused("candidates", digest="two")
 
 
@@ -310,14 +375,19 @@ def test_alphas_are_given_once_and_at_all(sweep, make_backpack, pair_tokenizer) 
         AlphaSweep(reranker, [])
 
 
-def test_mistakes_in_the_run_are_named_and_leave_nothing(planned, run, collection, tmp_path: Path) -> None:
+def test_mistakes_in_the_run_are_named_and_leave_nothing(
+    planned, run, collection, tmp_path: Path
+) -> None:
     def refused(said: str, **options) -> None:
         with pytest.raises(ValueError, match=said):
             planned("bad", **options)
         assert {path.name for path in (tmp_path / "bad").iterdir()} <= {"locks"}
 
     refused(r"my\.trec: none of its 1 queries is in grown", run={"x": {"d01": 1.0}})
-    refused(r"my\.trec: 1 document ids are not in the collection: 'gone' grown", run={**run, "q00": {"gone": 1.0}})
+    refused(
+        r"my\.trec: 1 document ids are not in the collection: 'gone' grown",
+        run={**run, "q00": {"gone": 1.0}},
+    )
     refused(
         "query q05 of grown: the query is empty",
         collection=replace(collection, queries=collection.queries | {"q05": ""}),
@@ -332,7 +402,9 @@ def test_queries_of_other_sets_are_left_out(planned, run, caplog: pytest.LogCapt
     assert sum(shard.queries for shard in plan.shards) == len(run)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 1, "shards": [{"pairs": 3}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": 1}', '{"format": 1, "shards": [{"pairs": 3}]}']
+)
 def test_a_damaged_plan_is_named(planned, text: str) -> None:
     path = planned().folder / "plan" / "plan.json"
     path.write_text(text)
@@ -340,7 +412,9 @@ def test_a_damaged_plan_is_named(planned, text: str) -> None:
         Plan.read(path.parent.parent)
 
 
-def test_plans_of_other_versions_and_folders_without_one_are_refused(planned, tmp_path: Path) -> None:
+def test_plans_of_other_versions_and_folders_without_one_are_refused(
+    planned, tmp_path: Path
+) -> None:
     path = planned().folder / "plan" / "plan.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
     with pytest.raises(ValueError, match="is of format 2, this version of backpack-rank reads 1"):
@@ -391,22 +465,39 @@ def header(data: bytes) -> bytes:
     return data.replace(b'"checksum":"', b'"checksum":"0', 1)
 
 
-DAMAGES = [cut_short, last_byte, header, lambda data: b"", lambda data: bytes(len(data)), lambda data: data + b"x"]
+DAMAGES = [
+    cut_short,
+    last_byte,
+    header,
+    lambda data: b"",
+    lambda data: bytes(len(data)),
+    lambda data: data + b"x",
+]
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=["cut", "bit", "header", "empty", "zeros", "longer"])
-def test_damaged_scores_do_not_count_and_come_back_the_same(planned, sweep, collection, damage, caplog) -> None:
+@pytest.mark.parametrize(
+    "damage", DAMAGES, ids=["cut", "bit", "header", "empty", "zeros", "longer"]
+)
+def test_damaged_scores_do_not_count_and_come_back_the_same(
+    planned, sweep, collection, damage, caplog
+) -> None:
     plan = planned()
     scored(plan, sweep, collection)
     runs = [path.read_bytes() for path in merge(plan)]
     path = scores_path(plan, 3)
     path.write_bytes(damage(path.read_bytes()))
     before = times(plan)
-    with pytest.raises(ValueError, match=r"1 of 5 shards have no scores yet: 3\. Score them with action=score"):
+    with pytest.raises(
+        ValueError, match=r"1 of 5 shards have no scores yet: 3\. Score them with action=score"
+    ):
         merge(plan)
     assert scored(plan, sweep, collection) == [3]
     assert f"{path} is damaged: its {plan.shards[3].pairs} pairs are scored again" in caplog.text
-    assert [number for number, (one, two) in enumerate(zip(before, times(plan), strict=True)) if one != two] == [3]
+    assert [
+        number
+        for number, (one, two) in enumerate(zip(before, times(plan), strict=True))
+        if one != two
+    ] == [3]
     assert [path.read_bytes() for path in merge(plan)] == runs
 
 
@@ -431,18 +522,24 @@ def test_what_killed_workers_left_goes_with_the_shard(planned, sweep, collection
     left = plan.folder / "scores" / ".00001.safetensors.abc"
     left.mkdir(parents=True)
     scored(plan, sweep, collection)
-    assert {path.name for path in left.parent.iterdir()} == {f"{number:05d}.safetensors" for number in range(5)}
+    assert {path.name for path in left.parent.iterdir()} == {
+        f"{number:05d}.safetensors" for number in range(5)
+    }
     merge(plan)
     assert {path.name for path in plan.folder.iterdir()} == {"plan", "scores", "runs", "locks"}
 
 
-def test_scores_that_are_not_finite_are_no_scores(planned, collection, make_backpack, pair_tokenizer) -> None:
+def test_scores_that_are_not_finite_are_no_scores(
+    planned, collection, make_backpack, pair_tokenizer
+) -> None:
     ranker = make_backpack()
     with torch.no_grad():
         ranker.backpack.get_input_embeddings().weight[:] = torch.nan
     plan = planned()
     sweep = AlphaSweep(PointwiseReranker(Scorer(ranker, pair_tokenizer)), [1.0])
-    with pytest.raises(ValueError, match="scores are not finite, the first for query q00 and document d00"):
+    with pytest.raises(
+        ValueError, match="scores are not finite, the first for query q00 and document d00"
+    ):
         score_shard(plan, 0, sweep, collection)
     assert open_shards(plan) == [0, 1, 2, 3, 4]
 
@@ -459,4 +556,7 @@ def test_numbers_are_named_in_ranges() -> None:
 
 def test_rows_of_a_run_come_with_their_lines(tmp_path: Path) -> None:
     (tmp_path / "a.trec").write_text("q1 Q0 d1 1 2.5 me\n\nq2 Q0 d9 1 -1e3 me\n")
-    assert list(run_rows(tmp_path / "a.trec")) == [(1, "q1", "d1", "1", 2.5), (3, "q2", "d9", "1", -1000.0)]
+    assert list(run_rows(tmp_path / "a.trec")) == [
+        (1, "q1", "d1", "1", 2.5),
+        (3, "q2", "d9", "1", -1000.0),
+    ]

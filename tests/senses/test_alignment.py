@@ -9,7 +9,14 @@ from transformers import PreTrainedTokenizerFast
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer, train_bpe
 from backpack_rank.senses.alignment import BLANK, align_tokens, whole_word_ids
 
-TEXTS = ("The doctor said: she's late.", "señora 漢字 — ok", "a  b\n\nc", "", "   ", "<|separator|> he")
+TEXTS = (
+    "The doctor said: she's late.",
+    "señora 漢字 — ok",
+    "a  b\n\nc",
+    "",
+    "   ",
+    "<|separator|> he",
+)
 
 
 def spelled(pieces, segment):
@@ -21,7 +28,9 @@ def test_ids_are_those_that_are_scored_and_every_token_is_in_one_word(pair_token
     pieces = align_tokens(pair_tokenizer, "doctor in the ward", document)
     assert list(pieces.ids) == pair_tokenizer.pairs("doctor in the ward", [document])[0].tolist()
     assert len(pieces.ids) == len(pieces.tokens) == len(pieces.segments)
-    assert [i for word in pieces.words for i in range(word.start, word.end)] == list(range(len(pieces.ids)))
+    assert [i for word in pieces.words for i in range(word.start, word.end)] == list(
+        range(len(pieces.ids))
+    )
     for word in pieces.words:
         assert set(pieces.segments[word.start : word.end]) == {word.segment}
     assert pieces.segments.count("separator") == pieces.segments.count("end") == 1
@@ -89,26 +98,36 @@ def test_a_word_that_is_cut_is_no_whole_word(tokenizer):
 def test_tokenizers_that_do_not_split_at_spaces_first_give_words_all_the_same():
     names = ["[END]", "a", "b", " a", " b", " "]
     pieces = models.BPE({name: i for i, name in enumerate(names)}, [(" ", "a"), (" ", "b")])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(pieces), eos_token="[END]", pad_token="[END]")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(pieces), eos_token="[END]", pad_token="[END]"
+    )
     found = align_tokens(PairTokenizer(tokenizer, 20), "a", "ab b  a")
     assert spelled(found, "document") == ["ab", "b", "a"]
 
 
 def test_words_of_a_word_piece_tokenizer_keep_their_spelling():
-    vocabulary = {name: i for i, name in enumerate(["[UNK]", "[END]", "step", "##mother", "she", ","])}
+    vocabulary = {
+        name: i for i, name in enumerate(["[UNK]", "[END]", "step", "##mother", "she", ","])
+    }
     inner = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]", eos_token="[END]", pad_token="[END]")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, unk_token="[UNK]", eos_token="[END]", pad_token="[END]"
+    )
     found = align_tokens(PairTokenizer(tokenizer, 20), "she", "stepmother, she")
     assert spelled(found, "document") == ["stepmother", ",", "she"]
     assert found.tokens == ("she", "[END]", "step", "mother", ",", "she", "[END]")
 
 
 def test_the_start_token_of_an_encoder_is_a_part_of_its_own():
-    vocabulary = {name: i for i, name in enumerate(["[UNK]", "[CLS]", "[SEP]", "nurse", "she", "he"])}
+    vocabulary = {
+        name: i for i, name in enumerate(["[UNK]", "[CLS]", "[SEP]", "nurse", "she", "he"])
+    }
     inner = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
     pair_tokenizer = PairTokenizer(tokenizer, 6, tokenizer.cls_token_id)
     found = align_tokens(pair_tokenizer, "nurse", "she he she")
     assert list(found.ids) == pair_tokenizer.pairs("nurse", ["she he she"])[0].tolist()
@@ -126,10 +145,14 @@ def test_an_empty_query_is_refused(pair_tokenizer):
 def test_the_real_gpt2_tokenizer_gives_the_words_of_a_text(real_data):
     tokenizer = load_tokenizer(real_data / "gpt2_tokenizer")
     pair_tokenizer = PairTokenizer(tokenizer, 64)
-    found = align_tokens(pair_tokenizer, "is a nurse kind", "The señora's stepsister (a nurse), 漢字.")
+    found = align_tokens(
+        pair_tokenizer, "is a nurse kind", "The señora's stepsister (a nurse), 漢字."
+    )
     assert (
         list(found.ids)
-        == pair_tokenizer.pairs("is a nurse kind", ["The señora's stepsister (a nurse), 漢字."])[0].tolist()
+        == pair_tokenizer.pairs("is a nurse kind", ["The señora's stepsister (a nurse), 漢字."])[
+            0
+        ].tolist()
     )
     document = ["The", "señora", "'s", "stepsister", "(", "a", "nurse", "),", "漢字", "."]
     assert spelled(found, "document") == document
@@ -137,4 +160,7 @@ def test_the_real_gpt2_tokenizer_gives_the_words_of_a_text(real_data):
 
 def test_training_texts_do_not_matter_for_the_words():
     pair_tokenizer = PairTokenizer(train_bpe(["aaa bbb"], vocab_size=300), 64)
-    assert spelled(align_tokens(pair_tokenizer, "q", "zebra crossing"), "document") == ["zebra", "crossing"]
+    assert spelled(align_tokens(pair_tokenizer, "q", "zebra crossing"), "document") == [
+        "zebra",
+        "crossing",
+    ]

@@ -6,7 +6,15 @@ import copy
 
 import pytest
 import torch
-from attribute_sense_examples import EXAMPLES, GENDER, RELIGION, attribute, new_example, new_ranker, slow_hidden
+from attribute_sense_examples import (
+    EXAMPLES,
+    GENDER,
+    RELIGION,
+    attribute,
+    new_example,
+    new_ranker,
+    slow_hidden,
+)
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.models.attribute_senses import add_attribute_senses
@@ -50,7 +58,9 @@ def test_s_l_is_1_for_the_senses_and_0_for_the_groups(example, gender):
     found = context(example, gender).sensitivity
     assert found.unknown == ()
     # Senses of religion have nothing to say of she and he.
-    torch.testing.assert_close(found.values, torch.tensor([1.0] * 4 + [0.0] * 2 + [1.0] * 3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        found.values, torch.tensor([1.0] * 4 + [0.0] * 2 + [1.0] * 3), atol=1e-6, rtol=0
+    )
 
 
 def test_s_l_of_three_groups_is_the_share_of_pairs_without_them(example, religion):
@@ -66,16 +76,22 @@ def test_the_rule_picks_the_senses_of_the_attribute_alone(example, gender, relig
     for one, expected in ((gender, [4, 5]), (religion, [6, 7, 8])):
         for policy in (LowestSenses(), DefaultPolicy(one)):
             (view,) = policy.views(context(example, one), 0.25)
-            assert view.sense_weights.tolist() == [0.25 if sense in expected else 1.0 for sense in range(9)]
+            assert view.sense_weights.tolist() == [
+                0.25 if sense in expected else 1.0 for sense in range(9)
+            ]
 
 
 def test_words_that_are_not_split_have_no_say(parts):
-    """Most words of this attribute are in pieces, and a ranker that is split at load leaves them whole."""
+    """Most words of this attribute are in pieces, and a ranker that is split at load leaves them
+    whole.
+    """
     ranker, pair_tokenizer = new_ranker(*parts)
     own = Attribute.named("gender")
     split_attribute(ranker, pair_tokenizer, own)
     found = PolicyContext(ranker, pair_tokenizer.tokenizer, own.all_pairs(), own.name)
-    torch.testing.assert_close(found.sensitivity.values, torch.tensor([1.0] * 4 + [0.0] * 2), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        found.sensitivity.values, torch.tensor([1.0] * 4 + [0.0] * 2), atol=1e-6, rtol=0
+    )
     (view,) = LowestSenses().views(found, 0.0)
     assert view.sense_weights.tolist() == [1.0] * 4 + [0.0] * 2
 
@@ -86,20 +102,28 @@ def test_pairs_are_those_of_the_paper_where_nothing_is_split(parts, gender, tmp_
     ranker, pair_tokenizer = new_ranker(tokenizer, kind)
     pairs = (("she", "he"), ("woman", "man"))
     plain = PolicyContext(ranker, tokenizer, pairs, "gender").sensitivity
-    faith = attribute(tmp_path, "religion", {"creed": {"christian": "christian", "church": "muslim"}})
-    add_attribute_senses(ranker.backpack, tokenizer, faith, separator_id=pair_tokenizer.separator_id)
+    faith = attribute(
+        tmp_path, "religion", {"creed": {"christian": "christian", "church": "muslim"}}
+    )
+    add_attribute_senses(
+        ranker.backpack, tokenizer, faith, separator_id=pair_tokenizer.separator_id
+    )
     found = PolicyContext(ranker, tokenizer, pairs, "gender").sensitivity
     torch.testing.assert_close(found.values[:4], plain.values)
     assert found.values[4:].tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("weights", [None, [1.0] * 4 + [0.0] * 2 + [1.0] * 3, [0.3, 2, 1, 0, 0.7, 1.3, 1, 0, 0.5]])
+@pytest.mark.parametrize(
+    "weights", [None, [1.0] * 4 + [0.0] * 2 + [1.0] * 3, [0.3, 2, 1, 0, 0.7, 1.3, 1, 0, 0.5]]
+)
 def test_contributions_add_up_and_stand_in_the_places_of_words(example, weights):
     view = None if weights is None else View(torch.tensor(weights))
     found = explain(example.ranker, example.pair_tokenizer, QUERY, DOCUMENT, view)
     with torch.no_grad():
         batch = example.batch(QUERY, [DOCUMENT])
-        score = example.ranker(batch, sense_weights=None if view is None else view.sense_weights).scores.item()
+        score = example.ranker(
+            batch, sense_weights=None if view is None else view.sense_weights
+        ).scores.item()
     assert found.score == pytest.approx(score, abs=1e-4)
     assert found.contributions.shape == (9, len(found.alignment.ids))
     for parts in (found.per_sense, found.per_token, found.per_word):
@@ -109,7 +133,13 @@ def test_contributions_add_up_and_stand_in_the_places_of_words(example, weights)
     for word in found.words:
         if word.segment == "document":
             named[word.text.strip('(),;"').lower()] = found.contributions[:, word.start : word.end]
-    for word, own, other in (("she", 4, 5), ("he", 5, 4), ("queen", 4, 5), ("her", 4, 5), ("actress", 4, 5)):
+    for word, own, other in (
+        ("she", 4, 5),
+        ("he", 5, 4),
+        ("queen", 4, 5),
+        ("her", 4, 5),
+        ("actress", 4, 5),
+    ):
         factor = 1.0 if weights is None else weights[own]
         assert (named[word][own].abs().sum() > 1e-7) == (factor > 0)
         assert not named[word][other].any()
@@ -129,7 +159,10 @@ def test_a_contribution_is_what_the_score_loses_where_the_head_is_linear(example
     batch = own.read(example.batch(QUERY, [DOCUMENT]))
     with torch.no_grad():
         shares = ranker.backpack.pooled_weights(batch)[0]
-        table, last = ranker.backpack.get_input_embeddings().weight, ranker.backpack.sense_network.final_mlp.c_proj
+        table, last = (
+            ranker.backpack.get_input_embeddings().weight,
+            ranker.backpack.sense_network.final_mlp.c_proj,
+        )
         expected = torch.zeros(9, dtype=torch.float64)
         rows = own.rows()
         for place, token in enumerate(batch.input_ids.tolist()):

@@ -31,7 +31,10 @@ def mixing_weights(ranker, ids):
     hidden = ranker.backpack(torch.tensor([ids])).hidden
     queries, keys = ranker.backpack.sense_weight_net.split(hidden[0])
     k = ranker.config.num_senses
-    logits = [[(queries[-1, s] @ keys[j, s]).item() / math.sqrt(32 / k) for j in range(len(ids))] for s in range(k)]
+    logits = [
+        [(queries[-1, s] @ keys[j, s]).item() / math.sqrt(32 / k) for j in range(len(ids))]
+        for s in range(k)
+    ]
     exps = [[math.exp(x - max(row)) for x in row] for row in logits]
     return [[e / sum(row) for e in row] for row in exps]
 
@@ -42,31 +45,43 @@ def gelu(x):
 
 @torch.no_grad()
 def slow(ranker, ids, weights):
-    """Contributions token by token; the path integral of a head with one hidden layer in closed form.
+    """Contributions token by token; the path integral of a head with one hidden layer in closed
+    form.
 
-    Along t o, the input of hidden unit h is b + t z, so the mean slope of its gelu is (gelu(b + z) - gelu(b)) / z.
+    Along t o, the input of hidden unit h is b + t z, so the mean slope of its gelu is (gelu(b + z)
+    - gelu(b)) / z.
     """
     a = mixing_weights(ranker, ids)
     parts = [
-        [weights[s] * a[s][j] * ranker.backpack.senses(torch.tensor(ids[j]))[s] for j in range(len(ids))]
+        [
+            weights[s] * a[s][j] * ranker.backpack.senses(torch.tensor(ids[j]))[s]
+            for j in range(len(ids))
+        ]
         for s in range(len(a))
     ]
     mix = sum(part for row in parts for part in row)
     inner, bias = ranker.head.dense.weight, ranker.head.dense.bias
-    slopes = [(gelu(b + z) - gelu(b)) / z for b, z in zip(bias.tolist(), (inner @ mix).tolist(), strict=True)]
+    slopes = [
+        (gelu(b + z) - gelu(b)) / z
+        for b, z in zip(bias.tolist(), (inner @ mix).tolist(), strict=True)
+    ]
     gradient = (ranker.head.out.weight[0] * torch.tensor(slopes, dtype=torch.float64)) @ inner
     return torch.stack([torch.stack([part @ gradient for part in row]) for row in parts])
 
 
 def score_of(ranker, pair_tokenizer, query=QUERY, document=DOCUMENT, **options):
     with torch.no_grad():
-        return ranker(PackedBatch.from_sequences(pair_tokenizer.pairs(query, [document])), **options).scores.item()
+        return ranker(
+            PackedBatch.from_sequences(pair_tokenizer.pairs(query, [document])), **options
+        ).scores.item()
 
 
 def test_contributions_are_those_of_a_slow_formula(ranker, pair_tokenizer):
     found = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
     assert len(set(found.alignment.ids)) < len(found.alignment.ids), "tokens must repeat"
-    torch.testing.assert_close(found.contributions, slow(ranker, found.alignment.ids, [1.0] * 8), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(
+        found.contributions, slow(ranker, found.alignment.ids, [1.0] * 8), rtol=1e-7, atol=1e-9
+    )
 
 
 def test_weights_scale_the_senses_before_the_head(ranker, pair_tokenizer):
@@ -77,7 +92,9 @@ def test_weights_scale_the_senses_before_the_head(ranker, pair_tokenizer):
     plain = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
     scaled = plain.contributions * WEIGHTS.double()[:, None]
     assert (found.contributions - scaled).abs().max() > 1e-3, "the head is not linear"
-    assert found.score == pytest.approx(score_of(ranker, pair_tokenizer, sense_weights=WEIGHTS), abs=1e-9)
+    assert found.score == pytest.approx(
+        score_of(ranker, pair_tokenizer, sense_weights=WEIGHTS), abs=1e-9
+    )
 
 
 WORDS = ["he", "she", "doctor", "ward", "the", "his", "stepmother", ",", ".", "漢"]
@@ -85,7 +102,12 @@ words = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 
 
 @settings(max_examples=25, deadline=None)
-@given(words.filter(str.split), words, st.integers(0, 3), st.lists(st.floats(0, 3), min_size=8, max_size=8))
+@given(
+    words.filter(str.split),
+    words,
+    st.integers(0, 3),
+    st.lists(st.floats(0, 3), min_size=8, max_size=8),
+)
 def test_contributions_add_up_to_the_score_less_that_of_the_empty_mix(
     make_backpack, pair_tokenizer, query, document, seed, weights
 ):
@@ -97,8 +119,12 @@ def test_contributions_add_up_to_the_score_less_that_of_the_empty_mix(
     assert found.score == pytest.approx(expected, abs=1e-8)
     assert found.empty_score == pytest.approx(empty, abs=1e-12)
     for sums in (found.contributions, found.per_sense, found.per_token, found.per_word):
-        assert sums.sum().item() == pytest.approx(expected - empty, abs=1e-5 * max(1e-2, abs(expected - empty)))
-    assert found.residual == pytest.approx(expected - empty - found.contributions.sum().item(), abs=1e-8)
+        assert sums.sum().item() == pytest.approx(
+            expected - empty, abs=1e-5 * max(1e-2, abs(expected - empty))
+        )
+    assert found.residual == pytest.approx(
+        expected - empty - found.contributions.sum().item(), abs=1e-8
+    )
 
 
 @pytest.mark.parametrize("sharpness", [20, 300])
@@ -110,7 +136,9 @@ def test_a_head_with_sharp_bends_is_followed_closely(ranker, pair_tokenizer, sha
     assert found.contributions.sum().item() == pytest.approx(difference, rel=1e-5)
     assert abs(found.residual) < 1e-4 * abs(difference)
     expected = slow(ranker, found.alignment.ids, [1.0] * 8)
-    torch.testing.assert_close(found.contributions, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+    torch.testing.assert_close(
+        found.contributions, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item()
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -118,7 +146,9 @@ def test_contributions_add_up_in_every_number_format(make_backpack, pair_tokeniz
     ranker = make_backpack(dtype=dtype)
     found = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
     assert abs(found.residual) < 1e-8
-    assert found.score == pytest.approx(score_of(ranker, pair_tokenizer), rel=1e-4 if dtype == torch.float32 else 0.1)
+    assert found.score == pytest.approx(
+        score_of(ranker, pair_tokenizer), rel=1e-4 if dtype == torch.float32 else 0.1
+    )
     assert ranker.dtype == dtype
     assert next(ranker.head.parameters()).dtype == dtype
 
@@ -144,7 +174,9 @@ def test_a_batch_gives_each_text_what_it_gets_alone(ranker, pair_tokenizer):
     for row, document in enumerate([DOCUMENT, "", "she said"]):
         alone = attribute(ranker, pair_tokenizer, QUERY, document, WEIGHTED)
         n = len(texts[row])
-        torch.testing.assert_close(found.contributions[row, :, :n], alone.contributions, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(
+            found.contributions[row, :, :n], alone.contributions, rtol=1e-7, atol=1e-9
+        )
         assert not found.contributions[row, :, n:].any()
         assert found.scores[row].item() == pytest.approx(alone.score, abs=1e-9)
 
@@ -155,7 +187,9 @@ def test_a_cut_document_is_explained_as_it_was_scored(ranker, tokenizer):
     assert len(found.tokens) == 16
     assert found.alignment.cut > 0
     assert found.score == pytest.approx(score_of(ranker, short), abs=1e-9)
-    assert found.contributions.sum().item() == pytest.approx(found.score - found.empty_score, abs=1e-9)
+    assert found.contributions.sum().item() == pytest.approx(
+        found.score - found.empty_score, abs=1e-9
+    )
 
 
 def test_an_empty_document_leaves_query_separator_and_end(ranker, pair_tokenizer):
@@ -184,12 +218,17 @@ def test_shifted_tokens_are_explained_as_they_are_scored(ranker, pair_tokenizer,
     plain = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
     expected = score_of(ranker, pair_tokenizer, token_shift=shift, sense_weights=WEIGHTS)
     shifted = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, View(WEIGHTS, shift))
-    assert abs(shifted.score - attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED).score) > 1e-6
+    assert (
+        abs(shifted.score - attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED).score)
+        > 1e-6
+    )
     assert shifted.score == pytest.approx(expected, abs=1e-9)
     row = explanation(shifted, before=plain)
     assert row.score_before == plain.score
     for parts in (row.senses, row.words):
-        assert sum(part.change for part in parts) == pytest.approx(shifted.score - plain.score, abs=1e-8)
+        assert sum(part.change for part in parts) == pytest.approx(
+            shifted.score - plain.score, abs=1e-8
+        )
 
 
 def test_alpha_at_zero_takes_a_sense_out_of_the_change(ranker, pair_tokenizer):
@@ -199,7 +238,9 @@ def test_alpha_at_zero_takes_a_sense_out_of_the_change(ranker, pair_tokenizer):
 
 
 def test_changes_of_different_texts_are_refused(ranker, pair_tokenizer):
-    before, after = (attribute(ranker, pair_tokenizer, QUERY, document) for document in ("he said", "she said"))
+    before, after = (
+        attribute(ranker, pair_tokenizer, QUERY, document) for document in ("he said", "she said")
+    )
     with pytest.raises(ValueError, match="different texts"):
         explanation(after, before=before)
 
@@ -219,7 +260,9 @@ def test_it_works_inside_blocks_without_gradients(ranker, pair_tokenizer):
     expected = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED).contributions
     for block in (torch.no_grad(), torch.inference_mode()):
         with block:
-            found = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, View(WEIGHTS * 1.0)).contributions
+            found = attribute(
+                ranker, pair_tokenizer, QUERY, DOCUMENT, View(WEIGHTS * 1.0)
+            ).contributions
         assert torch.equal(found, expected)
 
 
@@ -231,7 +274,9 @@ def test_wrong_weights_and_empty_queries_are_refused(ranker, pair_tokenizer):
 
 
 def test_a_ranker_without_senses_is_refused(make_gpt2, pair_tokenizer):
-    with pytest.raises(TypeError, match=r"GPT2ForRanking has no sense vectors.*use a Backpack ranker"):
+    with pytest.raises(
+        TypeError, match=r"GPT2ForRanking has no sense vectors.*use a Backpack ranker"
+    ):
         attribute(make_gpt2(), pair_tokenizer, QUERY, DOCUMENT)
 
 
@@ -240,15 +285,21 @@ def test_rows_for_the_report_carry_the_numbers_and_mark_the_lexicon(ranker, pair
     before = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
     found = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED)
     sensitivity = torch.linspace(0, 1, 8)
-    row = explanation(found, title="d1", lexicon=lexicon, sensitivity=sensitivity, weights=WEIGHTS, before=before)
+    row = explanation(
+        found, title="d1", lexicon=lexicon, sensitivity=sensitivity, weights=WEIGHTS, before=before
+    )
     assert [word.text for word in row.words if word.group] == ["he", "he", "he"]
     assert {word.group for word in row.words} == {"", "male"}
     assert [word.contribution for word in row.words] == found.per_word.tolist()
     assert [sense.weight for sense in row.senses] == WEIGHTS.tolist()
     assert [sense.sensitivity for sense in row.senses] == sensitivity.tolist()
     assert [sense.contribution for sense in row.senses] == found.per_sense.tolist()
-    assert sum(word.change for word in row.words) == pytest.approx(found.score - before.score, abs=1e-9)
-    assert sum(sense.change for sense in row.senses) == pytest.approx(row.score - row.score_before, abs=1e-9)
+    assert sum(word.change for word in row.words) == pytest.approx(
+        found.score - before.score, abs=1e-9
+    )
+    assert sum(sense.change for sense in row.senses) == pytest.approx(
+        row.score - row.score_before, abs=1e-9
+    )
     plain = explanation(before)
     assert {word.change for word in plain.words} == {None}
     assert {sense.weight for sense in plain.senses} == {1.0}

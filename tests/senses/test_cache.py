@@ -67,7 +67,11 @@ def test_other_keys_are_other_arrays(tmp_path):
 
 
 def test_no_rows_are_an_empty_array(tmp_path):
-    assert SenseCache(tmp_path).get("key", (0, 2, 3), "float32", lambda array: None).shape == (0, 2, 3)
+    assert SenseCache(tmp_path).get("key", (0, 2, 3), "float32", lambda array: None).shape == (
+        0,
+        2,
+        3,
+    )
 
 
 def _job(folder):
@@ -89,11 +93,15 @@ def test_parallel_jobs_fill_an_array_once(tmp_path):
 
 
 def _crowd(arguments):
-    """Ask for three keys in turn where only one has room, so that each job removes what others have just made."""
+    """Ask for three keys in turn where only one has room, so that each job removes what others have
+    just made.
+    """
     folder, seed = arguments
     for turn in range(12):
         number = (turn + seed) % 3
-        array = bounded(Path(folder), 1).get(str(number), SHAPE, "float32", lambda array, n=number: array.fill(n))
+        array = bounded(Path(folder), 1).get(
+            str(number), SHAPE, "float32", lambda array, n=number: array.fill(n)
+        )
         if array.min() != number or array.max() != number:
             return "wrong array"
     return "ok"
@@ -101,7 +109,10 @@ def _crowd(arguments):
 
 def test_parallel_jobs_that_make_room_for_each_other_all_get_their_arrays(tmp_path):
     with multiprocessing.get_context("fork").Pool(4) as pool:
-        assert pool.map(_crowd, [(str(tmp_path), seed) for seed in range(4)], chunksize=1) == ["ok"] * 4
+        assert (
+            pool.map(_crowd, [(str(tmp_path), seed) for seed in range(4)], chunksize=1)
+            == ["ok"] * 4
+        )
 
 
 def test_an_error_while_filling_leaves_nothing_and_the_next_call_works(tmp_path):
@@ -133,7 +144,9 @@ SenseCache(Path(sys.argv[1])).get("key", (5, 2, 3), "float32", fill)
 
 @pytest.mark.parametrize("next_key", ["key", "other"])
 def test_a_job_killed_while_filling_leaves_no_array_and_its_space_is_freed(tmp_path, next_key):
-    job = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    job = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     assert job.stdout.readline() == "filling\n"
     os.kill(job.pid, signal.SIGKILL)
     job.wait()
@@ -157,7 +170,9 @@ print(SenseCache(Path(sys.argv[1])).get("key", (1000, 2, 3), "float32", lambda a
 
 
 def test_without_space_the_cache_is_left_out_with_a_warning_and_leaves_nothing(tmp_path):
-    job = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    job = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     assert job.stdout == "None\n"
     (line,) = job.stderr.splitlines()
     assert "every alpha is a pass of its own" in line
@@ -189,7 +204,9 @@ def test_a_damaged_array_is_filled_again_with_one_line(tmp_path, caplog, harm):
         (tmp_path / "key.npy.seal").unlink()
     else:
         data[200] ^= 1
-        path.write_bytes({"cut": data[:-8], "zeroed": bytes(len(data)), "empty": b"", "one bit": data}[harm])
+        path.write_bytes(
+            {"cut": data[:-8], "zeroed": bytes(len(data)), "empty": b"", "one bit": data}[harm]
+        )
     array = cache.get("key", SHAPE, "float32", lambda array: array.fill(2))
     assert array.min() == array.max() == 2
     assert caplog.text.count("is damaged") == 1
@@ -227,4 +244,12 @@ def test_the_digest_of_weights_changes_with_any_of_them(make_backpack):
     with torch.no_grad():
         ranker.backpack.backbone.ln_f.bias[-1] += 1e-6
     assert weights_digest(ranker) != first
-    assert len({weights_digest(make_backpack(dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)}) == 2
+    assert (
+        len(
+            {
+                weights_digest(make_backpack(dtype=dtype))
+                for dtype in (torch.float32, torch.bfloat16)
+            }
+        )
+        == 2
+    )

@@ -55,18 +55,26 @@ def test_equal_sensitivities_are_taken_by_index():
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=8), st.floats(0, 4, width=32), st.data())
+@given(
+    st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=8),
+    st.floats(0, 4, width=32),
+    st.data(),
+)
 def test_weights_are_alpha_for_count_senses_and_no_other_sense_is_lower(values, alpha, data):
     count = data.draw(st.integers(1, len(values)))
     weights = LowestSenses(count).weights(torch.tensor(values), alpha).tolist()
     chosen = LowestSenses(count).chosen(torch.tensor(values)).tolist()
     assert len(set(chosen)) == count
-    assert all(weight == (alpha if sense in chosen else 1.0) for sense, weight in enumerate(weights))
+    assert all(
+        weight == (alpha if sense in chosen else 1.0) for sense, weight in enumerate(weights)
+    )
     rest = [value for sense, value in enumerate(values) if sense not in chosen]
     assert max(values[sense] for sense in chosen) <= min(rest, default=math.inf)
 
 
-@pytest.mark.parametrize("alpha", [-0.1, -1, math.nan, math.inf, -math.inf, "0.5", True, False, None, [1.0]])
+@pytest.mark.parametrize(
+    "alpha", [-0.1, -1, math.nan, math.inf, -math.inf, "0.5", True, False, None, [1.0]]
+)
 def test_what_is_no_number_from_zero_is_refused(alpha):
     with pytest.raises(ValueError, match="alpha="):
         check_alpha(alpha)
@@ -107,7 +115,9 @@ def test_every_policy_gives_exact_ones_at_alpha_one(policy, alpha):
 @by_name
 @settings(max_examples=15, deadline=None)
 @given(alpha=st.floats(0, 5, width=32))
-def test_every_policy_gives_finite_weights_from_zero_and_leaves_the_sensitivities_alone(policy, alpha):
+def test_every_policy_gives_finite_weights_from_zero_and_leaves_the_sensitivities_alone(
+    policy, alpha
+):
     values = SENSITIVITY.clone()
     weights = policy.weights(values, alpha)
     assert torch.isfinite(weights).all()
@@ -139,7 +149,9 @@ def test_random_senses_do_not_look_at_the_sensitivities():
     assert RandomSenses(4, 1).chosen(values).tolist() == RandomSenses(4, 1).chosen(-values).tolist()
     drawn = torch.stack([RandomSenses(4, seed).weights(values, 0.0) for seed in range(400)])
     share = (drawn == 0).float().mean(0)
-    assert (share - 0.25).abs().max() < 0.1, "each of 16 senses is drawn about as often as any other"
+    assert (share - 0.25).abs().max() < 0.1, (
+        "each of 16 senses is drawn about as often as any other"
+    )
 
 
 def test_random_draws_leave_torch_alone():
@@ -164,7 +176,9 @@ def test_a_quantile_takes_that_share_of_the_senses():
 
 
 def test_a_threshold_below_every_sense_names_the_range():
-    with pytest.raises(ValueError, match=r"5 senses lies between -0\.2000 and 0\.9000, and none is below -0\.2500"):
+    with pytest.raises(
+        ValueError, match=r"5 senses lies between -0\.2000 and 0\.9000, and none is below -0\.2500"
+    ):
         ThresholdSenses(threshold=-0.25).weights(SENSITIVITY, 0.5)
     with pytest.raises(ValueError, match=r"between 0\.5000 and 0\.5000"):
         ThresholdSenses(quantile=0.5).weights(torch.full((4,), 0.5), 0.5)
@@ -187,14 +201,22 @@ def test_a_threshold_needs_one_number_that_makes_sense(options):
 
 
 def test_soft_weights_by_hand():
-    values = torch.tensor([0.0, 1.0], dtype=torch.float64)  # mean 1/2, standard deviation 1/2, z = -1 and 1
+    values = torch.tensor(
+        [0.0, 1.0], dtype=torch.float64
+    )  # mean 1/2, standard deviation 1/2, z = -1 and 1
     low = 1 / (1 + math.exp(2))
     assert SoftSenses(0.5).weights(values, 0.0).tolist() == pytest.approx([low, 1 - low], abs=1e-12)
-    assert SoftSenses(0.5).weights(values, 0.6).tolist() == pytest.approx([0.6 + 0.4 * low, 1 - 0.4 * low], abs=1e-12)
+    assert SoftSenses(0.5).weights(values, 0.6).tolist() == pytest.approx(
+        [0.6 + 0.4 * low, 1 - 0.4 * low], abs=1e-12
+    )
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(-100, 100), min_size=2, max_size=16, unique=True), st.floats(0.05, 20), st.floats(0, 0.95))
+@given(
+    st.lists(st.integers(-100, 100), min_size=2, max_size=16, unique=True),
+    st.floats(0.05, 20),
+    st.floats(0, 0.95),
+)
 def test_soft_weights_rise_with_the_sensitivity_between_alpha_and_one(values, temperature, alpha):
     values = torch.tensor(sorted(values), dtype=torch.float64) / 100
     weights = SoftSenses(temperature).weights(values, alpha)
@@ -205,13 +227,17 @@ def test_soft_weights_rise_with_the_sensitivity_between_alpha_and_one(values, te
 
 
 def test_a_low_temperature_is_a_step_and_a_high_one_is_uniform():
-    assert SoftSenses(1e-4).weights(SENSITIVITY, 0.0).tolist() == pytest.approx([1, 0, 1, 0, 1], abs=1e-6)
+    assert SoftSenses(1e-4).weights(SENSITIVITY, 0.0).tolist() == pytest.approx(
+        [1, 0, 1, 0, 1], abs=1e-6
+    )
     assert SoftSenses(1e6).weights(SENSITIVITY, 0.0).tolist() == pytest.approx([0.5] * 5, abs=1e-5)
 
 
 def test_soft_weights_do_not_depend_on_the_scale_of_the_sensitivities():
     moved = SENSITIVITY.double() * 0.01 + 0.9
-    torch.testing.assert_close(SoftSenses().weights(moved, 0.2), SoftSenses().weights(SENSITIVITY.double(), 0.2))
+    torch.testing.assert_close(
+        SoftSenses().weights(moved, 0.2), SoftSenses().weights(SENSITIVITY.double(), 0.2)
+    )
 
 
 def test_soft_weights_of_equal_senses_are_refused():
@@ -233,7 +259,9 @@ def test_explicit_weights_are_met_at_zero_and_lie_on_a_line():
 
 
 def test_explicit_weights_of_another_number_than_senses_are_refused():
-    with pytest.raises(ValueError, match=r"policy\.values has 3 weights, but the model has 5 senses"):
+    with pytest.raises(
+        ValueError, match=r"policy\.values has 3 weights, but the model has 5 senses"
+    ):
         ExplicitWeights([1, 1, 1]).weights(SENSITIVITY, 0.5)
 
 
@@ -260,13 +288,20 @@ def test_weights_per_sense_are_one_view(policy, make_backpack):
 
 def test_only_the_two_controls_say_that_they_are_some():
     policies = [*EVERY_POLICY, PairedTokens(["gender_classes"])]
-    assert {type(policy) for policy in policies if policy.is_control} == {UniformSenses, RandomSenses}
+    assert {type(policy) for policy in policies if policy.is_control} == {
+        UniformSenses,
+        RandomSenses,
+    }
 
 
-def test_sensitivities_of_a_context_are_those_of_its_ranker_computed_once(make_backpack, make_gpt2, tokenizer):
+def test_sensitivities_of_a_context_are_those_of_its_ranker_computed_once(
+    make_backpack, make_gpt2, tokenizer
+):
     pairs = [("she", "he"), ("woman", "man")]
     context = PolicyContext(make_backpack(), tokenizer, pairs)
-    assert torch.equal(context.sensitivity.values, sensitivity(context.ranker.backpack, tokenizer, pairs).values)
+    assert torch.equal(
+        context.sensitivity.values, sensitivity(context.ranker.backpack, tokenizer, pairs).values
+    )
     assert context.sensitivity is context.sensitivity
     assert PolicyContext(make_gpt2(), tokenizer, pairs).sensitivity is None
 
@@ -282,11 +317,16 @@ def test_paired_tokens_are_a_shift_of_the_words_of_their_files(make_backpack, to
     context = PolicyContext(make_backpack(), tokenizer)
     policy = PairedTokens.of(Attribute.named("gender"), scope="senses")
     (view,) = policy.views(context, 0.3)
-    expected = token_shift(context.ranker, TokenClasses.of(tokenizer, policy.words()), "senses", 0.3)
+    expected = token_shift(
+        context.ranker, TokenClasses.of(tokenizer, policy.words()), "senses", 0.3
+    )
     assert view.token_shift.key == expected.key
     assert torch.equal(view.token_shift.hidden_means, expected.hidden_means)
     assert view.token_shift.embedding_means is view.sense_weights is None
-    assert [PairedTokens.of(Attribute.named("gender"), scope).needs_senses() for scope in ("weights", "both")] == [
+    assert [
+        PairedTokens.of(Attribute.named("gender"), scope).needs_senses()
+        for scope in ("weights", "both")
+    ] == [
         False,
         True,
     ]
@@ -294,13 +334,19 @@ def test_paired_tokens_are_a_shift_of_the_words_of_their_files(make_backpack, to
 
 def test_paired_tokens_take_wide_classes_and_names_on_request():
     gender = Attribute.named("gender")
-    policies = [PairedTokens.of(gender), PairedTokens.of(gender, wide=True), PairedTokens.of(gender, names=True)]
+    policies = [
+        PairedTokens.of(gender),
+        PairedTokens.of(gender, wide=True),
+        PairedTokens.of(gender, names=True),
+    ]
     assert [policy.name for policy in policies] == [
         "paired_tokens",
         "paired_tokens_wide",
         "paired_tokens_names",
     ]
-    plain, wide, named = ({w for c in policy.words().classes for w in c.words} for policy in policies)
+    plain, wide, named = (
+        {w for c in policy.words().classes for w in c.words} for policy in policies
+    )
     assert plain < wide
     assert plain < named
     assert "mary" in named - wide
@@ -309,9 +355,15 @@ def test_paired_tokens_take_wide_classes_and_names_on_request():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"classes": ["gender_classes"], "scope": "embedding"}, r"policy\.scope=embedding: use one of senses"),
+        (
+            {"classes": ["gender_classes"], "scope": "embedding"},
+            r"policy\.scope=embedding: use one of senses",
+        ),
         ({"classes": []}, r"policy\.classes is empty"),
-        ({"classes": ["gender_classes"], "with_names": True}, r"policy\.with_names=true needs policy\.names"),
+        (
+            {"classes": ["gender_classes"], "with_names": True},
+            r"policy\.with_names=true needs policy\.names",
+        ),
     ],
 )
 def test_wrong_options_of_paired_tokens_are_refused(options, message):
@@ -332,7 +384,10 @@ def configured(*overrides):
         (["policy=uniform"], UniformSenses()),
         (["policy=random_senses", "policy.seed=4"], RandomSenses(2, 4)),
         (["policy=threshold"], ThresholdSenses(quantile=0.25)),
-        (["policy=threshold", "policy.threshold=0.4", "policy.quantile=null"], ThresholdSenses(threshold=0.4)),
+        (
+            ["policy=threshold", "policy.threshold=0.4", "policy.quantile=null"],
+            ThresholdSenses(threshold=0.4),
+        ),
         (["policy=soft"], SoftSenses(0.25)),
         (["policy=explicit", "policy.values=[0,1,0.5]"], ExplicitWeights([0, 1, 0.5])),
     ],
@@ -354,5 +409,7 @@ def test_a_policy_by_name_is_that_of_its_file(name):
 
 
 def test_a_policy_of_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"policy=lowest: use one of lowest_senses, uniform, .*renditions"):
+    with pytest.raises(
+        ValueError, match=r"policy=lowest: use one of lowest_senses, uniform, .*renditions"
+    ):
         named_policy("lowest", Attribute.named("gender"))

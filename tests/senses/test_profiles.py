@@ -59,7 +59,9 @@ def check(found, expected, count):
     """Words in order and values; ``expected`` is every word's value."""
     order = sorted(expected, key=lambda word: -expected[word])[:count]
     assert [related.word for related in found] == order
-    assert [related.value for related in found] == pytest.approx([expected[word] for word in order], abs=1e-5)
+    assert [related.value for related in found] == pytest.approx(
+        [expected[word] for word in order], abs=1e-5
+    )
 
 
 def test_words_are_those_that_are_one_token_in_running_text(pair_tokenizer, vocabulary):
@@ -88,10 +90,14 @@ def test_words_of_texts_count_only_where_they_are_no_part_of_another_word(pair_t
 
 
 @pytest.mark.parametrize("chunk", [3, 1000])
-def test_nearest_words_have_the_largest_cosines_of_a_sense(ranker, pair_tokenizer, vocabulary, monkeypatch, chunk):
+def test_nearest_words_have_the_largest_cosines_of_a_sense(
+    ranker, pair_tokenizer, vocabulary, monkeypatch, chunk
+):
     monkeypatch.setattr(profiles, "CHUNK", chunk)
     table = senses_of(ranker.backpack, vocabulary)
-    found = nearest_words(ranker.backpack, pair_tokenizer, vocabulary, ["he", "Doctor", "she"], count=4)
+    found = nearest_words(
+        ranker.backpack, pair_tokenizer, vocabulary, ["he", "Doctor", "she"], count=4
+    )
     assert len(found) == 8
     with torch.no_grad():
         (ids,) = pair_tokenizer.encode(["Doctor"])
@@ -100,7 +106,9 @@ def test_nearest_words_have_the_largest_cosines_of_a_sense(ranker, pair_tokenize
         assert list(found[sense]) == ["he", "Doctor", "she"]
         for probe, vector in (("he", table["he"]), ("Doctor", doctor), ("she", table["she"])):
             expected = {
-                word: cosine(other[sense], vector[sense]) for word, other in table.items() if word != probe.lower()
+                word: cosine(other[sense], vector[sense])
+                for word, other in table.items()
+                if word != probe.lower()
             }
             check(found[sense][probe], expected, 4)
 
@@ -113,11 +121,16 @@ def test_a_small_vocabulary_gives_all_its_words(ranker, pair_tokenizer):
 
 
 @pytest.mark.parametrize("chunk", [3, 1000])
-def test_typical_words_have_the_largest_share_of_their_difference_in_a_sense(ranker, vocabulary, monkeypatch, chunk):
+def test_typical_words_have_the_largest_share_of_their_difference_in_a_sense(
+    ranker, vocabulary, monkeypatch, chunk
+):
     monkeypatch.setattr(profiles, "CHUNK", chunk)
     table = senses_of(ranker.backpack, vocabulary)
     mean = sum(table.values()) / len(table)
-    norms = {word: [(vectors[s] - mean[s]).norm().item() for s in range(8)] for word, vectors in table.items()}
+    norms = {
+        word: [(vectors[s] - mean[s]).norm().item() for s in range(8)]
+        for word, vectors in table.items()
+    }
     found = typical_words(ranker.backpack, vocabulary, count=5)
     for sense in range(8):
         check(found[sense], {word: row[sense] / sum(row) for word, row in norms.items()}, 5)
@@ -152,16 +165,29 @@ def occurrences(ranker, pair_tokenizer):
         explained = attribute(ranker, pair_tokenizer, *pair)
         for word in explained.words:
             if word.segment == "document" and word.end - word.start == 1:
-                found.setdefault(word.text, []).append(explained.contributions[:, word.start].tolist())
+                found.setdefault(word.text, []).append(
+                    explained.contributions[:, word.start].tolist()
+                )
     return found
 
 
 @pytest.mark.parametrize("min_count", [1, 3])
-def test_raising_and_lowering_words_have_the_largest_mean_contributions(ranker, pair_tokenizer, vocabulary, min_count):
+def test_raising_and_lowering_words_have_the_largest_mean_contributions(
+    ranker, pair_tokenizer, vocabulary, min_count
+):
     found = sense_profiles(
-        ranker, pair_tokenizer, PAIRS, LEXICON, vocabulary=vocabulary, min_count=min_count, count=200, probes=()
+        ranker,
+        pair_tokenizer,
+        PAIRS,
+        LEXICON,
+        vocabulary=vocabulary,
+        min_count=min_count,
+        count=200,
+        probes=(),
     )
-    seen = {w: rows for w, rows in occurrences(ranker, pair_tokenizer).items() if len(rows) >= min_count}
+    seen = {
+        w: rows for w, rows in occurrences(ranker, pair_tokenizer).items() if len(rows) >= min_count
+    }
     for profile in found.senses:
         means = {
             word: sum(row[profile.index] for row in rows) / len(rows)
@@ -170,7 +196,9 @@ def test_raising_and_lowering_words_have_the_largest_mean_contributions(ranker, 
         }
         check(profile.raising, {word: mean for word, mean in means.items() if mean > 0}, 200)
         lowering = {word: -mean for word, mean in means.items() if mean < 0}
-        assert [related.word for related in profile.lowering] == sorted(lowering, key=lambda word: -lowering[word])
+        assert [related.word for related in profile.lowering] == sorted(
+            lowering, key=lambda word: -lowering[word]
+        )
         assert all(related.value < 0 for related in profile.lowering)
         assert means
 
@@ -187,7 +215,9 @@ def test_words_of_the_lexicon_have_their_mean_contribution_per_occurrence(ranker
 
 
 def test_a_group_without_words_or_documents_has_no_mean(ranker, pair_tokenizer):
-    found = sense_profiles(ranker, pair_tokenizer, [("bridge engineer", "she said")], LEXICON, probes=())
+    found = sense_profiles(
+        ranker, pair_tokenizer, [("bridge engineer", "she said")], LEXICON, probes=()
+    )
     assert found.documents == {"female": 1}
     assert all(list(profile.mean_contribution) == ["female"] for profile in found.senses)
     assert all(list(profile.word_contribution) == ["female"] for profile in found.senses)
@@ -197,7 +227,9 @@ def test_weights_and_a_shift_of_tokens_take_part_in_the_contributions(ranker, pa
     he, she = (int(pair_tokenizer.encode([word])[0][0]) for word in ("he", "she"))
     classes = TokenClasses((" he",), ((he, she),), WordBoundaries.of(pair_tokenizer.tokenizer))
     view = View(torch.tensor([0.0, *[1.0] * 7]), token_shift(ranker, classes, "both", 0.0))
-    found, plain = (profiles_of(ranker, pair_tokenizer, view=view, probes=()) for view in (view, None))
+    found, plain = (
+        profiles_of(ranker, pair_tokenizer, view=view, probes=()) for view in (view, None)
+    )
     assert set(found.senses[0].mean_contribution.values()) == {0.0}
     assert found.senses[0].raising == found.senses[0].lowering == ()
     alone = [attribute(ranker, pair_tokenizer, *pair, view).per_sense for pair in PAIRS]
@@ -214,15 +246,26 @@ def test_weights_and_a_shift_of_tokens_take_part_in_the_contributions(ranker, pa
 def test_words_come_from_the_documents_and_sensitivities_are_passed_on(ranker, pair_tokenizer):
     sensitivity = torch.linspace(-1, 1, 8)
     found = profiles_of(ranker, pair_tokenizer, sensitivity=sensitivity)
-    words = {word for _, document in PAIRS for word in document.lower().replace(".", "").replace(",", "").split()}
+    words = {
+        word
+        for _, document in PAIRS
+        for word in document.lower().replace(".", "").replace(",", "").split()
+    }
     for profile in found.senses:
         assert profile.sensitivity == sensitivity[profile.index].item()
-        lists = (profile.typical_words, profile.raising, profile.lowering, *profile.neighbours.values())
+        lists = (
+            profile.typical_words,
+            profile.raising,
+            profile.lowering,
+            *profile.neighbours.values(),
+        )
         assert all({related.word.lower() for related in part} <= words for part in lists)
         assert set(profile.neighbours) == set(profiles.PROBES)
 
 
-def test_profiles_do_not_depend_on_the_batches_or_on_dropout(make_backpack, pair_tokenizer, monkeypatch):
+def test_profiles_do_not_depend_on_the_batches_or_on_dropout(
+    make_backpack, pair_tokenizer, monkeypatch
+):
     ranker = make_backpack(dropout=0.4)
     expected = profiles_of(ranker, pair_tokenizer)
     monkeypatch.setattr(profiles, "CPU_TOKENS", 1)
@@ -232,7 +275,9 @@ def test_profiles_do_not_depend_on_the_batches_or_on_dropout(make_backpack, pair
     assert ranker.backpack.training
     for a, b in zip(found.senses, expected.senses, strict=True):
         assert a.mean_contribution == pytest.approx(b.mean_contribution, abs=1e-5)
-        assert [related.word for related in a.typical_words] == [related.word for related in b.typical_words]
+        assert [related.word for related in a.typical_words] == [
+            related.word for related in b.typical_words
+        ]
 
 
 def test_bad_input_is_refused(ranker, make_gpt2, pair_tokenizer):
@@ -242,51 +287,80 @@ def test_bad_input_is_refused(ranker, make_gpt2, pair_tokenizer):
         sense_profiles(make_gpt2(), pair_tokenizer, PAIRS, LEXICON)
 
 
-def test_the_whole_vocabulary_is_never_held_at_once(ranker, pair_tokenizer, vocabulary, monkeypatch):
+def test_the_whole_vocabulary_is_never_held_at_once(
+    ranker, pair_tokenizer, vocabulary, monkeypatch
+):
     """50,000 words of 16 senses would be 2.5 GB."""
     monkeypatch.setattr(profiles, "CHUNK", 7)
     sizes = []
     senses = type(ranker.backpack).senses
-    monkeypatch.setattr(type(ranker.backpack), "senses", lambda self, ids: sizes.append(len(ids)) or senses(self, ids))
+    monkeypatch.setattr(
+        type(ranker.backpack),
+        "senses",
+        lambda self, ids: sizes.append(len(ids)) or senses(self, ids),
+    )
     typical_words(ranker.backpack, vocabulary)
     assert max(sizes) == 7
     assert 1024 * 16 * 768 * 4 * 8 < 1e9, "eight copies of a full chunk stay below a gigabyte"
 
 
 @pytest.mark.parametrize(("kept", "passes"), [(profiles.KEPT, 1), (0, 3)])
-def test_senses_of_few_words_are_computed_once(ranker, pair_tokenizer, vocabulary, monkeypatch, kept, passes):
-    """By the two lists of every sense, one of which goes through the words twice; the lists are the same."""
+def test_senses_of_few_words_are_computed_once(
+    ranker, pair_tokenizer, vocabulary, monkeypatch, kept, passes
+):
+    """By the two lists of every sense, one of which goes through the words twice; the lists are the
+    same.
+    """
     typical = typical_words(ranker.backpack, vocabulary)
     monkeypatch.setattr(profiles, "CHUNK", 7)
     monkeypatch.setattr(profiles, "KEPT", kept)
     read = []
     senses = type(ranker.backpack).senses
-    monkeypatch.setattr(type(ranker.backpack), "senses", lambda self, ids: read.append(len(ids)) or senses(self, ids))
+    monkeypatch.setattr(
+        type(ranker.backpack),
+        "senses",
+        lambda self, ids: read.append(len(ids)) or senses(self, ids),
+    )
     shared = profiles.WordSenses(ranker.backpack, vocabulary)
     near = nearest_words(ranker.backpack, pair_tokenizer, vocabulary, ["he"], 4, shared)
     probe = 1
-    assert [[one.word for one in row] for row in typical_words(ranker.backpack, vocabulary, 8, shared)] == [
-        [one.word for one in row] for row in typical
-    ]
+    assert [
+        [one.word for one in row] for row in typical_words(ranker.backpack, vocabulary, 8, shared)
+    ] == [[one.word for one in row] for row in typical]
     assert sum(read) == passes * len(vocabulary) + probe
     assert near == nearest_words(ranker.backpack, pair_tokenizer, vocabulary, ["he"], 4)
 
 
-def test_what_sets_words_apart_is_in_the_profiles_of_attribute_senses_and_in_no_other(make_backpack, pair_tokenizer):
+def test_what_sets_words_apart_is_in_the_profiles_of_attribute_senses_and_in_no_other(
+    make_backpack, pair_tokenizer
+):
     ranker = make_backpack()
     gender = Attribute.named("gender")
     add_attribute_senses(
-        ranker.backpack, pair_tokenizer.tokenizer, gender, separator_id=pair_tokenizer.separator_id, read_as_one=False
+        ranker.backpack,
+        pair_tokenizer.tokenizer,
+        gender,
+        separator_id=pair_tokenizer.separator_id,
+        read_as_one=False,
     )
     found = profiles_of(ranker, pair_tokenizer, probes=("he", "his", "bridge"))
     *others, first, second = found.senses
     groups = {profile.name.removeprefix("gender: "): profile for profile in (first, second)}
     assert [profile.name for profile in others] == [str(number) for number in range(8)]
     assert groups.keys() == {"female", "male"}
-    typical = {group: {one.word.lower() for one in profile.typical_words} for group, profile in groups.items()}
+    typical = {
+        group: {one.word.lower() for one in profile.typical_words}
+        for group, profile in groups.items()
+    }
     assert typical == {"female": {"she", "her"}, "male": {"he", "his"}}
-    assert [[one.word for one in groups["male"].neighbours[probe]] for probe in ("he", "his")] == [["his"], ["he"]]
-    apart = {word: ranker.backpack.word_senses([int(pair_tokenizer.encode([word])[0][0])])[1] for word in ("he", "his")}
+    assert [[one.word for one in groups["male"].neighbours[probe]] for probe in ("he", "his")] == [
+        ["his"],
+        ["he"],
+    ]
+    apart = {
+        word: ranker.backpack.word_senses([int(pair_tokenizer.encode([word])[0][0])])[1]
+        for word in ("he", "his")
+    }
     row = int(apart["he"].any(dim=1).nonzero())
     expected = cosine(apart["he"][row].double(), apart["his"][row].double())
     assert groups["male"].neighbours["he"][0].value == pytest.approx(expected, abs=1e-5)
@@ -294,7 +368,9 @@ def test_what_sets_words_apart_is_in_the_profiles_of_attribute_senses_and_in_no_
     assert not groups["male"].neighbours["bridge"]
     # In the other senses he and she are one word.
     assert all(profile.neighbours["he"][0].word == "she" for profile in others)
-    assert all(profile.neighbours["he"][0].value == pytest.approx(1, abs=1e-6) for profile in others)
+    assert all(
+        profile.neighbours["he"][0].value == pytest.approx(1, abs=1e-6) for profile in others
+    )
     assert groups["male"].word_contribution.keys() == {"female", "male"}
     assert groups["male"].word_contribution["female"] == 0
     assert abs(groups["male"].word_contribution["male"]) > 1e-4

@@ -1,4 +1,6 @@
-"""policy=renditions: at alpha = 0 texts of one canonical form have one score, for every ranker and tokenizer."""
+"""policy=renditions: at alpha = 0 texts of one canonical form have one score, for every ranker and
+tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,13 @@ def test_texts_of_one_form_have_one_score(reranker: PointwiseReranker) -> None:
     assert half[2] == plain[2]
 
 
-def test_a_word_that_changes_the_number_of_tokens_before_the_cut_changes_nothing(reranker: PointwiseReranker) -> None:
-    long = [f"{text} {'Soup for a hundred guests, a river and a road. ' * 12}" for text in (DOCUMENT, SWAPPED)]
+def test_a_word_that_changes_the_number_of_tokens_before_the_cut_changes_nothing(
+    reranker: PointwiseReranker,
+) -> None:
+    long = [
+        f"{text} {'Soup for a hundred guests, a river and a road. ' * 12}"
+        for text in (DOCUMENT, SWAPPED)
+    ]
     for handling in ("cut", "chunks"):
         texts = [(QUERY, text) for text in long]
         found = reranker.predict(texts, alpha=0, policy="renditions", long_documents=handling)
@@ -69,12 +76,19 @@ def test_all_alphas_read_every_distinct_text_once(reranker: PointwiseReranker) -
     scorer = reranker.scorer
     documents = [DOCUMENT, SWAPPED, PLAIN, DOCUMENT]
     found = reranker.sweep(QUERY, documents, ALPHAS, "renditions")
-    assert scorer.read == len(documents), "the renditions are the text and its swap, which are there"
-    each = [reranker.predict([(QUERY, text) for text in documents], alpha=a, policy="renditions") for a in ALPHAS]
+    assert scorer.read == len(documents), (
+        "the renditions are the text and its swap, which are there"
+    )
+    each = [
+        reranker.predict([(QUERY, text) for text in documents], alpha=a, policy="renditions")
+        for a in ALPHAS
+    ]
     assert found == pytest.approx(np.stack(each), abs=1e-6)
 
 
-def test_a_collection_is_scored_like_texts_with_and_without_a_cache(reranker: PointwiseReranker, tmp_path) -> None:
+def test_a_collection_is_scored_like_texts_with_and_without_a_cache(
+    reranker: PointwiseReranker, tmp_path
+) -> None:
     texts = {"d": DOCUMENT, "s": SWAPPED, "p": PLAIN}
     collection = Collection("tiny", MemoryStore(texts), {"q": QUERY, "his": "his soup"}, {})
     run = {"q": dict.fromkeys(texts, 0.0), "his": dict.fromkeys(texts, 0.0)}
@@ -83,13 +97,17 @@ def test_a_collection_is_scored_like_texts_with_and_without_a_cache(reranker: Po
     cached = PointwiseReranker(reranker.scorer, cache=SenseCache(tmp_path)).at(0, "renditions")
     for one in (reranker.at(0, "renditions"), cached, cached):
         found = one.rerank(run, collection)
-        assert [found[q][d] for q, d in zip(pairs.query_ids, pairs.doc_ids, strict=True)] == pytest.approx(
-            expected.tolist(), abs=1e-6
-        )
-    assert AlphaSweep(reranker, [1, 0], "renditions").scores(pairs)[:, 1] == pytest.approx(expected, abs=1e-6)
+        assert [
+            found[q][d] for q, d in zip(pairs.query_ids, pairs.doc_ids, strict=True)
+        ] == pytest.approx(expected.tolist(), abs=1e-6)
+    assert AlphaSweep(reranker, [1, 0], "renditions").scores(pairs)[:, 1] == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
-def test_queries_with_class_words_are_left_alone_or_take_the_rendition(reranker: PointwiseReranker) -> None:
+def test_queries_with_class_words_are_left_alone_or_take_the_rendition(
+    reranker: PointwiseReranker,
+) -> None:
     texts = [("her soup", DOCUMENT), ("her soup", SWAPPED), ("his soup", DOCUMENT)]
     plain = reranker.predict(texts)
     assert reranker.predict(texts, alpha=0, policy="renditions").tolist() == plain.tolist()
@@ -100,7 +118,9 @@ def test_queries_with_class_words_are_left_alone_or_take_the_rendition(reranker:
 
 def test_one_rendition_alone_is_a_control(reranker: PointwiseReranker) -> None:
     female = reranker.predict(
-        [(QUERY, DOCUMENT), (QUERY, SWAPPED)], alpha=0, policy=MeanOfRenditions(GENDER, only="female")
+        [(QUERY, DOCUMENT), (QUERY, SWAPPED)],
+        alpha=0,
+        policy=MeanOfRenditions(GENDER, only="female"),
     )
     assert female[0] == pytest.approx(female[1], abs=1e-6)
     expected = reranker.predict([(QUERY, GENDER.renditions()(DOCUMENT, 0))])
@@ -115,7 +135,9 @@ def test_one_rendition_alone_is_a_control(reranker: PointwiseReranker) -> None:
         (MeanOfRenditions(GENDER), ["the hostess cooks soup", "the host cooks soup", PLAIN]),
     ],
 )
-def test_a_text_that_is_its_own_rendition_gives_others_its_very_score(reranker, policy, documents) -> None:
+def test_a_text_that_is_its_own_rendition_gives_others_its_very_score(
+    reranker, policy, documents
+) -> None:
     pairs = [(QUERY, text) for text in documents]
     found = reranker.predict(pairs, alpha=0, policy=policy)
     assert reranker.scorer.read == len(documents), "no text is read twice"
@@ -131,4 +153,7 @@ def test_options_are_checked_and_named() -> None:
     ):
         with pytest.raises(ValueError, match=said):
             MeanOfRenditions(GENDER, **options)
-    assert MeanOfRenditions(GENDER, "merge", "all", "male", True).name == "renditions_merge_queries_wide_male"
+    assert (
+        MeanOfRenditions(GENDER, "merge", "all", "male", True).name
+        == "renditions_merge_queries_wide_male"
+    )

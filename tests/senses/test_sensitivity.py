@@ -15,9 +15,13 @@ from backpack_rank.senses.sensitivity import sensitivity
 def word_tokenizer(*words):
     """One token per word of the list, [UNK] for every other word; case is kept."""
     names = ["[UNK]", "[END]", *words]
-    tokenizer = Tokenizer(models.WordLevel({name: index for index, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordLevel({name: index for index, name in enumerate(names)}, unk_token="[UNK]")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", eos_token="[END]", pad_token="[END]")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="[UNK]", eos_token="[END]", pad_token="[END]"
+    )
 
 
 def small_backpack(tokenizer):
@@ -35,14 +39,16 @@ def slow(backpack, variants):
     """Mean over pairs of token lists of the cosine of their mean senses, by hand."""
     with torch.no_grad():
         tables = [
-            [[backpack.senses(torch.tensor(i)).double().tolist() for i in ids] for ids in pair] for pair in variants
+            [[backpack.senses(torch.tensor(i)).double().tolist() for i in ids] for ids in pair]
+            for pair in variants
         ]
     values = []
     for sense in range(len(tables[0][0][0])):
         total = 0.0
         for pair in tables:
             means = [
-                [sum(column) / len(word) for column in zip(*(t[sense] for t in word), strict=True)] for word in pair
+                [sum(column) / len(word) for column in zip(*(t[sense] for t in word), strict=True)]
+                for word in pair
             ]
             total += cosine(*means)
         values.append(total / len(tables))
@@ -73,12 +79,16 @@ def test_byte_level_variants_with_and_without_space_are_pairs(tokenizer, make_ba
     ]
     assert one_token, "the fixture's vocabulary must hold at least ' she' and ' he'"
     found = sensitivity(backpack, tokenizer, [("she", "he")])
-    expected = slow(backpack, [(tokenizer(a)["input_ids"], tokenizer(b)["input_ids"]) for a, b in one_token])
+    expected = slow(
+        backpack, [(tokenizer(a)["input_ids"], tokenizer(b)["input_ids"]) for a, b in one_token]
+    )
     assert found.values.tolist() == pytest.approx(expected, abs=1e-5)
     assert found.pairs == len(one_token)
 
 
-def test_words_of_several_tokens_use_the_mean_of_their_tokens_and_are_named(tokenizer, make_backpack):
+def test_words_of_several_tokens_use_the_mean_of_their_tokens_and_are_named(
+    tokenizer, make_backpack
+):
     backpack = make_backpack().backpack
     ids = [tokenizer(f" {word}")["input_ids"] for word in ("stepmother", "stepfather")]
     assert min(map(len, ids)) > 1
@@ -90,7 +100,10 @@ def test_words_of_several_tokens_use_the_mean_of_their_tokens_and_are_named(toke
 
 def test_every_pair_of_variants_weighs_the_same(tokenizer, make_backpack):
     backpack = make_backpack().backpack
-    first, second = (sensitivity(backpack, tokenizer, [pair]) for pair in (("she", "he"), ("stepmother", "stepfather")))
+    first, second = (
+        sensitivity(backpack, tokenizer, [pair])
+        for pair in (("she", "he"), ("stepmother", "stepfather"))
+    )
     both = sensitivity(backpack, tokenizer, [("she", "he"), ("stepmother", "stepfather")])
     expected = (first.values * first.pairs + second.values * second.pairs) / both.pairs
     torch.testing.assert_close(both.values, expected)
@@ -141,8 +154,14 @@ def test_the_real_gpt2_tokenizer_knows_every_word(real_data):
     tokenizer = load_tokenizer(real_data / "gpt2_tokenizer")
     assert tokenizer.unk_token_id == tokenizer.eos_token_id == 50256
     torch.manual_seed(0)
-    backpack = new_backpack(tokenizer, layers=1, hidden_size=8, heads=1, senses=2, positions=8).backpack
-    found = sensitivity(backpack, tokenizer, [("she", "he"), ("grandmother", "grandfather"), ("stewardess", "steward")])
+    backpack = new_backpack(
+        tokenizer, layers=1, hidden_size=8, heads=1, senses=2, positions=8
+    ).backpack
+    found = sensitivity(
+        backpack,
+        tokenizer,
+        [("she", "he"), ("grandmother", "grandfather"), ("stewardess", "steward")],
+    )
     assert found.unknown == ()
     assert found.in_parts == ("stewardess", "steward")
     # she/he: four variants of one token each; "grandmother": with a space, lower case, only.

@@ -20,13 +20,26 @@ GOOD = {"query": "a secret query", "documents": ["a secret document", "a bridge"
 @pytest.fixture(scope="module")
 def locked(pointwise):
     """A server that asks for a key and lets one origin read."""
-    options = {"api_key": "kitten-7", "allow_amplification": True, "cors_origins": ("https://page.example",)}
+    options = {
+        "api_key": "kitten-7",
+        "allow_amplification": True,
+        "cors_origins": ("https://page.example",),
+    }
     with running({"tiny": lambda: served("tiny", pointwise())}, **options) as found:
         yield found
 
 
 @pytest.mark.parametrize(
-    "header", [None, "Bearer", "Bearer kitten", "Bearer kitten-77", "Basic kitten-7", "kitten-7", "Bearer k\xe4tzchen"]
+    "header",
+    [
+        None,
+        "Bearer",
+        "Bearer kitten",
+        "Bearer kitten-77",
+        "Basic kitten-7",
+        "kitten-7",
+        "Bearer k\xe4tzchen",
+    ],
 )
 def test_a_wrong_key_is_a_401_and_the_body_is_not_looked_at(locked, header):
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
@@ -44,23 +57,32 @@ def test_the_right_key_opens_and_health_needs_none(locked):
     headers = {"Authorization": "Bearer kitten-7"}
     assert locked.client.post("/rerank", json=GOOD, headers=headers).status_code == 200
     assert locked.client.get("/v1/models", headers=headers).status_code == 200
-    assert locked.client.get("/health").status_code == locked.client.get("/ready").status_code == 200
+    assert (
+        locked.client.get("/health").status_code == locked.client.get("/ready").status_code == 200
+    )
 
 
 def test_amplification_is_taken_where_it_is_allowed(locked, server):
     headers = {"Authorization": "Bearer kitten-7"}
-    assert locked.client.post("/rerank", json={**GOOD, "alpha": 2.5}, headers=headers).status_code == 200
+    assert (
+        locked.client.post("/rerank", json={**GOOD, "alpha": 2.5}, headers=headers).status_code
+        == 200
+    )
     assert server.rerank(**GOOD, alpha=2.5).status_code == 400
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8000", "", "localhost.evil.example"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example:8000", "", "localhost.evil.example"]
+)
 def test_a_name_that_is_not_this_servers_is_refused(server, host):
     response = server.client.get("/v1/models", headers={"Host": host})
     assert response.status_code == 400
     assert "--allowed-host" in response.json()["message"]
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]"]
+)
 def test_own_names_are_answered(server, host):
     assert server.client.get("/health", headers={"Host": host}).status_code == 200
 
@@ -68,7 +90,9 @@ def test_own_names_are_answered(server, host):
 def test_beyond_this_machine_a_key_takes_the_place_of_names():
     assert ServerSettings(host="0.0.0.0", api_key="k").answers_host("search.example:80")
     assert not ServerSettings(host="0.0.0.0").answers_host("search.example:80")
-    assert not ServerSettings(host="0.0.0.0", api_key="k", allowed_hosts=("a.example",)).answers_host("b.example")
+    assert not ServerSettings(
+        host="0.0.0.0", api_key="k", allowed_hosts=("a.example",)
+    ).answers_host("b.example")
     assert ServerSettings(allowed_hosts=("a.example",)).answers_host("a.example:80")
     assert ServerSettings(allowed_hosts=("*",)).answers_host("b.example")
 
@@ -76,7 +100,9 @@ def test_beyond_this_machine_a_key_takes_the_place_of_names():
 def test_pages_of_other_origins_read_nothing_unless_they_may(server, locked):
     def allowed(running, origin):
         asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-        return running.client.options("/rerank", headers=asked).headers.get("access-control-allow-origin")
+        return running.client.options("/rerank", headers=asked).headers.get(
+            "access-control-allow-origin"
+        )
 
     assert allowed(server, "https://page.example") is None
     assert allowed(locked, "https://other.example") is None
@@ -100,13 +126,22 @@ def _logged(caplog, *request_ids):
 
 def test_log_lines_say_what_happened_and_quote_no_text(server, caplog):
     with caplog.at_level(logging.INFO, "backpack_rank.serving"):
-        server.client.post("/v1/rerank", json={**GOOD, "alpha": 0.5}, headers={"X-Request-Id": "abc-2"})
+        server.client.post(
+            "/v1/rerank", json={**GOOD, "alpha": 0.5}, headers={"X-Request-Id": "abc-2"}
+        )
         refused = {"query": "secret " * 100, "documents": ["a"]}
         server.client.post("/v1/rerank", json=refused, headers={"X-Request-Id": "abc-3"})
         wait_for(lambda: len(_logged(caplog, "abc-2", "abc-3")) == 2)
     lines = _logged(caplog, "abc-2", "abc-3")
     assert [line["status"] for line in lines] == [200, 400]
-    expected = {"id": "abc-2", "route": "/v1/rerank", "model": "tiny", "documents": 2, "method": "POST", "alpha": 0.5}
+    expected = {
+        "id": "abc-2",
+        "route": "/v1/rerank",
+        "model": "tiny",
+        "documents": 2,
+        "method": "POST",
+        "alpha": 0.5,
+    }
     assert expected.items() <= lines[0].items()
     assert lines[0]["tokens"] > 0
     assert lines[0]["ms"] >= lines[0]["queue_ms"] >= 0
@@ -138,7 +173,11 @@ def test_metrics_count_what_was_asked_scored_and_refused(pointwise):
         server.rerank(**GOOD, alpha=-1)
         server.rerank(**GOOD, model="unknown")
         server.client.get("/made/up")
-        found = dict(line.rsplit(" ", 1) for line in server.client.get("/metrics").text.splitlines() if line[0] != "#")
+        found = dict(
+            line.rsplit(" ", 1)
+            for line in server.client.get("/metrics").text.splitlines()
+            if line[0] != "#"
+        )
     counts = {
         'requests_total{route="/v1/rerank",status="200"}': 1,
         'requests_total{route="other",status="404"}': 1,
@@ -162,7 +201,15 @@ def test_models_and_the_openapi_page(server):
     assert {"lowest_senses", "paired_tokens"} <= set(row["policies"])
     assert "swagger" in server.client.get("/docs").text
     described = server.client.get("/openapi.json").json()["paths"]
-    assert {"/rerank", "/v1/rerank", "/v2/rerank", "/health", "/ready", "/metrics", "/v1/models"} <= set(described)
+    assert {
+        "/rerank",
+        "/v1/rerank",
+        "/v2/rerank",
+        "/health",
+        "/ready",
+        "/metrics",
+        "/v1/models",
+    } <= set(described)
     schema = described["/v1/rerank"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert {"query", "documents", "texts", "alpha", "alphas", "policy"} <= set(schema["properties"])
 
@@ -196,7 +243,9 @@ def test_the_command_binds_to_this_machine_and_asks_for_a_key_beyond_it(monkeypa
     assert settings_of(options(monkeypatch, "folder")).is_local
     with pytest.raises(ValueError, match=r"--host 0\.0\.0\.0 is reached from other machines"):
         settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0"))
-    assert settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0", "--no-key")).api_key is None
+    assert (
+        settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0", "--no-key")).api_key is None
+    )
     monkeypatch.setenv(KEY_VARIABLE, "kitten")
     assert settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0")).api_key == "kitten"
     with pytest.raises(ValueError, match="--examples-run and --examples-data go together"):
@@ -205,11 +254,15 @@ def test_the_command_binds_to_this_machine_and_asks_for_a_key_beyond_it(monkeypa
         settings_of(options(monkeypatch, "folder", "--max-documents", "0"))
 
 
-def test_rankers_are_served_under_the_names_given(monkeypatch, tmp_path, make_backpack, pair_tokenizer):
+def test_rankers_are_served_under_the_names_given(
+    monkeypatch, tmp_path, make_backpack, pair_tokenizer
+):
     folder = tmp_path / "2026-11-23" / "ranker"
     folder.parent.mkdir()
     save_ranker(folder, make_backpack(), pair_tokenizer)
-    found = loaders_of(options(monkeypatch, str(folder), "--model", f"other={folder}", "--device", "cpu"))
+    found = loaders_of(
+        options(monkeypatch, str(folder), "--model", f"other={folder}", "--device", "cpu")
+    )
     assert list(found) == ["2026-11-23", "other"]
     assert found["other"]().name == "other"
     assert list(loaders_of(options(monkeypatch, "someone/ranker"))) == ["someone/ranker"]

@@ -1,4 +1,6 @@
-"""Whatever a client sends, it is told what is wrong in a body that all clients read, and the server goes on."""
+"""Whatever a client sends, it is told what is wrong in a body that all clients read, and the server
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def several(pointwise, make_gpt2, pair_tokenizer):
-    """A Backpack, GPT-2 without senses, and a listwise ranker behind one server that shows its limits early."""
+    """A Backpack, GPT-2 without senses, and a listwise ranker behind one server that shows its
+    limits early.
+    """
     loaders = {
         "tiny": lambda: served("tiny", pointwise()),
         "gpt2": lambda: served("gpt2", PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))),
@@ -36,7 +40,9 @@ def several(pointwise, make_gpt2, pair_tokenizer):
 
 
 def check(response, status: int, message: str, as_text: bool = False) -> None:
-    """Cohere reads ``message``, Haystack ``detail``, OpenAI's and vLLM's clients ``error.message``, TEI's ``error``."""
+    """Cohere reads ``message``, Haystack ``detail``, OpenAI's and vLLM's clients ``error.message``,
+    TEI's ``error``.
+    """
     body = response.json()
     assert response.status_code == status, body
     assert message in body["message"], body
@@ -45,13 +51,25 @@ def check(response, status: int, message: str, as_text: bool = False) -> None:
         assert body["error"] == body["message"]
         assert body["error_type"]
     else:
-        assert body["error"] == {"message": body["message"], "type": body["error"]["type"], "code": status}
+        assert body["error"] == {
+            "message": body["message"],
+            "type": body["error"]["type"],
+            "code": status,
+        }
     assert response.headers["x-request-id"]
 
 
 CASES = {
-    "unknown model": ({"model": "rerank-v9"}, 404, "model 'rerank-v9' is not served; use one of tiny, gpt2, lists"),
-    "unknown policy": ({"policy": "../../etc/passwd", "alpha": 0.5}, 400, "policy=../../etc/passwd: use one of"),
+    "unknown model": (
+        {"model": "rerank-v9"},
+        404,
+        "model 'rerank-v9' is not served; use one of tiny, gpt2, lists",
+    ),
+    "unknown policy": (
+        {"policy": "../../etc/passwd", "alpha": 0.5},
+        400,
+        "policy=../../etc/passwd: use one of",
+    ),
     "negative alpha": ({"alpha": -0.1}, 400, "alpha=-0.1 must be a finite number >= 0"),
     "alpha above 1": ({"alpha": 1.5}, 400, "takes alpha in [0, 1]"),
     "alpha as text": ({"alpha": "0.5"}, 422, "alpha: "),
@@ -59,9 +77,21 @@ CASES = {
     "one of alphas is wrong": ({"alphas": [0.5, -1]}, 400, "alpha=-1.0 must be"),
     "no alphas": ({"alphas": []}, 400, "alphas is empty"),
     "too many alphas": ({"alphas": [0.5] * 202}, 413, "202 alphas"),
-    "no senses": ({"model": "gpt2", "alpha": 0.5, "policy": "uniform"}, 400, "GPT2ForRanking has no sense vectors"),
-    "listwise with alpha": ({"model": "lists", "alpha": 1}, 400, "model lists has no dial: leave out alpha"),
-    "listwise with policy": ({"model": "lists", "policy": "uniform"}, 400, "has no dial: leave out policy"),
+    "no senses": (
+        {"model": "gpt2", "alpha": 0.5, "policy": "uniform"},
+        400,
+        "GPT2ForRanking has no sense vectors",
+    ),
+    "listwise with alpha": (
+        {"model": "lists", "alpha": 1},
+        400,
+        "model lists has no dial: leave out alpha",
+    ),
+    "listwise with policy": (
+        {"model": "lists", "policy": "uniform"},
+        400,
+        "has no dial: leave out policy",
+    ),
     "empty query": ({"query": " \n"}, 400, "query is empty"),
     "long query": ({"query": "doctor " * 60}, 400, "the query has"),
     "query is a number": ({"query": 7}, 422, "query: "),
@@ -71,9 +101,17 @@ CASES = {
     "both": ({"texts": ["a"]}, 422, "give either documents or texts"),
     "documents are text": ({"documents": "a nurse"}, 422, "documents"),
     "a document is a number": ({"documents": ["a", 7]}, 422, "documents.1"),
-    "a document without text": ({"documents": ["a", {"title": "b"}]}, 422, "documents.1: an object needs a text"),
+    "a document without text": (
+        {"documents": ["a", {"title": "b"}]},
+        422,
+        "documents.1: an object needs a text",
+    ),
     "half a character": ({"documents": ["\ud83d"]}, 422, "half a surrogate pair"),
-    "10,001 documents": ({"documents": ["a"] * 10_001}, 413, "10,001 documents: this server takes 1,000"),
+    "10,001 documents": (
+        {"documents": ["a"] * 10_001},
+        413,
+        "10,001 documents: this server takes 1,000",
+    ),
     "too many tokens": (
         {"documents": [f"{n} " + "nurse " * 40 for n in range(100)]},
         413,
@@ -108,13 +146,22 @@ def test_a_wrong_request_with_texts_is_told_in_the_form_of_tei(several):
     check(several.rerank("/rerank", query="", texts=["a"]), 400, "query is empty", as_text=True)
     check(several.rerank("/rerank", query="a", texts=[]), 400, "is empty", as_text=True)
     check(several.rerank("/rerank", query="a", texts=[7]), 422, "texts.0", as_text=True)
-    check(several.rerank("/rerank", query="a", texts=["a"], model="b"), 404, "not served", as_text=True)
+    check(
+        several.rerank("/rerank", query="a", texts=["a"], model="b"),
+        404,
+        "not served",
+        as_text=True,
+    )
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
 def test_alpha_is_finite(several, value):
     content = f'{{"query": "a", "documents": ["b"], "alpha": {value}}}'
-    check(several.client.post("/rerank", content=content, headers=JSON), 400, "must be a finite number >= 0")
+    check(
+        several.client.post("/rerank", content=content, headers=JSON),
+        400,
+        "must be a finite number >= 0",
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,12 +178,20 @@ def test_alpha_is_finite(several, value):
     ids=["nothing", "open", "truncated", "no UTF-8", "no UTF-8 inside", "deep", "a huge number"],
 )
 def test_what_is_no_json_is_a_400(several, content):
-    check(several.client.post("/v2/rerank", content=content, headers=JSON), 400, "the body is not JSON")
+    check(
+        several.client.post("/v2/rerank", content=content, headers=JSON),
+        400,
+        "the body is not JSON",
+    )
 
 
 def test_a_key_that_stands_twice_is_a_400(several):
     content = '{"query": "a", "documents": ["b"], "alpha": 1, "alpha": 0}'
-    check(several.client.post("/rerank", content=content, headers=JSON), 400, "the key 'alpha' stands twice")
+    check(
+        several.client.post("/rerank", content=content, headers=JSON),
+        400,
+        "the key 'alpha' stands twice",
+    )
 
 
 def test_json_that_is_no_object_is_a_422(several):
@@ -146,15 +201,25 @@ def test_json_that_is_no_object_is_a_422(several):
 def test_a_body_that_is_too_long_is_a_413_whether_it_says_so_or_not(several):
     body = json.dumps({**GOOD, "documents": ["a " * 5_000_000]}).encode()
     assert len(body) > 10_000_000
-    check(several.client.post("/rerank", content=body, headers=JSON), 413, "longer than 200,000 bytes")
+    check(
+        several.client.post("/rerank", content=body, headers=JSON), 413, "longer than 200,000 bytes"
+    )
     chunks = (body[start : start + 50_000] for start in range(0, 500_000, 50_000))
-    check(several.client.post("/rerank", content=chunks, headers=JSON), 413, "longer than 200,000 bytes")
+    check(
+        several.client.post("/rerank", content=chunks, headers=JSON),
+        413,
+        "longer than 200,000 bytes",
+    )
     assert several.rerank(**GOOD).status_code == 200
 
 
 def test_other_content_types_are_refused_so_that_no_page_posts_without_asking_first(several):
     content = json.dumps(GOOD)
-    check(several.client.post("/rerank", content=content, headers={"Content-Type": "text/plain"}), 415, "send JSON")
+    check(
+        several.client.post("/rerank", content=content, headers={"Content-Type": "text/plain"}),
+        415,
+        "send JSON",
+    )
 
 
 def test_unknown_routes_and_methods(several):
@@ -172,7 +237,10 @@ def test_a_truncated_upload_leaves_nothing_behind(several):
 
 def test_a_slow_upload_is_given_up(pointwise):
     loaders = {"tiny": lambda: served("tiny", pointwise())}
-    with running(loaders, timeout=0.3) as found, socket.create_connection(found.address) as connection:
+    with (
+        running(loaders, timeout=0.3) as found,
+        socket.create_connection(found.address) as connection,
+    ):
         connection.sendall(UPLOAD)
         connection.settimeout(10)
         assert connection.recv(4096).startswith(b"HTTP/1.1 408")
@@ -180,7 +248,11 @@ def test_a_slow_upload_is_given_up(pointwise):
 
 def test_nothing_of_a_client_opens_a_file(several):
     opened: list[str] = []
-    sys.addaudithook(lambda event, values: opened.append(str(values[0])) if event in ("open", "os.listdir") else None)
+    sys.addaudithook(
+        lambda event, values: (
+            opened.append(str(values[0])) if event in ("open", "os.listdir") else None
+        )
+    )
     for field in ("model", "policy", "query"):
         several.rerank(**{**GOOD, "alpha": 0.5, field: "/etc/passwd"})
     assert not [path for path in opened if "passwd" in path]
@@ -190,7 +262,9 @@ def test_one_bad_request_among_others_fails_alone(several):
     bodies = [{**GOOD, "alpha": n / 10} for n in range(8)] + [{**GOOD, "alpha": -1}]
     statuses: list[int] = []
     threads = [
-        threading.Thread(target=lambda body=body: statuses.append(several.rerank(**body).status_code))
+        threading.Thread(
+            target=lambda body=body: statuses.append(several.rerank(**body).status_code)
+        )
         for body in bodies
     ]
     for thread in threads:
@@ -202,7 +276,10 @@ def test_one_bad_request_among_others_fails_alone(several):
 
 def test_scores_that_are_no_numbers_are_a_500_with_the_document(pointwise):
     reranker = pointwise()
-    loaders = {"tiny": lambda: served("tiny", pointwise()), "diverged": lambda: served("diverged", reranker)}
+    loaders = {
+        "tiny": lambda: served("tiny", pointwise()),
+        "diverged": lambda: served("diverged", reranker),
+    }
     with running(loaders) as found:
         reranker.scorer.ranker.head.out.bias.data.fill_(math.nan)
         check(found.rerank(**GOOD, model="diverged"), 500, "the score of document 0 is not finite")
@@ -210,7 +287,9 @@ def test_scores_that_are_no_numbers_are_a_500_with_the_document(pointwise):
 
 
 def test_a_listwise_ranker_is_served_without_a_dial(several):
-    response = several.rerank(query="largest", documents=["3", "9", "1", "7", "5"], model="lists", raw_scores=True)
+    response = several.rerank(
+        query="largest", documents=["3", "9", "1", "7", "5"], model="lists", raw_scores=True
+    )
     rows = response.json()["results"]
     assert [row["document"]["text"] for row in rows] == ["9", "7", "5", "3", "1"]
     assert [row["relevance_score"] for row in rows] == [-1, -2, -3, -4, -5]

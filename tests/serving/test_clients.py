@@ -1,4 +1,6 @@
-"""Clients of other servers talk to this one: the packages of Cohere and rerankers, the bodies of Jina, vLLM and TEI."""
+"""Clients of other servers talk to this one: the packages of Cohere and rerankers, the bodies of
+Jina, vLLM and TEI.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +30,29 @@ def dial():
 @pytest.mark.parametrize("path", ["/v1/rerank", "/rerank"])
 def test_the_body_of_jina_and_vllm(server, sentences, expected, dial, path):
     documents = [sentences[0], *({"text": text} for text in sentences[1:])]
-    body = {"model": "tiny", "query": QUERY, "documents": documents, "top_n": 3, "user": "me", "priority": 0}
+    body = {
+        "model": "tiny",
+        "query": QUERY,
+        "documents": documents,
+        "top_n": 3,
+        "user": "me",
+        "priority": 0,
+    }
     found = requests.post(server.url + path, json={**body, **dial}).json()
     assert found["model"] == "tiny"
     assert found["usage"]["total_tokens"] == found["usage"]["prompt_tokens"] > 8
     assert [row["index"] for row in found["results"]] == expected[0][:3]
-    assert [row["relevance_score"] for row in found["results"]] == pytest.approx(expected[1][:3], abs=1e-6)
-    assert [row["document"]["text"] for row in found["results"]] == [sentences[place] for place in expected[0][:3]]
+    assert [row["relevance_score"] for row in found["results"]] == pytest.approx(
+        expected[1][:3], abs=1e-6
+    )
+    assert [row["document"]["text"] for row in found["results"]] == [
+        sentences[place] for place in expected[0][:3]
+    ]
     without = requests.post(server.url + path, json={**body, "return_documents": False}).json()
     assert "document" not in without["results"][0]
-    assert len(requests.post(server.url + path, json={**body, "top_n": 0}).json()["results"]) == 8, (
-        "vLLM's word for all"
-    )
+    assert (
+        len(requests.post(server.url + path, json={**body, "top_n": 0}).json()["results"]) == 8
+    ), "vLLM's word for all"
 
 
 def test_the_body_of_tei(server, reranker, sentences, expected, dial):
@@ -48,7 +61,9 @@ def test_the_body_of_tei(server, reranker, sentences, expected, dial):
     assert [row["index"] for row in found] == expected[0]
     assert [row["score"] for row in found] == pytest.approx(expected[1], abs=1e-6)
     assert "text" not in found[0]
-    raw = requests.post(server.url + "/rerank", json={**body, "raw_scores": True, "return_text": True}).json()
+    raw = requests.post(
+        server.url + "/rerank", json={**body, "raw_scores": True, "return_text": True}
+    ).json()
     assert [row["text"] for row in raw] == [sentences[place] for place in expected[0]]
     assert [expit(row["score"]) for row in raw] == pytest.approx(expected[1], abs=1e-6)
 
@@ -57,7 +72,9 @@ def test_documents_are_cut_on_request_and_the_answer_says_how_many(server, reran
     documents = ["doctor " * 100, "a doctor and a nurse and a bridge", "nurse"]
     found = server.rerank(query=QUERY, documents=documents).json()
     assert found["truncated"] == 1
-    cut = server.rerank(query=QUERY, documents=documents, max_tokens_per_doc=2, raw_scores=True).json()
+    cut = server.rerank(
+        query=QUERY, documents=documents, max_tokens_per_doc=2, raw_scores=True
+    ).json()
     assert cut["truncated"] >= 2
     tokenizer = reranker.scorer.pair_tokenizer
     (ids,) = tokenizer.encode(documents[:1])
@@ -80,7 +97,9 @@ def test_coheres_client(server, sentences, expected, dial, version):
         request_options={"additional_body_parameters": dial},
     )
     assert [row.index for row in found.results] == expected[0][:4]
-    assert [row.relevance_score for row in found.results] == pytest.approx(expected[1][:4], abs=1e-6)
+    assert [row.relevance_score for row in found.results] == pytest.approx(
+        expected[1][:4], abs=1e-6
+    )
     with pytest.raises(cohere.NotFoundError) as refused:
         client.rerank(model="rerank-v3.5", query=QUERY, documents=["a"])
     assert "use one of tiny" in str(refused.value.body)
@@ -94,8 +113,12 @@ def test_haystacks_ranker(server, sentences, expected, dial, monkeypatch):
     vllm = pytest.importorskip("haystack_integrations.components.rankers.vllm")
     from haystack import Document
 
-    ranker = vllm.VLLMRanker(model="tiny", api_base_url=f"{server.url}/v1", extra_parameters=dial, top_k=4)
-    found = ranker.run(query=QUERY, documents=[Document(content=text) for text in sentences])["documents"]
+    ranker = vllm.VLLMRanker(
+        model="tiny", api_base_url=f"{server.url}/v1", extra_parameters=dial, top_k=4
+    )
+    found = ranker.run(query=QUERY, documents=[Document(content=text) for text in sentences])[
+        "documents"
+    ]
     assert [one.content for one in found] == [sentences[place] for place in expected[0][:4]]
     assert [one.score for one in found] == pytest.approx(expected[1][:4], abs=1e-6)
 
@@ -111,7 +134,9 @@ def test_coheres_client_understands_a_full_queue(pointwise, sentences):
             first = pool.submit(server.rerank, query=QUERY, documents=["a"])
             wait_for(lambda: gate.entered)
             with pytest.raises(cohere.TooManyRequestsError):
-                client.rerank(model="tiny", query=QUERY, documents=["a"], request_options={"max_retries": 0})
+                client.rerank(
+                    model="tiny", query=QUERY, documents=["a"], request_options={"max_retries": 0}
+                )
             gate.open.set()
             assert first.result().status_code == 200
 
@@ -125,5 +150,9 @@ def test_the_rerankers_library(server, reranker, sentences, kind):
     client = Reranker("tiny", model_type=kind, api_key="x", url=server.url + path, verbose=0)
     found = client.rank(QUERY, docs=list(sentences))
     rows = reranker.rank(QUERY, list(sentences))
-    assert [result.document.doc_id for result in found.results] == [row["corpus_id"] for row in rows]
-    assert [result.score for result in found.results] == pytest.approx([expit(row["score"]) for row in rows], abs=1e-6)
+    assert [result.document.doc_id for result in found.results] == [
+        row["corpus_id"] for row in rows
+    ]
+    assert [result.score for result in found.results] == pytest.approx(
+        [expit(row["score"]) for row in rows], abs=1e-6
+    )

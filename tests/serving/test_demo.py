@@ -37,7 +37,9 @@ def test_the_page_runs_its_own_script_alone_and_asks_for_nothing_from_elsewhere(
 
 
 def test_no_text_is_ever_read_as_html():
-    assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser", page())
+    assert not re.findall(
+        r"innerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser", page()
+    )
 
 
 def test_examples_are_of_the_synthetic_test_split_and_mixed():
@@ -52,7 +54,9 @@ def test_examples_are_of_the_synthetic_test_split_and_mixed():
 
 def test_examples_can_be_the_queries_of_a_run(pointwise, tmp_path):
     (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n")
+    (tmp_path / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n"
+    )
     (tmp_path / "queries.jsonl").write_text(
         '{"_id": "q1", "text": "a nurse"}\n{"_id": "q2", "text": "a bridge"}\n{"_id": "q3", "text": "left out"}\n'
     )
@@ -87,7 +91,11 @@ def test_policies_come_with_a_grid_as_fine_as_their_passes_allow(server):
 def test_words_are_counted_and_marked_as_the_measures_count_them(server, sentences):
     documents = [*sentences, "<b>HE</b> & her-self", ""]
     found = asked(server, "words", documents=documents).json()
-    assert (found["attribute"], found["groups"], found["sign"]) == ("gender", ["female", "male"], ["male", "female"])
+    assert (found["attribute"], found["groups"], found["sign"]) == (
+        "gender",
+        ["female", "male"],
+        ["male", "female"],
+    )
     assert found["counts"][0] == [0, 2]
     assert found["counts"][8] == [1, 1]
     assert ["".join(text for text, _ in pieces) for pieces in found["pieces"]] == documents
@@ -95,16 +103,24 @@ def test_words_are_counted_and_marked_as_the_measures_count_them(server, sentenc
         assert [sum(group == name for _, group in pieces) for name in ("female", "male")] == counts
 
 
-@pytest.mark.parametrize(("policy", "alpha"), [(None, 1.0), ("lowest_senses", 0.3), ("paired_tokens", 0.0)])
-def test_a_score_is_explained_by_the_thread_of_the_model(server, reranker, sentences, policy, alpha):
+@pytest.mark.parametrize(
+    ("policy", "alpha"), [(None, 1.0), ("lowest_senses", 0.3), ("paired_tokens", 0.0)]
+)
+def test_a_score_is_explained_by_the_thread_of_the_model(
+    server, reranker, sentences, policy, alpha
+):
     dial = {} if policy is None else {"policy": policy, "alpha": alpha}
     found = asked(server, "explain", documents=[sentences[0]], **dial).json()
-    expected = (reranker if policy is None else reranker.with_policy(policy, alpha)).explain(QUERY, sentences[0])
+    expected = (reranker if policy is None else reranker.with_policy(policy, alpha)).explain(
+        QUERY, sentences[0]
+    )
     assert [(word["text"], word["group"]) for word in found["words"]] == [
         (word.text, word.group) for word in expected.words
     ]
     assert np.allclose(
-        [word["contribution"] for word in found["words"]], [word.contribution for word in expected.words], atol=1e-9
+        [word["contribution"] for word in found["words"]],
+        [word.contribution for word in expected.words],
+        atol=1e-9,
     )
     assert found["score"] == pytest.approx(expected.score, abs=1e-9)
     assert (found["score_before"] is None) == (policy is None)
@@ -116,25 +132,44 @@ def test_a_score_is_explained_by_the_thread_of_the_model(server, reranker, sente
     ("path", "body", "status", "said"),
     [
         ("words", {"documents": []}, 400, "documents is empty"),
-        ("words", {"documents": ["a"], "model": "other"}, 404, "'other' is not served; use one of tiny"),
+        (
+            "words",
+            {"documents": ["a"], "model": "other"},
+            404,
+            "'other' is not served; use one of tiny",
+        ),
         ("words", {"documents": ["\ud800"]}, 422, "surrogate"),
         ("explain", {"documents": ["a", "b"]}, 400, "send one document"),
         ("explain", {"documents": ["a" * 100_001]}, 400, "at most 100,000 characters"),
         ("explain", {"documents": ["a"], "alpha": 2.0}, 400, "this server takes alpha in"),
-        ("explain", {"documents": ["a"], "alpha": 0.5, "policy": "paired_tokens_weights"}, 400, "use one of"),
-        ("explain", {"documents": ["a"], "alpha": 0.5, "policy": "renditions"}, 400, "reads several texts"),
+        (
+            "explain",
+            {"documents": ["a"], "alpha": 0.5, "policy": "paired_tokens_weights"},
+            400,
+            "use one of",
+        ),
+        (
+            "explain",
+            {"documents": ["a"], "alpha": 0.5, "policy": "renditions"},
+            400,
+            "reads several texts",
+        ),
         ("explain", {"documents": ["a"], "query": "long " * 60}, 400, "query"),
     ],
 )
 def test_what_cannot_be_done_is_said(server, path, body, status, said):
     content = json.dumps({"query": QUERY, **body})
-    answer = server.client.post(f"/demo/{path}", content=content, headers={"Content-Type": "application/json"})
+    answer = server.client.post(
+        f"/demo/{path}", content=content, headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == status, answer.text
     assert said in answer.json()["message"]
 
 
 def test_forms_of_other_pages_are_refused(server):
-    answer = server.client.post("/demo/words", content=b"query=a", headers={"Content-Type": "text/plain"})
+    answer = server.client.post(
+        "/demo/words", content=b"query=a", headers={"Content-Type": "text/plain"}
+    )
     assert answer.status_code == 415
     assert server.client.get("/", headers={"Host": "evil.example"}).status_code == 400
 

@@ -28,7 +28,8 @@ from benchmarks import demo_picture
 
 pytestmark = pytest.mark.browser
 QUERY = "doctor in the ward"
-# A window is at least 500 pixels wide, so the page stands in a frame of the same origin, and a script acts on it there.
+# A window is at least 500 pixels wide, so the page stands in a frame of the same origin, and a
+# script acts on it there.
 FRAME = """<!DOCTYPE html><link rel="icon" href="data:,"><body style="margin:0">
 <iframe id="frame" src="PAGE" style="width:WIDTHpx;height:900px;border:0"></iframe><script>
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -63,10 +64,14 @@ def browser() -> str:
 
 @pytest.fixture
 def look(browser: str, server, tmp_path: Path):
-    """Open the page with a permalink and give what a script says that acts on it, and messages of the console."""
+    """Open the page with a permalink and give what a script says that acts on it, and messages of
+    the console.
+    """
 
     def act(script: str, width=1300, light=True, to=server, file=None, calm=False, **where):
-        page = file.name if file is not None else f"/#{urlencode(where, doseq=True)}" if where else "/"
+        page = (
+            file.name if file is not None else f"/#{urlencode(where, doseq=True)}" if where else "/"
+        )
         text = FRAME.replace("PAGE", page).replace("WIDTH", str(width)).replace("SCRIPT", script)
         text = text.replace("SERVER", to.url)
         answers: queue.Queue[Any] = queue.Queue()
@@ -85,7 +90,12 @@ def look(browser: str, server, tmp_path: Path):
             frame = file.with_name("frame.html")
             frame.write_text(text, encoding="utf-8")
             found, console = visited(
-                browser, frame.as_uri(), answers, file.parent, light, "--allow-file-access-from-files"
+                browser,
+                frame.as_uri(),
+                answers,
+                file.parent,
+                light,
+                "--allow-file-access-from-files",
             )
         assert "failed" not in found, found
         return found, console
@@ -95,11 +105,15 @@ def look(browser: str, server, tmp_path: Path):
 
 def ranked(server, documents, alpha, policy):
     """The order of the API."""
-    results = server.rerank(query=QUERY, documents=documents, alpha=alpha, policy=policy).json()["results"]
+    results = server.rerank(query=QUERY, documents=documents, alpha=alpha, policy=policy).json()[
+        "results"
+    ]
     return [row["index"] for row in results]
 
 
-def test_the_slider_orders_as_the_api_says_and_measures_are_those_of_the_package(server, look, sentences):
+def test_the_slider_orders_as_the_api_says_and_measures_are_those_of_the_package(
+    server, look, sentences
+):
     documents = list(sentences)
     policy, cutoff = "paired_tokens", 5
     script = """const seen = {}; seen.max = $("slider").max;
@@ -120,9 +134,15 @@ def test_the_slider_orders_as_the_api_says_and_measures_are_those_of_the_package
         assert [row["text"] for row in shown] == [documents[doc] for doc in order]
         assert [row["rank"] for row in shown] == [str(place) for place in range(1, len(order) + 1)]
         gained = [first.index(doc) - place for place, doc in enumerate(order)]
-        assert [row["move"] for row in shown] == [f"{n:+d}".replace("-", "\u2212") if n else "=" for n in gained]
+        assert [row["move"] for row in shown] == [
+            f"{n:+d}".replace("-", "\u2212") if n else "=" for n in gained
+        ]
         expected = package_measures(documents, order, cutoff)
-        counted = {name: value for name, value in said[at]["measures"].items() if not name.startswith("Swap")}
+        counted = {
+            name: value
+            for name, value in said[at]["measures"].items()
+            if not name.startswith("Swap")
+        }
         assert counted == pytest.approx(expected, abs=1e-12)
     assert len(orders) > 1
 
@@ -147,14 +167,23 @@ def test_policies_share_of_words_and_cutoff_change_with_a_choice(look, sentences
     assert console == []
     assert set(said["before"][0]) == {"Swap change, 5 documents", "RaB@10", "ARaB@10", "NFaiRR@10"}
     assert set(said["after"][0]) == {"Swap change, 5 documents", "RaB@3", "ARaB@3", "NFaiRR@3"}
-    assert said["before"][1] == "female 55%male 45%"  # she, her, woman, Her, mother, she; he, his, man, father, his
+    assert (
+        said["before"][1] == "female 55%male 45%"
+    )  # she, her, woman, Her, mother, she; he, his, man, father, his
     assert "11 positions: under this policy each alpha is a pass" in said["before"][2]
     assert "21 positions, all from one reading" in said["after"][2]
     assert "alpha=0.5&policy=uniform&k=3" in said["hash"]
 
 
-def test_the_card_of_swap_changes_is_what_the_api_gives_for_swapped_documents(server, look, reranker):
-    documents = ["He saw his father.", "A woman walks.", "A bridge over a river.", "The queen and her king."]
+def test_the_card_of_swap_changes_is_what_the_api_gives_for_swapped_documents(
+    server, look, reranker
+):
+    documents = [
+        "He saw his father.",
+        "A woman walks.",
+        "A bridge over a river.",
+        "The queen and her king.",
+    ]
     swapped = ["She saw her mother.", "A man walks.", None, "The king and his queen."]
     script = """const seen = {};
       for (const at of [20, 10, 0]) { await set("slider", at, "input"); seen[at] = measures(); }
@@ -182,7 +211,10 @@ def test_texts_are_shown_as_they_are_whatever_is_in_them(look):
     said, console = look(script, q=QUERY, d=documents)
     assert console == []
     assert sorted(row["text"] for row in said["list"]) == sorted(documents)
-    assert sorted(tuple(mark) for row in said["list"] for mark in row["marks"]) == [("HE", "g1"), ("she", "g0")]
+    assert sorted(tuple(mark) for row in said["list"] for mark in row["marks"]) == [
+        ("HE", "g1"),
+        ("she", "g0"),
+    ]
     assert said["elements"] == 0
     assert said["hit"] == [None, "backpack_rank: turn alpha, watch the ranking"]
     assert all("score" in text and "Document:" in text for text in said["why"])
@@ -204,7 +236,11 @@ def test_an_explanation_follows_alpha(look, reranker, sentences):
     assert f"score {expected.score:+.3f} ".replace("-", "\u2212") in said["now"]
     assert "Alpha has changed it" in said["now"]
     assert "Alpha has changed it" not in said["seen"][0]
-    own = [f"{word.contribution:+.3f}".replace("-", "\u2212") for word in expected.words if word.segment == "document"]
+    own = [
+        f"{word.contribution:+.3f}".replace("-", "\u2212")
+        for word in expected.words
+        if word.segment == "document"
+    ]
     assert said["words"] == own
 
 
@@ -216,7 +252,9 @@ def test_the_picture_of_readme_is_taken_from_the_page(browser, server, tmp_path)
         assert len(image.getcolors()) > 20  # not an empty page
 
 
-@pytest.mark.parametrize(("width", "light"), [(1300, True), (1300, False), (400, True), (400, False)])
+@pytest.mark.parametrize(
+    ("width", "light"), [(1300, True), (1300, False), (400, True), (400, False)]
+)
 def test_examples_come_up_and_nothing_is_wider_than_the_window(look, width, light):
     script = """const seen = [wide()];
       await set("slider", 0, "input"); seen.push(wide());
@@ -255,7 +293,12 @@ def test_the_saved_file_works_without_the_server(look, server, reranker, sentenc
     opened, console = look(script, file=file)
     assert console == []
     assert opened["asked"] == 0
-    assert (opened["alpha"], opened["max"], opened["query"], opened["wrong"]) == ("0.5", "20", QUERY, "")
+    assert (opened["alpha"], opened["max"], opened["query"], opened["wrong"]) == (
+        "0.5",
+        "20",
+        QUERY,
+        "",
+    )
     assert opened["policies"] == len(reranker.policies)
     assert [row["text"] for row in opened["list"]] == [
         documents[doc] for doc in ranked(server, documents, 0.5, "lowest_senses")
@@ -285,7 +328,9 @@ def test_what_the_server_refuses_is_said(look):
 
 
 @pytest.mark.parametrize("calm", [False, True])
-def test_documents_move_on_their_way_unless_the_system_asks_for_reduced_motion(look, sentences, calm):
+def test_documents_move_on_their_way_unless_the_system_asks_for_reduced_motion(
+    look, sentences, calm
+):
     script = """$("slider").value = 0; $("slider").dispatchEvent(new page.Event("input"));
       return {moving: page.document.getAnimations().length};"""
     said, console = look(script, calm=calm, q=QUERY, d=list(sentences), policy="paired_tokens")
@@ -293,7 +338,9 @@ def test_documents_move_on_their_way_unless_the_system_asks_for_reduced_motion(l
     assert (said["moving"] == 0) == calm
 
 
-def test_a_ranker_without_a_dial_or_senses_is_shown_as_it_is(look, reranker, make_gpt2, pair_tokenizer, sentences):
+def test_a_ranker_without_a_dial_or_senses_is_shown_as_it_is(
+    look, reranker, make_gpt2, pair_tokenizer, sentences
+):
     def load():
         found = served("plain", PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer)))
         found.policies = ()
@@ -313,10 +360,15 @@ def test_a_ranker_without_a_dial_or_senses_is_shown_as_it_is(look, reranker, mak
 def test_several_rankers_are_a_choice(look, pointwise, sentences):
     script = """const before = [$("models").hidden, page.location.hash]; await set("model", "second", "input");
       await until(() => page.location.hash.includes("model=second")); return {before, list: list()};"""
-    loaders = {"first": lambda: served("first", pointwise()), "second": lambda: served("second", pointwise(1))}
+    loaders = {
+        "first": lambda: served("first", pointwise()),
+        "second": lambda: served("second", pointwise(1)),
+    }
     with running(loaders) as server:
         said, console = look(script, to=server, q=QUERY, d=list(sentences))
-        results = server.rerank(query=QUERY, documents=list(sentences), model="second").json()["results"]
+        results = server.rerank(query=QUERY, documents=list(sentences), model="second").json()[
+            "results"
+        ]
     assert console == []
     assert said["before"][0] is False
     assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]

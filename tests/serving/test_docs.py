@@ -18,13 +18,17 @@ CLIENTS = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 def test_the_request_of_the_first_example_is_answered(server):
     (command,) = re.findall(r"^```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     command = command.replace("http://127.0.0.1:8000", server.url)
-    done = subprocess.run(["bash", "-c", f"NO_PROXY=127.0.0.1 {command}"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", f"NO_PROXY=127.0.0.1 {command}"], capture_output=True, text=True
+    )
     assert [row["document"]["text"] for row in json.loads(done.stdout)["results"]][1:]
 
 
 def test_every_field_is_described_and_no_other():
     table = PAGE[PAGE.index("| field |") : PAGE.index("Fields of other servers")]
-    named = {name for row in table.split("\n|")[2:] for name in re.findall(r"`(\w+)`", row.split("|")[0])}
+    named = {
+        name for row in table.split("\n|")[2:] for name in re.findall(r"`(\w+)`", row.split("|")[0])
+    }
     assert named == set(RerankBody.model_fields)
 
 

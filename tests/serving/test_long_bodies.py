@@ -36,13 +36,20 @@ def _post(port: int, body: bytes) -> int:
 
 
 def _megabytes(process) -> float:
-    (line,) = [one for one in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "VmRSS" in one]
+    (line,) = [
+        one
+        for one in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        if "VmRSS" in one
+    ]
     return int(line.split()[1]) / 1024
 
 
 def _ordinary(port: int, process, seconds: float) -> tuple[list[float], Counter[int], float]:
     """Seconds of requests one after the other, their statuses, and the most memory seen."""
-    body = _body(query="doctor in the ward", documents=[f"she saw her brother in ward {n}" for n in range(10)])
+    body = _body(
+        query="doctor in the ward",
+        documents=[f"she saw her brother in ward {n}" for n in range(10)],
+    )
     times: list[float] = []
     statuses: Counter[int] = Counter()
     most, end = 0.0, time.monotonic() + seconds
@@ -57,7 +64,9 @@ def _ordinary(port: int, process, seconds: float) -> tuple[list[float], Counter[
 
 def test_ordinary_requests_do_not_wait_for_megabytes(folder, tmp_path, capsys):
     port = free_port()
-    bodies = [_body(query="q", documents=["the " + unit * (7_900_000 // len(unit))]) for unit in UNITS]
+    bodies = [
+        _body(query="q", documents=["the " + unit * (7_900_000 // len(unit))]) for unit in UNITS
+    ]
     bodies[1] = _body(query="q", documents=[UNITS[1] * 5_000] * 60)
     statuses: Counter[int] = Counter()
     stop = threading.Event()
@@ -79,8 +88,9 @@ def test_ordinary_requests_do_not_wait_for_megabytes(folder, tmp_path, capsys):
     first, second = np.percentile(quiet, 99), np.percentile(loaded, 99)
     with capsys.disabled():
         print(
-            f"\np99 {first:.3f} s quiet ({len(quiet)}), {second:.3f} s beside {sum(statuses.values())} long requests "
-            f"({len(loaded)}); memory {before:.0f} -> {most:.0f} MB; statuses {dict(statuses)}"
+            f"\np99 {first:.3f} s quiet ({len(quiet)}), {second:.3f} s beside "
+            f"{sum(statuses.values())} long requests ({len(loaded)}); memory {before:.0f} -> "
+            f"{most:.0f} MB; statuses {dict(statuses)}"
         )
     assert set(quiet_statuses) == set(loaded_statuses) == {200}
     assert set(statuses) <= {200, 429}

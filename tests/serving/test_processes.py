@@ -25,22 +25,41 @@ pytestmark = pytest.mark.processes
 def test_it_serves_is_healthy_drains_and_logs_no_text(folder, tmp_path):
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    (check,) = re.findall(r"HEALTHCHECK.*?CMD (\[.*?\])\n", (ROOT / "Dockerfile").read_text(), re.DOTALL)
+    (check,) = re.findall(
+        r"HEALTHCHECK.*?CMD (\[.*?\])\n", (ROOT / "Dockerfile").read_text(), re.DOTALL
+    )
     health = [sys.executable, *json.loads(check.replace("8000", str(port)))[1:]]
     key = {"Authorization": "Bearer kitten"}
     statuses: list[int] = []
 
     def ask() -> None:
-        body = {"query": "secret", "documents": [f"doctor {n} " * 20 for n in range(900)], "timeout": 50}
-        statuses.append(httpx.post(f"{url}/rerank", json=body, headers=key, timeout=60, trust_env=False).status_code)
+        body = {
+            "query": "secret",
+            "documents": [f"doctor {n} " * 20 for n in range(900)],
+            "timeout": 50,
+        }
+        statuses.append(
+            httpx.post(
+                f"{url}/rerank", json=body, headers=key, timeout=60, trust_env=False
+            ).status_code
+        )
 
     with started(folder, tmp_path / "log", port, BACKPACK_RANK_API_KEY="kitten") as process:
         assert subprocess.run(health).returncode == 0
-        body = {"query": "doctor", "documents": ["he saw his mother", "a bridge"], "alpha": 0, "raw_scores": True}
+        body = {
+            "query": "doctor",
+            "documents": ["he saw his mother", "a bridge"],
+            "alpha": 0,
+            "raw_scores": True,
+        }
         assert httpx.post(f"{url}/rerank", json=body, trust_env=False).status_code == 401
-        rows = httpx.post(f"{url}/rerank", json=body, headers=key, trust_env=False).json()["results"]
+        rows = httpx.post(f"{url}/rerank", json=body, headers=key, trust_env=False).json()[
+            "results"
+        ]
         # Of the same folder: how weights lie in memory decides the last bit of their products.
-        expected = backpack_rank.load(folder).rank("doctor", body["documents"], alpha=0, policy="lowest_senses")
+        expected = backpack_rank.load(folder).rank(
+            "doctor", body["documents"], alpha=0, policy="lowest_senses"
+        )
         assert [(row["index"], row["relevance_score"]) for row in rows] == [
             (row["corpus_id"], row["score"]) for row in expected
         ]
@@ -67,7 +86,9 @@ def _queued(url: str, key: dict[str, str]) -> float:
 def test_what_cannot_be_served_ends_with_a_sentence(folder, tmp_path):
     def end(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run([*COMMAND, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [*COMMAND, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == 2, done.stderr
         return done.stderr.splitlines()[-1]
 
@@ -76,7 +97,9 @@ def test_what_cannot_be_served_ends_with_a_sentence(folder, tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         assert "cannot listen at 127.0.0.1" in end(str(folder), "--port", str(port))
-    assert "neither a run's folder nor a saved ranker" in end(str(tmp_path), "--port", str(free_port()))
+    assert "neither a run's folder nor a saved ranker" in end(
+        str(tmp_path), "--port", str(free_port())
+    )
     assert "backpack-rank serve: " in end()
 
 
@@ -104,7 +127,13 @@ def test_it_starts_when_nobody_reads_its_log_and_ends_with_a_line_on_sighup(fold
 def test_a_second_ctrl_c_ends_at_once_without_a_traceback(folder, tmp_path):
     port = free_port()
     log = tmp_path / "log"
-    body = {"query": "q", "documents": ["her his him " * 400] * 900, "alpha": 0, "policy": "renditions", "timeout": 50}
+    body = {
+        "query": "q",
+        "documents": ["her his him " * 400] * 900,
+        "alpha": 0,
+        "policy": "renditions",
+        "timeout": 50,
+    }
 
     def ask() -> None:
         with suppress(httpx.TransportError):

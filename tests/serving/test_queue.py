@@ -1,4 +1,6 @@
-"""What waits: batches across requests, limits, deadlines, clients that leave, and the end of the server."""
+"""What waits: batches across requests, limits, deadlines, clients that leave, and the end of the
+server.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ def _held(gate: Gate) -> Iterator[None]:
 
 REQUESTS = st.lists(
     st.tuples(
-        st.sampled_from(POLICIES), st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.integers(0, 7), st.integers(1, 8)
+        st.sampled_from(POLICIES),
+        st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
+        st.integers(0, 7),
+        st.integers(1, 8),
     ),
     min_size=2,
     max_size=8,
@@ -64,14 +69,24 @@ REQUESTS = st.lists(
 
 @given(REQUESTS)
 @settings(max_examples=15, deadline=None)
-def test_requests_in_flight_together_each_get_the_scores_of_their_own_alpha(standing, reranker, sentences, requests):
+def test_requests_in_flight_together_each_get_the_scores_of_their_own_alpha(
+    standing, reranker, sentences, requests
+):
     server, gate = standing
     gate.entered.clear()
-    documents = [[sentences[(first + n) % 8] for n in range(count)] for _, _, first, count in requests]
+    documents = [
+        [sentences[(first + n) % 8] for n in range(count)] for _, _, first, count in requests
+    ]
     with ThreadPoolExecutor(len(requests)) as pool, _held(gate):
         waiting = [
             pool.submit(
-                server.rerank, query=QUERY, documents=texts, policy=policy, alpha=alpha, raw_scores=True, timeout=30
+                server.rerank,
+                query=QUERY,
+                documents=texts,
+                policy=policy,
+                alpha=alpha,
+                raw_scores=True,
+                timeout=30,
             )
             for (policy, alpha, _, _), texts in zip(requests, documents, strict=True)
         ]
@@ -81,16 +96,26 @@ def test_requests_in_flight_together_each_get_the_scores_of_their_own_alpha(stan
     for (policy, alpha, _, _), texts, scores in zip(requests, documents, found, strict=True):
         expected = reranker.with_policy(policy, alpha).predict([(QUERY, text) for text in texts])
         assert scores == pytest.approx(expected.tolist(), abs=1e-5)
-    moved = {(policy, alpha) for policy, alpha, _, _ in requests if policy.startswith("paired") and alpha < 1}
-    # The first batch holds the first request alone, which came before the others; all others wait for their kind.
+    moved = {
+        (policy, alpha)
+        for policy, alpha, _, _ in requests
+        if policy.startswith("paired") and alpha < 1
+    }
+    # The first batch holds the first request alone, which came before the others; all others wait
+    # for their kind.
     assert len(gate.entered) <= 1 + len(moved) + 1
 
 
-def test_a_batch_mixes_alphas_and_unweighted_texts_and_takes_no_more_tokens_than_it_holds(standing, sentences):
+def test_a_batch_mixes_alphas_and_unweighted_texts_and_takes_no_more_tokens_than_it_holds(
+    standing, sentences
+):
     server, gate = standing
     gate.entered.clear()
     with _held(gate), ThreadPoolExecutor(20) as pool:
-        sent = [pool.submit(server.rerank, query=QUERY, documents=list(sentences), alpha=n / 20) for n in range(20)]
+        sent = [
+            pool.submit(server.rerank, query=QUERY, documents=list(sentences), alpha=n / 20)
+            for n in range(20)
+        ]
         wait_for(lambda: _in_flight(server) == 20)
         gate.open.set()
         assert {future.result().status_code for future in sent} == {200}
@@ -100,7 +125,10 @@ def test_a_batch_mixes_alphas_and_unweighted_texts_and_takes_no_more_tokens_than
 
 def test_when_the_queue_is_full_a_request_is_told_when_to_come_again(pointwise, sentences):
     documents = list(sentences)
-    with gated(pointwise(), max_queue_tokens=1_000) as (server, gate), ThreadPoolExecutor(8) as pool:
+    with (
+        gated(pointwise(), max_queue_tokens=1_000) as (server, gate),
+        ThreadPoolExecutor(8) as pool,
+    ):
         with _held(gate):
             sent = []
             while server.batcher.tokens < 700:
@@ -108,7 +136,9 @@ def test_when_the_queue_is_full_a_request_is_told_when_to_come_again(pointwise, 
                 sent.append(pool.submit(server.rerank, query=QUERY, documents=documents))
                 wait_for(lambda before=before: server.batcher.tokens > before)
             refused = server.rerank(
-                "/rerank", query=QUERY, texts=[f"{n} {text}" for n in range(2) for text in documents]
+                "/rerank",
+                query=QUERY,
+                texts=[f"{n} {text}" for n in range(2) for text in documents],
             )
             assert refused.status_code == 429
             assert 1 <= int(refused.headers["retry-after"]) <= 600
@@ -150,7 +180,9 @@ def test_a_client_that_leaves_frees_the_queue_and_is_never_scored(pointwise, sen
             first = pool.submit(server.rerank, query=QUERY, documents=["a"])
             wait_for(lambda: gate.entered)
             alone = server.batcher.tokens
-            request = httpx.Request("POST", server.url + "/rerank", json={"query": QUERY, "documents": list(sentences)})
+            request = httpx.Request(
+                "POST", server.url + "/rerank", json={"query": QUERY, "documents": list(sentences)}
+            )
             with socket.create_connection(server.address) as connection:
                 lines = [f"{name.title()}: {value}" for name, value in request.headers.items()]
                 head = "\r\n".join(["POST /rerank HTTP/1.1", *lines, "", ""])
@@ -186,7 +218,10 @@ def test_an_answered_request_leaves_nothing_in_memory(pointwise, sentences):
         gc.disable()
         try:
             assert server.rerank(query=QUERY, documents=list(sentences)).status_code == 200
-            assert server.rerank(query=QUERY, documents=list(sentences), timeout=1e-6).status_code == 504
+            assert (
+                server.rerank(query=QUERY, documents=list(sentences), timeout=1e-6).status_code
+                == 504
+            )
             jobs = [weakref.ref(one.job) for batch in gate.entered for one in batch]
             assert jobs
             gate.entered.clear()
@@ -196,14 +231,25 @@ def test_an_answered_request_leaves_nothing_in_memory(pointwise, sentences):
 
 
 def test_a_long_request_lets_others_go_first(pointwise, sentences):
-    with gated(pointwise(), max_queue_tokens=1_000_000) as (server, gate), ThreadPoolExecutor(2) as pool:
+    with (
+        gated(pointwise(), max_queue_tokens=1_000_000) as (server, gate),
+        ThreadPoolExecutor(2) as pool,
+    ):
         gate.tokens_per_batch = 60
         with _held(gate):
             long = pool.submit(
-                server.rerank, query=QUERY, documents=[f"{n} {text}" for n in range(30) for text in sentences]
+                server.rerank,
+                query=QUERY,
+                documents=[f"{n} {text}" for n in range(30) for text in sentences],
             )
             wait_for(lambda: gate.entered)
-            short = pool.submit(server.rerank, query=QUERY, documents=[sentences[0]], policy="paired_tokens", alpha=0)
+            short = pool.submit(
+                server.rerank,
+                query=QUERY,
+                documents=[sentences[0]],
+                policy="paired_tokens",
+                alpha=0,
+            )
             wait_for(lambda: _in_flight(server) == 2)
         assert short.result().status_code == 200
         assert long.result().status_code == 200
@@ -245,7 +291,9 @@ def test_a_ranker_that_cannot_be_loaded_never_becomes_healthy():
 def test_shutdown_finishes_what_it_has_accepted_and_takes_no_more(pointwise, sentences):
     with gated(pointwise()) as (server, gate), ThreadPoolExecutor(4) as pool:
         gate.open.clear()
-        sent = [pool.submit(server.rerank, query=QUERY, documents=list(sentences)) for _ in range(4)]
+        sent = [
+            pool.submit(server.rerank, query=QUERY, documents=list(sentences)) for _ in range(4)
+        ]
         wait_for(lambda: _in_flight(server) == 4)
         server.server.should_exit = True
         wait_for(lambda: _refuses(server.address))

@@ -28,7 +28,9 @@ from backpack_rank.serving.jobs import Served
 pytest.importorskip("ray")
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[2]
-(CODE,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/serving.md").read_text(), re.MULTILINE | re.DOTALL)
+(CODE,) = re.findall(
+    r"^```python\n(.*?)^```$", (ROOT / "docs/serving.md").read_text(), re.MULTILINE | re.DOTALL
+)
 MAX_TOKENS = 20_000
 
 
@@ -67,14 +69,20 @@ def client(home, make_backpack, pair_tokenizer) -> Iterator[httpx.Client]:
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     with (home / "log").open("w") as log:
-        process = subprocess.Popen([sys.executable, "-c", code], cwd=home, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], cwd=home, env=environment, stdout=log, stderr=log
+        )
     try:
-        wait_for(lambda: " is ready at " in (home / "log").read_text() or process.poll() is not None, 120)
+        wait_for(
+            lambda: " is ready at " in (home / "log").read_text() or process.poll() is not None, 120
+        )
         assert process.poll() is None, (home / "log").read_text()
         started = psutil.Process(process.pid).children(recursive=True)
         assert sum("ServeReplica" in " ".join(one.cmdline()) for one in started) == 2
         key = {"Authorization": "Bearer kitten"}
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=key, timeout=60, trust_env=False) as found:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", headers=key, timeout=60, trust_env=False
+        ) as found:
             yield found
         process.send_signal(signal.SIGINT)
         process.wait(60)
@@ -88,8 +96,16 @@ def client(home, make_backpack, pair_tokenizer) -> Iterator[httpx.Client]:
 
 
 def test_two_replicas_give_the_scores_of_the_library(client, reranker, sentences):
-    wanted = reranker.predict([("doctor", text) for text in sentences], alpha=0.5, policy="lowest_senses")
-    body = {"query": "doctor", "documents": sentences, "alpha": 0.5, "policy": "lowest_senses", "raw_scores": True}
+    wanted = reranker.predict(
+        [("doctor", text) for text in sentences], alpha=0.5, policy="lowest_senses"
+    )
+    body = {
+        "query": "doctor",
+        "documents": sentences,
+        "alpha": 0.5,
+        "policy": "lowest_senses",
+        "raw_scores": True,
+    }
 
     def scores(_number: int) -> list[float]:
         rows = client.post("/v1/rerank", json=body).raise_for_status().json()["results"]
@@ -105,7 +121,8 @@ def test_two_replicas_give_the_scores_of_the_library(client, reranker, sentences
     def both_seen() -> bool:
         text = client.get("/metrics").raise_for_status().text
         counts.update(
-            int(float(n)) for n in re.findall(r'requests_total\{route="/v1/rerank",status="200"} (\S+)', text)
+            int(float(n))
+            for n in re.findall(r'requests_total\{route="/v1/rerank",status="200"} (\S+)', text)
         )
         return len(counts) == 2
 
@@ -114,7 +131,9 @@ def test_two_replicas_give_the_scores_of_the_library(client, reranker, sentences
 
 
 def test_tokens_and_the_key_are_checked_by_each_replica(client, sentences):
-    assert client.post("/rerank", json={}, headers={"Authorization": "Bearer dog"}).status_code == 401
+    assert (
+        client.post("/rerank", json={}, headers={"Authorization": "Bearer dog"}).status_code == 401
+    )
     body = {"query": "doctor", "documents": sentences, "policy": "paired_tokens"}
     large = {**body, "alphas": [n / 200 for n in range(100)]}
     too_large = client.post("/rerank", json={**large, "documents": sentences * 20})

@@ -33,9 +33,13 @@ def raw(response) -> list[float]:
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
-def test_raw_scores_of_a_lone_request_are_the_rerankers_bit_for_bit(server, reranker, sentences, path):
+def test_raw_scores_of_a_lone_request_are_the_rerankers_bit_for_bit(
+    server, reranker, sentences, path
+):
     documents = [*sentences, ""] * 12
-    server.rerank(query="what others asked before", documents=list(sentences[:2]))  # leaves no trace
+    server.rerank(
+        query="what others asked before", documents=list(sentences[:2])
+    )  # leaves no trace
     found = raw(server.rerank(path, query=QUERY, documents=documents, raw_scores=True))
     assert found == reranker.predict([(QUERY, document) for document in documents]).tolist()
 
@@ -44,23 +48,31 @@ def test_raw_scores_of_a_lone_request_are_the_rerankers_bit_for_bit(server, rera
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_alpha_and_policy_are_those_of_python(server, reranker, sentences, policy, alpha):
     documents = list(sentences)
-    found = raw(server.rerank(query=QUERY, documents=documents, alpha=alpha, policy=policy, raw_scores=True))
+    found = raw(
+        server.rerank(query=QUERY, documents=documents, alpha=alpha, policy=policy, raw_scores=True)
+    )
     turned = reranker.with_policy(policy, alpha)
     assert found == turned.predict([(QUERY, document) for document in documents]).tolist()
 
 
-def test_scores_are_sigmoids_in_double_precision_in_the_order_of_the_logits(server, reranker, sentences):
+def test_scores_are_sigmoids_in_double_precision_in_the_order_of_the_logits(
+    server, reranker, sentences
+):
     logits = reranker.predict([(QUERY, document) for document in sentences]).astype(np.float64)
     results = server.rerank(query=QUERY, documents=list(sentences)).json()["results"]
     assert [row["index"] for row in results] == np.argsort(-logits, kind="stable").tolist()
-    assert [row["relevance_score"] for row in results] == [expit(logits[row["index"]]) for row in results]
+    assert [row["relevance_score"] for row in results] == [
+        expit(logits[row["index"]]) for row in results
+    ]
 
 
 @pytest.mark.parametrize("policy", [None, "uniform", "paired_tokens"])
 def test_curves_are_the_sweep_of_python(server, reranker, sentences, policy):
     alphas = [0.0, 0.25, 0.5, 1.0]
     body = {} if policy is None else {"policy": policy}
-    found = server.rerank(query="bridge", documents=list(sentences), alphas=alphas, **body).json()["curves"]
+    found = server.rerank(query="bridge", documents=list(sentences), alphas=alphas, **body).json()[
+        "curves"
+    ]
     expected = reranker.sweep("bridge", sentences, alphas, policy)
     assert found["alphas"] == alphas
     assert pytest.approx(expected, abs=1e-5) == np.asarray(found["scores"]).T
@@ -71,9 +83,13 @@ def test_a_text_without_a_word_that_moves_is_read_once_for_all_alphas(server):
     documents = ["a bridge over a river", "soup and bread", "he saw his mother"]
     whole = {"query": "bridge", "documents": documents, "policy": "paired_tokens"}
     one = server.rerank(**whole, alpha=0.0).json()["usage"]["total_tokens"]
-    moving = server.rerank(**{**whole, "documents": documents[2:]}, alpha=0.0).json()["usage"]["total_tokens"]
+    moving = server.rerank(**{**whole, "documents": documents[2:]}, alpha=0.0).json()["usage"][
+        "total_tokens"
+    ]
     curves = server.rerank(**whole, alphas=[0.0, 0.2, 0.4, 0.6, 0.8]).json()
-    assert curves["usage"]["total_tokens"] == one + 5 * moving, "alpha = 1, and five passes over one text"
+    assert curves["usage"]["total_tokens"] == one + 5 * moving, (
+        "alpha = 1, and five passes over one text"
+    )
     assert [len(set(scores)) for scores in curves["curves"]["scores"]] == [1, 1, 5]
 
 
@@ -96,19 +112,31 @@ def without(query, document):
     return query, " ".join(word for word in document.split() if word not in ("he", "she"))
 
 
-def test_a_policy_that_rewrites_texts_adds_up_its_views(pointwise, reranker, sentences, monkeypatch):
+def test_a_policy_that_rewrites_texts_adds_up_its_views(
+    pointwise, reranker, sentences, monkeypatch
+):
     monkeypatch.setitem(POLICIES, "rewriting", lambda attribute: Rewriting())
     body = {"query": QUERY, "documents": list(sentences), "policy": "rewriting"}
     pairs = [(QUERY, document) for document in sentences]
     with running({"tiny": lambda: served("tiny", pointwise())}) as found:
         scores = raw(found.rerank(**body, alpha=0.3, raw_scores=True))
         curves = found.rerank(**body, alphas=[0.0, 0.5]).json()["curves"]["scores"]
-    assert scores == pytest.approx(reranker.with_policy(Rewriting(), 0.3).predict(pairs).tolist(), abs=1e-5)
-    assert pytest.approx(reranker.sweep(QUERY, sentences, [0.0, 0.5], Rewriting()), abs=1e-5) == np.asarray(curves).T
+    assert scores == pytest.approx(
+        reranker.with_policy(Rewriting(), 0.3).predict(pairs).tolist(), abs=1e-5
+    )
+    assert (
+        pytest.approx(reranker.sweep(QUERY, sentences, [0.0, 0.5], Rewriting()), abs=1e-5)
+        == np.asarray(curves).T
+    )
 
 
 def test_renditions_are_scored_as_in_python_and_alpha_0_takes_no_further_pass(server, reranker):
-    documents = ["a bridge over a river", "He saw his mother", "She saw her father", "She saw his mother"]
+    documents = [
+        "a bridge over a river",
+        "He saw his mother",
+        "She saw her father",
+        "She saw his mother",
+    ]
     body = {"query": QUERY, "documents": documents, "policy": "renditions"}
     alphas = [0.0, 0.5, 1.0]
     found = np.array([raw(server.rerank(**body, alpha=alpha, raw_scores=True)) for alpha in alphas])
@@ -116,20 +144,33 @@ def test_renditions_are_scored_as_in_python_and_alpha_0_takes_no_further_pass(se
     assert abs(found[0, 1] - found[0, 2]) < 1e-6 < 1e-3 < abs(found[2, 1] - found[2, 2])
     assert abs(found[0, 1] - found[0, 3]) > 1e-6, "who is who is kept"
     one = {**body, "documents": documents[1:2]}
-    passes = [server.rerank(**one, alpha=alpha).json()["usage"]["total_tokens"] for alpha in (1.0, 0.0, 0.5)]
+    passes = [
+        server.rerank(**one, alpha=alpha).json()["usage"]["total_tokens"]
+        for alpha in (1.0, 0.0, 0.5)
+    ]
     assert passes == [passes[0], 2 * passes[0] - 1, passes[1]], "the text is one of its renditions"
 
 
 @pytest.mark.parametrize("policy", [None, "lowest_senses", "paired_tokens", "renditions"])
-def test_equal_texts_and_equal_renditions_have_one_score_and_keep_their_order(server, reranker, policy):
+def test_equal_texts_and_equal_renditions_have_one_score_and_keep_their_order(
+    server, reranker, policy
+):
     forms = ["He saw his wife", "She saw her husband", "a bridge over a river"]
-    documents = [f"{text} {tail}" for tail in ("", "in the ward", "of the old hospital by the river") for text in forms]
+    documents = [
+        f"{text} {tail}"
+        for tail in ("", "in the ward", "of the old hospital by the river")
+        for text in forms
+    ]
     documents = [*documents, *reversed(documents)] * 2
     body = {"query": QUERY, "documents": documents} | ({} if policy is None else {"policy": policy})
-    response = server.rerank(**body, alphas=[0.0, 0.4, 1.0], **({} if policy is None else {"alpha": 0}))
+    response = server.rerank(
+        **body, alphas=[0.0, 0.4, 1.0], **({} if policy is None else {"alpha": 0})
+    )
     curves = response.json()["curves"]["scores"]
     swept = reranker.sweep(QUERY, documents, [0.0, 0.4, 1.0], policy).T.tolist()
-    predicted = reranker.predict([(QUERY, text) for text in documents], alpha=0, policy=policy).tolist()
+    predicted = reranker.predict(
+        [(QUERY, text) for text in documents], alpha=0, policy=policy
+    ).tolist()
     for text in documents:
         places = [place for place, other in enumerate(documents) if other == text]
         assert len({tuple(curves[place]) for place in places}) == 1
@@ -140,18 +181,31 @@ def test_equal_texts_and_equal_renditions_have_one_score_and_keep_their_order(se
             assert scores[0] == scores[1]
     results = response.json()["results"]
     for first, second in pairwise(results):
-        assert first["relevance_score"] > second["relevance_score"] or first["index"] < second["index"]
+        assert (
+            first["relevance_score"] > second["relevance_score"] or first["index"] < second["index"]
+        )
 
 
 def test_two_wordings_of_a_text_that_is_cut_have_one_score_at_alpha_0(server, reranker):
     tail = "soup in the ward with her sister " * 20_000
-    documents = ["He saw his wife " + tail, "She saw her husband " + tail.replace("her sister", "his brother"), "x"]
-    body = {"query": QUERY, "documents": documents, "policy": "renditions", "return_documents": False}
+    documents = [
+        "He saw his wife " + tail,
+        "She saw her husband " + tail.replace("her sister", "his brother"),
+        "x",
+    ]
+    body = {
+        "query": QUERY,
+        "documents": documents,
+        "policy": "renditions",
+        "return_documents": False,
+    }
     found = server.rerank(**body, alpha=0, raw_scores=True).json()
     scores = {row["index"]: row["relevance_score"] for row in found["results"]}
     assert found["truncated"] == 2
     assert scores[0] == scores[1] != scores[2]
-    first, second, _ = reranker.predict([(QUERY, text) for text in documents], alpha=0, policy="renditions")
+    first, second, _ = reranker.predict(
+        [(QUERY, text) for text in documents], alpha=0, policy="renditions"
+    )
     assert first == second == pytest.approx(scores[0], abs=1e-5)
 
 
@@ -160,13 +214,22 @@ def kinds(make_gpt2, tokenizer, pair_tokenizer, sentences, tmp_path_factory):
     """A reranker of every kind without senses."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("bert")
-    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    }
     pieces = copy.deepcopy(tokenizer)
     pieces.add_special_tokens({"cls_token": "[CLS]"})
-    BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **shape)).save_pretrained(folder)
+    BertModel(
+        BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **shape)
+    ).save_pretrained(folder)
     pieces.save_pretrained(folder)
     words = WordVocabulary(min_count=1, buckets=20).build(sentences)
-    knrm = interaction_ranker(words, interaction="knrm", embedding_size=12, max_query_length=6).eval()
+    knrm = interaction_ranker(
+        words, interaction="knrm", embedding_size=12, max_query_length=6
+    ).eval()
     made = {
         "gpt2": (make_gpt2(), pair_tokenizer),
         "knrm": (knrm, make_pair_tokenizer(words, knrm, 60)),
@@ -181,11 +244,17 @@ def test_every_kind_of_pointwise_ranker_is_served(kinds, sentences):
     pairs = [(QUERY, document) for document in sentences]
     with running({name: (lambda name=name: served(name, kinds[name])) for name in kinds}) as found:
         for name, reranker in kinds.items():
-            scores = raw(found.rerank(model=name, query=QUERY, documents=list(sentences), raw_scores=True))
+            scores = raw(
+                found.rerank(model=name, query=QUERY, documents=list(sentences), raw_scores=True)
+            )
             assert scores == pytest.approx(reranker.predict(pairs).tolist(), abs=1e-5), name
             assert len(set(scores)) > 3
-            assert found.rerank(model=name, query=QUERY, documents=["a"], alpha=0.5).status_code == 200, "renditions"
-            refused = found.rerank(model=name, query=QUERY, documents=["a"], alpha=0.5, policy="lowest_senses")
+            assert (
+                found.rerank(model=name, query=QUERY, documents=["a"], alpha=0.5).status_code == 200
+            ), "renditions"
+            refused = found.rerank(
+                model=name, query=QUERY, documents=["a"], alpha=0.5, policy="lowest_senses"
+            )
             assert refused.status_code == 400
         moved = found.rerank(
             model="gpt2",

@@ -1,7 +1,10 @@
-"""Small rankers with attribute senses of every kind, and their scores by a slow calculation that shares no code.
+"""Small rankers with attribute senses of every kind, and their scores by a slow calculation that
+shares no code.
 
-The calculation goes word by word over the text: which tokens a word has, and which its class mates would have in its
-place, is asked of the tokenizer. Then METHODS: plain loops over tokens, senses and classes, in float64.
+The calculation goes word by word over the text: which tokens a word has, and which its class mates
+    would have in its
+place, is asked of the tokenizer. Then METHODS: plain loops over tokens, senses and classes, in
+    float64.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ KNOWN = "the nurse said he she his her man woman manual king cooks soup is who c
 def attribute(folder: Path, name: str, classes: dict[str, dict[str, str]]) -> Attribute:
     """An attribute of these classes (word: group), by files in a folder."""
     first, second = SIDES[name]
-    rows = [f"{key},{word},{group}" for key, words in classes.items() for word, group in words.items()]
+    rows = [
+        f"{key},{word},{group}" for key, words in classes.items() for word, group in words.items()
+    ]
     by_group = [{group: word for word, group in words.items()} for words in classes.values()]
     pairs = [f"{words[first]},{words[second]}" for words in by_group]
     lexicon = [f"{word},{group}" for words in classes.values() for word, group in words.items()]
@@ -70,7 +75,15 @@ def word_piece_uncased() -> PreTrainedTokenizerFast:
     """BERT's, which lowers texts; words that it does not know are letters."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     signs = list("0123456789.,;:!?'\"()-")
-    pieces = [*SPECIAL, *KNOWN.split(), *letters, *(f"##{letter}" for letter in letters), "##ets", "##ss", *signs]
+    pieces = [
+        *SPECIAL,
+        *KNOWN.split(),
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        "##ets",
+        "##ss",
+        *signs,
+    ]
     vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
     backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -84,13 +97,21 @@ def unigram(split: bool) -> PreTrainedTokenizerFast:
     special = ["<pad>", "<unk>", "<s>", "</s>", "<sep>"]
     words = [case(word) for word in KNOWN.split() for case in (str.lower, str.capitalize)]
     scores = dict.fromkeys(special, 0.0)
-    scores |= {space + word: -4.0 - len(space) for word in words if len(word) > 1 for space in ("▁", "")}
+    scores |= {
+        space + word: -4.0 - len(space) for word in words if len(word) > 1 for space in ("▁", "")
+    }
     letters = "▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,;:!?'\"()-"
     scores |= dict.fromkeys(letters, -9.0)
     backend = Tokenizer(models.Unigram(list(scores.items()), unk_id=1))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(split=split)
     backend.decoder = decoders.Metaspace()
-    names = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "sep_token": "<sep>"}
+    names = {
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "sep_token": "<sep>",
+    }
     names["cls_token"] = "<s>"
     return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
 
@@ -99,9 +120,21 @@ def backbone(kind: str, vocabulary: int):
     """Configuration of a small backbone."""
     common = {"vocab_size": vocabulary, "initializer_range": 0.3}
     if kind == "gpt2":
-        shape = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 96, "bos_token_id": None, "eos_token_id": None}
+        shape = {
+            "n_embd": 16,
+            "n_layer": 2,
+            "n_head": 2,
+            "n_positions": 96,
+            "bos_token_id": None,
+            "eos_token_id": None,
+        }
         return GPT2Config(**common, **shape, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
-    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    shape = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+    }
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     if kind == "bert":
         return BertConfig(**common, **shape, **none, max_position_embeddings=96, pad_token_id=0)
@@ -153,7 +186,9 @@ def real_gpt2(data: Path) -> PreTrainedTokenizerFast:
 def new_ranker(
     tokenizer: PreTrainedTokenizerFast, kind: str, seed: int = 0
 ) -> tuple[BackpackForRanking, PairTokenizer]:
-    """A ranker without attribute senses, with large random weights; four rows of its table belong to no token."""
+    """A ranker without attribute senses, with large random weights; four rows of its table belong
+    to no token.
+    """
     torch.manual_seed(seed)
     separator = PairTokenizer(tokenizer, 0).separator_id
     own = backbone(kind, len(tokenizer) + 4)
@@ -175,7 +210,11 @@ def new_example(
 ) -> Example:
     """A ranker with the senses of some attributes."""
     ranker, pair_tokenizer = new_ranker(tokenizer, kind)
-    options = {"where": where, "read_as_one": read_as_one, "separator_id": pair_tokenizer.separator_id}
+    options = {
+        "where": where,
+        "read_as_one": read_as_one,
+        "separator_id": pair_tokenizer.separator_id,
+    }
     for one, _ in attributes:
         add_attribute_senses(ranker.backpack, tokenizer, one, **options)
     classes = {key: words for _, own in attributes for key, words in own.items()}
@@ -197,7 +236,11 @@ def units(example: Example, text: str) -> list[Unit]:
     text = f" {text.strip()}" if text.strip() else ""
     ids, offsets = _tokens(example.tokenizer, text)
     found: list[Unit] = []
-    words = [match for match in re.finditer(r"[^\W_]+", text) if _class_of(example, match.group()) is not None]
+    words = [
+        match
+        for match in re.finditer(r"[^\W_]+", text)
+        if _class_of(example, match.group()) is not None
+    ]
     place = 0
     while place < len(ids):
         unit = Unit([ids[place]], [])
@@ -206,7 +249,8 @@ def units(example: Example, text: str) -> list[Unit]:
             if own is None or own[0] != place:
                 continue
             mates = _mates(example, text, match)
-            # Words of several tokens are read as one position only by rankers that read words as one.
+            # Words of several tokens are read as one position only by rankers that read words as
+            # one.
             if not example.read_as_one:
                 mates = {word: pieces for word, pieces in mates.items() if len(pieces) == 1}
             if match.group().lower() in mates and len(mates) > 1:
@@ -231,11 +275,19 @@ def _class_of(example: Example, word: str) -> dict[str, str] | None:
 
 
 def _pieces(ids, offsets, text: str, span: tuple[int, int]) -> tuple[int, int] | None:
-    """Where the tokens of a word begin and end, with the space in front of it; None where they hold anything else."""
-    inside = [place for place, (start, end) in enumerate(offsets) if start < span[1] and end > span[0]]
+    """Where the tokens of a word begin and end, with the space in front of it; None where they hold
+    anything else.
+    """
+    inside = [
+        place for place, (start, end) in enumerate(offsets) if start < span[1] and end > span[0]
+    ]
     # The space may be a token of its own ("Ġ", "q", "ueen"), which a class mate (" king") has not.
     before = inside[0] - 1
-    if offsets[inside[0]][0] == span[0] and before >= 0 and offsets[before] == (span[0] - 1, span[0]):
+    if (
+        offsets[inside[0]][0] == span[0]
+        and before >= 0
+        and offsets[before] == (span[0] - 1, span[0])
+    ):
         inside = [before, *inside] if text[span[0] - 1] == " " else inside
     start, end = offsets[inside[0]][0], offsets[inside[-1]][1]
     if text[start : span[0]].strip() or text[span[1] : end].strip():
@@ -246,7 +298,9 @@ def _pieces(ids, offsets, text: str, span: tuple[int, int]) -> tuple[int, int] |
 def _mates(example: Example, text: str, match: re.Match) -> dict[str, list[int]]:
     """Tokens of the words of a class in the place of one of them."""
     words = _class_of(example, match.group())
-    case = next(c for c in (str.lower, str.capitalize, str.upper) if c(match.group()) == match.group())
+    case = next(
+        c for c in (str.lower, str.capitalize, str.upper) if c(match.group()) == match.group()
+    )
     start, end = match.span()
     mates = {}
     for word in words:
@@ -268,7 +322,12 @@ def slow_senses(example: Example, query: str, document: str) -> Tensor:
         ids = _tokens(example.tokenizer, f" {query.strip()}")[0]
         parts["query"] = [Unit([token], []) for token in ids]
     row = [Unit([token], []) for token in own.start]
-    row += [*parts["query"], Unit([own.separator_id], []), *parts["document"], Unit([own.end_id], [])]
+    row += [
+        *parts["query"],
+        Unit([own.separator_id], []),
+        *parts["document"],
+        Unit([own.end_id], []),
+    ]
     separator = len(own.start) + len(parts["query"])
 
     before = ranker.dtype
@@ -302,8 +361,12 @@ def _senses_of(example: Example, row: list[Unit], separator: int) -> Tensor:
             embedded.append(mean([table[piece] for piece in unit.pieces]))
     options = {}
     if getattr(config.text_config, "type_vocab_size", 0) > 1:
-        options["token_type_ids"] = torch.tensor([[int(place > separator) for place in range(len(row))]])
-    hidden = backpack.backbone(inputs_embeds=torch.stack(embedded)[None], **options).last_hidden_state[0]
+        options["token_type_ids"] = torch.tensor(
+            [[int(place > separator) for place in range(len(row))]]
+        )
+    hidden = backpack.backbone(
+        inputs_embeds=torch.stack(embedded)[None], **options
+    ).last_hidden_state[0]
 
     # Contextual weights at the pooled token: attention of one head per sense.
     d = hidden.shape[-1]
@@ -330,7 +393,9 @@ def _senses_of(example: Example, row: list[Unit], separator: int) -> Tensor:
             shared = class_mean(lambda token: slow_hidden(ranker, table[token]), unit)
         for sense in range(k):
             part = slice(sense * d, (sense + 1) * d)
-            senses[sense] += weights[sense, place] * (shared @ last.weight[:, part] + last.bias[part])
+            senses[sense] += weights[sense, place] * (
+                shared @ last.weight[:, part] + last.bias[part]
+            )
             if unit.mates:
                 difference = (of_word - shared) @ last.weight[:, part]
                 senses[k + example.groups.index(unit.group)] += weights[sense, place] * difference
@@ -346,12 +411,20 @@ def slow_hidden(ranker: BackpackForRanking, embedding: Tensor) -> Tensor:
         return centred / torch.sqrt((centred**2).mean() + layer.eps) * layer.weight + layer.bias
 
     def gelu_new(vector: Tensor) -> Tensor:
-        return 0.5 * vector * (1 + torch.tanh(math.sqrt(2 / math.pi) * (vector + 0.044715 * vector**3)))
+        return (
+            0.5
+            * vector
+            * (1 + torch.tanh(math.sqrt(2 / math.pi) * (vector + 0.044715 * vector**3)))
+        )
 
     first = norm(network.ln, embedding) + embedding
     inner = network.block.mlp
     normed = norm(network.block.ln_1, first)
-    second = gelu_new(normed @ inner.c_fc.weight + inner.c_fc.bias) @ inner.c_proj.weight + inner.c_proj.bias + first
+    second = (
+        gelu_new(normed @ inner.c_fc.weight + inner.c_fc.bias) @ inner.c_proj.weight
+        + inner.c_proj.bias
+        + first
+    )
     own = network.final_mlp.c_fc
     return gelu_new(norm(network.block.ln_2, second) @ own.weight + own.bias)
 

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+OPTIONS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+]
 OPTIONS += ["--disable-background-networking", "--disable-component-update", "--hide-scrollbars"]
 OPTIONS += ["--enable-logging=stderr", "--v=0"]
 
@@ -30,14 +37,29 @@ def visited(
     browser: str, url: str, said: queue.Queue[Any], folder: Path, light: bool = True, *options: str
 ) -> tuple[Any, list[str]]:
     """What a page sends into the queue, by way of the server, and messages of the console."""
-    command = [browser, *OPTIONS, *options, f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000"]
-    command += [f"--blink-settings=preferredColorScheme={int(light)}", "--remote-debugging-port=0", url]
+    command = [
+        browser,
+        *OPTIONS,
+        *options,
+        f"--user-data-dir={folder / 'profile'}",
+        "--window-size=1400,1000",
+    ]
+    command += [
+        f"--blink-settings=preferredColorScheme={int(light)}",
+        "--remote-debugging-port=0",
+        url,
+    ]
     log = folder / "browser.log"
-    with log.open("wb") as stderr, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr) as process:
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr) as process,
+    ):
         try:
             found = said.get(timeout=90)
         except queue.Empty:
-            raise AssertionError(f"nothing came from {url}: {log.read_text('utf-8')[-2000:]}") from None
+            raise AssertionError(
+                f"nothing came from {url}: {log.read_text('utf-8')[-2000:]}"
+            ) from None
         finally:
             process.terminate()
     return found, [line for line in log.read_text("utf-8").splitlines() if ":CONSOLE" in line]

@@ -1,4 +1,6 @@
-"""Tiny language models with random weights, tokenizers of several kinds, and a slow ranker to compare with."""
+"""Tiny language models with random weights, tokenizers of several kinds, and a slow ranker to
+compare with.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import torch
 import yaml
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import (
     BertConfig,
     BertLMHeadModel,
@@ -21,7 +31,12 @@ from transformers import (
 from backpack_rank.position.lists.prompt import Prompt
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "prompt"
-WIDE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+WIDE = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 
 
 def prompt_file(name: str, **changed) -> Prompt:
@@ -31,12 +46,19 @@ def prompt_file(name: str, **changed) -> Prompt:
 def gpt2(tokenizer, **options):
     torch.manual_seed(0)
     shape = {"n_positions": 512, "n_embd": 32, "n_layer": 2, "n_head": 4, "initializer_range": 0.3}
-    return GPT2LMHeadModel(GPT2Config(**{**shape, "vocab_size": len(tokenizer), **ends(tokenizer), **options})).eval()
+    return GPT2LMHeadModel(
+        GPT2Config(**{**shape, "vocab_size": len(tokenizer), **ends(tokenizer), **options})
+    ).eval()
 
 
 def llama(tokenizer, **options):
     torch.manual_seed(1)
-    shape = {**WIDE, "num_key_value_heads": 2, "max_position_embeddings": 512, "initializer_range": 0.3}
+    shape = {
+        **WIDE,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "initializer_range": 0.3,
+    }
     config = LlamaConfig(**{**shape, "vocab_size": len(tokenizer), **ends(tokenizer), **options})
     return LlamaForCausalLM(config).eval()
 
@@ -51,7 +73,11 @@ MODELS = {"gpt2": gpt2, "llama": llama, "bert_decoder": bert_decoder}
 
 
 def ends(tokenizer) -> dict:
-    return {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
+    return {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": 0,
+    }
 
 
 def word_piece(texts) -> PreTrainedTokenizerFast:
@@ -66,9 +92,15 @@ def word_piece(texts) -> PreTrainedTokenizerFast:
         [*texts, "[0] [1] [2] [3] [4] [5] [6] [7] [8] [9] > 00 11 22 33 44 55 66 77 88 99"], trainer
     )
     ids = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ids)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=ids
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]"
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
     )
 
 
@@ -78,14 +110,19 @@ def sentence_piece(texts, **options) -> PreTrainedTokenizerFast:
     digits = pre_tokenizers.Digits(individual_digits=True)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(**options), digits])
     tokenizer.decoder = decoders.Metaspace(**options)
-    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False
+    )
     numbered = [
-        "[1] > [2] > [3] > [4] > [5] > [6] > [7] > [8] > [9] > [0] A B C D E F G H I J K L M N O P Q R S T U V W X Y Z"
+        "[1] > [2] > [3] > [4] > [5] > [6] > [7] > [8] > [9] > [0] A B C D E F G H I J K L M N O P "
+        "Q R S T U V W X Y Z"
     ]
     tokenizer.train_from_iterator([*texts, *numbered], trainer)
     start = [("<s>", tokenizer.token_to_id("<s>"))]
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=start)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    )
 
 
 @torch.no_grad()
@@ -97,19 +134,29 @@ def slow_log_probability(model, before: list[int], ids: list[int]) -> float:
 
 def slow_first(model, pair_tokenizer, shown) -> np.ndarray:
     """Log-probabilities of the identifiers at the beginning of the answer, each by itself."""
-    prompt, identifiers = pair_tokenizer.encode(shown).ids.tolist(), pair_tokenizer.identifiers(len(shown))
+    prompt, identifiers = (
+        pair_tokenizer.encode(shown).ids.tolist(),
+        pair_tokenizer.identifiers(len(shown)),
+    )
     close = [] if all(len(ids) == 1 for ids in identifiers) else pair_tokenizer.closing
     return np.array([slow_log_probability(model, prompt, [*ids, *close]) for ids in identifiers])
 
 
 def slow_generate(model, pair_tokenizer, shown) -> list[int]:
     """Greedy over whole identifiers with their closing bracket, no cache."""
-    text, identifiers = pair_tokenizer.encode(shown).ids.tolist(), pair_tokenizer.identifiers(len(shown))
+    text, identifiers = (
+        pair_tokenizer.encode(shown).ids.tolist(),
+        pair_tokenizer.identifiers(len(shown)),
+    )
     order: list[int] = []
     while len(order) < len(shown):
         left = [i for i in range(len(shown)) if i not in order]
         best = max(
-            left, key=lambda i: (slow_log_probability(model, text, [*identifiers[i], *pair_tokenizer.closing]), -i)
+            left,
+            key=lambda i: (
+                slow_log_probability(model, text, [*identifiers[i], *pair_tokenizer.closing]),
+                -i,
+            ),
         )
         order.append(best)
         text += [*identifiers[best], *pair_tokenizer.closing, *pair_tokenizer.between]

@@ -17,10 +17,11 @@ LOST = "lost"
 
 
 class ChatServer(ThreadingHTTPServer):
-    """Orders passages by the number in ``worth 7``, highest first; ``trouble(n, body)`` may reply in its place.
+    """Orders passages by the number in ``worth 7``, highest first; ``trouble(n, body)`` may reply
+    in its place.
 
-    ``n`` counts requests from 1. ``bodies`` and ``headers`` are what was asked; ``most`` is how many requests were on
-    their way at the same time.
+    ``n`` counts requests from 1. ``bodies`` and ``headers`` are what was asked; ``most`` is how
+    many requests were on their way at the same time.
     """
 
     daemon_threads = True
@@ -66,7 +67,11 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if reply is None:
-            reply = completion(answer_to(body)) if self.path == "/v1/chat/completions" else (404, {}, b"no such page")
+            reply = (
+                completion(answer_to(body))
+                if self.path == "/v1/chat/completions"
+                else (404, {}, b"no such page")
+            )
         status, headers, content = reply
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", **headers}.items():
@@ -81,12 +86,18 @@ class Handler(BaseHTTPRequestHandler):
 
 def answer_to(body: dict) -> str:
     """The order by worth; the passages are read out of the messages."""
-    talk = "\n".join(message["content"] for message in body["messages"] if message["role"] == "user")
-    worth = {int(name): int(number) for name, number in re.findall(r"\[(\d+)\][^\[]*?worth (\d+)", talk)}
+    talk = "\n".join(
+        message["content"] for message in body["messages"] if message["role"] == "user"
+    )
+    worth = {
+        int(name): int(number) for name, number in re.findall(r"\[(\d+)\][^\[]*?worth (\d+)", talk)
+    }
     return " > ".join(f"[{name}]" for name in sorted(worth, key=lambda name: -worth[name]))
 
 
-def completion(text: object, prompt_tokens: int = 100, completion_tokens: int = 10, finish: str = "stop") -> Reply:
+def completion(
+    text: object, prompt_tokens: int = 100, completion_tokens: int = 10, finish: str = "stop"
+) -> Reply:
     """A chat completion as OpenAI's server gives it."""
     message = {"role": "assistant", "content": text}
     record = {
@@ -109,7 +120,9 @@ def complaint(
 def serving(port: int = 0, seconds: float = 0.0):
     """A server that runs in the background."""
     server = ChatServer(port, seconds)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
     thread.start()
     try:
         yield server

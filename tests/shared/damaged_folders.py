@@ -1,4 +1,6 @@
-"""Damages of a saved ranker's folder: those that a glance tells, and those that only checksums tell."""
+"""Damages of a saved ranker's folder: those that a glance tells, and those that only checksums
+tell.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,16 @@ def part(model: dict) -> None:
     kept = 0.75 * len(model["vocab"])
     model["vocab"] = {word: number for word, number in model["vocab"].items() if number < kept}
     model["merges"] = [
-        pair for pair in model["merges"] if all(part in model["vocab"] for part in (*pair, "".join(pair)))
+        pair
+        for pair in model["merges"]
+        if all(part in model["vocab"] for part in (*pair, "".join(pair)))
     ]
 
 
 def cut(name: str, share: float) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[: int(share * _size(folder / name))])
+    return lambda folder: (folder / name).write_bytes(
+        (folder / name).read_bytes()[: int(share * _size(folder / name))]
+    )
 
 
 def _size(file: Path) -> int:
@@ -58,7 +64,9 @@ def _size(file: Path) -> int:
 
 
 def config(**changes: object) -> Callable[[Path], object]:
-    return lambda folder: (folder / CONFIG).write_text(json.dumps(json.loads((folder / CONFIG).read_text()) | changes))
+    return lambda folder: (folder / CONFIG).write_text(
+        json.dumps(json.loads((folder / CONFIG).read_text()) | changes)
+    )
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -67,9 +75,15 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "weights that are no weights": lambda folder: (folder / WEIGHTS).write_bytes(b"\xff" * 4096),
     "weights missing": lambda folder: (folder / WEIGHTS).unlink(),
     "word embeddings of zeros": weights(lambda values: values[table(values)].zero_()),
-    "head of zeros": weights(lambda values: [values[name].zero_() for name in values if name.startswith("head.")]),
-    "a value that is no number": weights(lambda values: values[table(values)].view(-1)[:1].fill_(torch.nan)),
-    "integer weights": weights(lambda values: values.update({table(values): values[table(values)].to(torch.int8)})),
+    "head of zeros": weights(
+        lambda values: [values[name].zero_() for name in values if name.startswith("head.")]
+    ),
+    "a value that is no number": weights(
+        lambda values: values[table(values)].view(-1)[:1].fill_(torch.nan)
+    ),
+    "integer weights": weights(
+        lambda values: values.update({table(values): values[table(values)].to(torch.int8)})
+    ),
     "a weight missing": weights(lambda values: values.pop(table(values))),
     "a weight too many": weights(lambda values: values.update(more=torch.ones(3))),
     "another shape": weights(lambda values: values.update({table(values): torch.ones(7, 32)})),
@@ -96,9 +110,13 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 QUIET = {
-    "weights permuted": weights(lambda values: values.update({table(values): values[table(values)].flip(0)})),
+    "weights permuted": weights(
+        lambda values: values.update({table(values): values[table(values)].flip(0)})
+    ),
     "vocabulary permuted": tokenizer(
-        lambda model: model.update(vocab=dict(zip(model["vocab"], reversed(model["vocab"].values()), strict=True)))
+        lambda model: model.update(
+            vocab=dict(zip(model["vocab"], reversed(model["vocab"].values()), strict=True))
+        )
     ),
     "one bit of the weights": lambda folder: flip(folder / WEIGHTS, -9),
     "another length": config(max_pair_length=24),
@@ -114,7 +132,9 @@ def flip(file: Path, place: int) -> None:
     file.write_bytes(raw)
 
 
-def folder_cases(rng: random.Random, folder: Path) -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
+def folder_cases(
+    rng: random.Random, folder: Path
+) -> Iterator[tuple[str, Callable[[], object], tuple[str, ...]]]:
     """Every damage with and without checksums, then bytes changed anywhere.
 
     Gives the name of a case, what loads the folder, and words that the sentence must have.
@@ -122,8 +142,16 @@ def folder_cases(rng: random.Random, folder: Path) -> Iterator[tuple[str, Callab
     folder.mkdir(parents=True)
     whole = _whole(folder)
     listed = [(name, damage, kept) for name, damage in DAMAGES.items() for kept in (True, False)]
-    for number, (name, damage, kept) in enumerate([*listed, *((name, damage, True) for name, damage in QUIET.items())]):
-        yield _case(whole, folder / str(number), f"{name}, {'with' if kept else 'without'} checksums", damage, kept)
+    for number, (name, damage, kept) in enumerate(
+        [*listed, *((name, damage, True) for name, damage in QUIET.items())]
+    ):
+        yield _case(
+            whole,
+            folder / str(number),
+            f"{name}, {'with' if kept else 'without'} checksums",
+            damage,
+            kept,
+        )
     number = 10_000
     while True:
         number += 1
@@ -156,8 +184,12 @@ def _case(
 
 def _whole(folder: Path) -> Path:
     """A small saved ranker."""
-    tokenizer = train_bpe(["She is an electrician, he is a nurse; who can rewire a house near the river?"] * 2, 420)
+    tokenizer = train_bpe(
+        ["She is an electrician, he is a nurse; who can rewire a house near the river?"] * 2, 420
+    )
     torch.manual_seed(0)
-    ranker = new_backpack(tokenizer, layers=1, hidden_size=32, heads=4, senses=8, positions=64, initializer_range=0.2)
+    ranker = new_backpack(
+        tokenizer, layers=1, hidden_size=32, heads=4, senses=8, positions=64, initializer_range=0.2
+    )
     save_ranker(folder / "whole", ranker, PairTokenizer(tokenizer, 48))
     return folder / "whole"

@@ -1,4 +1,6 @@
-"""Every option of every file below conf/, the values that are tried for each, and what becomes of one."""
+"""Every option of every file below conf/, the values that are tried for each, and what becomes of
+one.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ _SKIPPED = ("defaults", "hydra", "_target_", "_recursive_", "_partial_")
 _GIVEN: dict[str, Any] = {"paths": ["a.trec", "b.trec"], "files": ["a.trec"], "values": [1.0, 0.0]}
 """Values of options that must be given, where a name is none."""
 _UNREAD = ("published", "experiment_base")
-"""Folders whose files are read by their own readers, or taken by other files: they are no options."""
+"""Folders whose files are read by their own readers, or taken by other files: they are no options.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ class Leaf:
 
 def own_leaves(script: str) -> list[Leaf]:
     """Every option of a script's own file."""
-    return [Leaf(script, (), option) for option in _options(OmegaConf.load(ROOT / "conf" / f"{script}.yaml"))]
+    return [
+        Leaf(script, (), option)
+        for option in _options(OmegaConf.load(ROOT / "conf" / f"{script}.yaml"))
+    ]
 
 
 def group_files() -> list[str]:
@@ -90,16 +96,29 @@ def group_leaves(file: str) -> list[Leaf]:
     group, script, place, more = _where(tuple(parts))
     name = "/".join(parts[len(group.partition("@")[0].split("/")) :])
     options = _options(OmegaConf.load(ROOT / "conf" / file))
-    return [Leaf(script, (f"{group}={name}", *more), f"{place}.{one}" if place else one) for one in options]
+    return [
+        Leaf(script, (f"{group}={name}", *more), f"{place}.{one}" if place else one)
+        for one in options
+    ]
 
 
 def _where(parts: tuple[str, ...]) -> tuple[str, str, str, tuple[str, ...]]:
     """Group, script, where its options stand, and what else must be chosen, of a file below conf/."""
     group = parts[0]
     if group == "prompt":
-        return "prompt@listwise.ranker.prompt", "evaluate", "listwise.ranker.prompt", ("listwise=hugging_face",)
+        return (
+            "prompt@listwise.ranker.prompt",
+            "evaluate",
+            "listwise.ranker.prompt",
+            ("listwise=hugging_face",),
+        )
     if parts[:2] == ("permutation", "aggregator"):
-        return "permutation/aggregator", "evaluate", "permutation.aggregator", ("permutation=psc", "listwise=trained")
+        return (
+            "permutation/aggregator",
+            "evaluate",
+            "permutation.aggregator",
+            ("permutation=psc", "listwise=trained"),
+        )
     script = "evaluate" if group in groups_of("evaluate") and group != "data" else "train"
     more = ("listwise=trained",) if group in ("pairwise", "permutation", "calibration") else ()
     if group == "aggregate":
@@ -117,7 +136,9 @@ def _where(parts: tuple[str, ...]) -> tuple[str, str, str, tuple[str, ...]]:
 
 def _options(node: Any) -> Iterator[str]:
     for name in node:
-        if name in _SKIPPED or "." in str(name):  # a name with a point cannot be given on a command line
+        if name in _SKIPPED or "." in str(
+            name
+        ):  # a name with a point cannot be given on a command line
             continue
         value = node._get_node(name)
         if isinstance(value, DictConfig) and len(value) and not value._is_missing():
@@ -132,7 +153,9 @@ def composed_with(script: str, choices: tuple[str, ...]) -> DictConfig:
     if not choices:
         config = defaults(script).copy()
     else:
-        config = configured(script, *sorted(choices, key=lambda choice: choice.startswith("prompt@")))
+        config = configured(
+            script, *sorted(choices, key=lambda choice: choice.startswith("prompt@"))
+        )
     OmegaConf.set_struct(config, False)
     # What must be given has a value, or every other option would be refused with its name.
     _give_what_is_missing(config)
@@ -145,7 +168,9 @@ def _give_what_is_missing(node: DictConfig) -> None:
         assert isinstance(value, Node)
         if value._is_missing():
             node[name] = _GIVEN.get(str(name), "given")
-        elif isinstance(value, DictConfig) and not value._is_interpolation() and not value._is_none():
+        elif (
+            isinstance(value, DictConfig) and not value._is_interpolation() and not value._is_none()
+        ):
             _give_what_is_missing(value)
 
 
@@ -201,7 +226,9 @@ def check(script: str, option: str, config: DictConfig) -> None:
         settings.metrics(settings.chosen_dataset)
         task = task_of(config)
         # What stands two levels below the task is of its rows and collections.
-        if (option.startswith("task.") and option.count(".") > 1) or option.partition(".")[0] in evaluations():
+        if (option.startswith("task.") and option.count(".") > 1) or option.partition(".")[
+            0
+        ] in evaluations():
             task.check()
     elif script == "rerank":
         RerankSettings.of(config)

@@ -1,4 +1,6 @@
-"""Rankers that others trained, small: classifiers as transformers saves them, and HTTP rerank endpoints."""
+"""Rankers that others trained, small: classifiers as transformers saves them, and HTTP rerank
+endpoints.
+"""
 
 from __future__ import annotations
 
@@ -50,25 +52,39 @@ def bert():
         "[CLS] $A [SEP]|[CLS] $A [SEP] $B:1 [SEP]:1",
         *("input_ids", "token_type_ids", "attention_mask"),
     )
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, pad_token_id=0, **SHAPE)
+    config = BertConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=32, pad_token_id=0, **SHAPE
+    )
     return BertForSequenceClassification(config), tokenizer
 
 
 def xlm_roberta():
     tokenizer = tokenizer_of(
-        {"pad_token": "<pad>", "cls_token": "<s>", "bos_token": "<s>", "sep_token": "</s>", "eos_token": "</s>"}
+        {
+            "pad_token": "<pad>",
+            "cls_token": "<s>",
+            "bos_token": "<s>",
+            "sep_token": "</s>",
+            "eos_token": "</s>",
+        }
         | {"unk_token": "<unk>"},
         "<s> $A </s>|<s> $A </s> </s> $B </s>",
         *("input_ids", "attention_mask"),
     )
     config = XLMRobertaConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=26, type_vocab_size=1, pad_token_id=0, **SHAPE
+        vocab_size=len(tokenizer),
+        max_position_embeddings=26,
+        type_vocab_size=1,
+        pad_token_id=0,
+        **SHAPE,
     )
     return XLMRobertaForSequenceClassification(config), tokenizer
 
 
 def saved(make, folder):
-    """The folder of a classifier with large random weights, and model and tokenizer as they were saved."""
+    """The folder of a classifier with large random weights, and model and tokenizer as they were
+    saved.
+    """
     torch.manual_seed(0)
     model, tokenizer = make()
     with torch.no_grad():
@@ -82,12 +98,16 @@ def saved(make, folder):
 def score(query: str, document: str) -> float:
     """Words in common, and a dislike of "she"."""
     words = document.split()
-    return float(sum(word in query.split() for word in words) / max(len(words), 1) - ("she" in words))
+    return float(
+        sum(word in query.split() for word in words) / max(len(words), 1) - ("she" in words)
+    )
 
 
 @contextmanager
 def served(form: str, busy: int = 0, key: str = "") -> Iterator[tuple[str, list[dict]]]:
-    """A server that answers as Jina's or as text-embeddings-inference (32 texts at most); requests are kept."""
+    """A server that answers as Jina's or as text-embeddings-inference (32 texts at most); requests
+    are kept.
+    """
     requests: list[dict] = []
     turns = {"busy": busy}
 
@@ -102,11 +122,16 @@ def served(form: str, busy: int = 0, key: str = "") -> Iterator[tuple[str, list[
             if turns["busy"]:
                 turns["busy"] -= 1
                 return self.answer(429, {}, {"Retry-After": "0"})
-            texts = None if form == "neither" else body.get("documents" if form == "jina" else "texts")
+            texts = (
+                None if form == "neither" else body.get("documents" if form == "jina" else "texts")
+            )
             if texts is None or (form == "tei" and len(texts) > 32):
                 return self.answer(422, {"error": "no texts"})
             name = "relevance_score" if form == "jina" else "score"
-            rows = [{"index": place, name: score(body["query"], text)} for place, text in enumerate(texts)]
+            rows = [
+                {"index": place, name: score(body["query"], text)}
+                for place, text in enumerate(texts)
+            ]
             rows.sort(key=lambda row: -row[name])
             if form == "short":
                 rows.pop()

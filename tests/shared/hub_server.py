@@ -1,4 +1,6 @@
-"""A stand-in for the HTTP API of the Hugging Face hub on loopback: repositories, commits, downloads."""
+"""A stand-in for the HTTP API of the Hugging Face hub on loopback: repositories, commits,
+downloads.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +58,18 @@ def hub_server() -> Iterator[Hub]:
             if path == "/api/repos/create":
                 asked = json.loads(body)
                 name = (
-                    f"{asked['organization']}/{asked['name']}" if asked.get("organization") else f"me/{asked['name']}"
+                    f"{asked['organization']}/{asked['name']}"
+                    if asked.get("organization")
+                    else f"me/{asked['name']}"
                 )
                 if name in hub.branches:
-                    return self.answer({"error": "exists already", "url": f"{hub.address}/{name}"}, 409)
-                hub.branches[name], hub.private[name] = {"main": {}}, asked.get("visibility") == "private"
+                    return self.answer(
+                        {"error": "exists already", "url": f"{hub.address}/{name}"}, 409
+                    )
+                hub.branches[name], hub.private[name] = (
+                    {"main": {}},
+                    asked.get("visibility") == "private",
+                )
                 return self.answer({"url": f"{hub.address}/{name}"})
             if path == "/api/validate-yaml":
                 return self.answer({"errors": [], "warnings": []})
@@ -69,7 +78,10 @@ def hub_server() -> Iterator[Hub]:
                 hub.branches[name][branch] = dict(hub.branches[name]["main"])
                 return self.answer({})
             if action == "preupload":
-                files = [{"path": one["path"], "uploadMode": "regular"} for one in json.loads(body)["files"]]
+                files = [
+                    {"path": one["path"], "uploadMode": "regular"}
+                    for one in json.loads(body)["files"]
+                ]
                 return self.answer({"files": [one | {"shouldIgnore": False} for one in files]})
             assert action == "commit"
             lines = [json.loads(line) for line in body.decode().splitlines()]
@@ -80,21 +92,38 @@ def hub_server() -> Iterator[Hub]:
                 kept[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
             hub.commits.append({"branch": branch, **lines[0]["value"]})
             address = f"{hub.address}/{name}"
-            found = {"commitUrl": f"{address}/commit/{revision(name, branch)}", "commitOid": revision(name, branch)}
-            return self.answer(found | ({"pullRequestUrl": f"{address}/discussions/1"} if proposed else {}))
+            found = {
+                "commitUrl": f"{address}/commit/{revision(name, branch)}",
+                "commitOid": revision(name, branch),
+            }
+            return self.answer(
+                found | ({"pullRequestUrl": f"{address}/discussions/1"} if proposed else {})
+            )
 
         def do_GET(self) -> None:
             path = urlparse(self.path).path
             hub.requests.append(f"{self.command} {path}")
             parts = path.strip("/").split("/")
-            api = parts[0] == "api"  # /api/models/me/one/revision/main, /me/one/resolve/main/config.json
-            name, asked = "/".join(parts[2:4] if api else parts[:2]), (parts[5:] or ["main"])[0] if api else parts[3]
-            found = [branch for branch in hub.branches.get(name, {}) if asked in (branch, revision(name, branch))]
+            api = (
+                parts[0] == "api"
+            )  # /api/models/me/one/revision/main, /me/one/resolve/main/config.json
+            name, asked = (
+                "/".join(parts[2:4] if api else parts[:2]),
+                (parts[5:] or ["main"])[0] if api else parts[3],
+            )
+            found = [
+                branch
+                for branch in hub.branches.get(name, {})
+                if asked in (branch, revision(name, branch))
+            ]
             if not found:
                 return self.answer({}, 404, X_Error_Code="RepoNotFound")
             kept = hub.branches[name][found[0]]
             if api and "tree" in parts:
-                files = [{"type": "file", "path": file, "size": len(kept[file]), "oid": file} for file in kept]
+                files = [
+                    {"type": "file", "path": file, "size": len(kept[file]), "oid": file}
+                    for file in kept
+                ]
                 return self.answer(json.dumps(files).encode())
             if api:
                 files = [{"rfilename": file} for file in kept]
@@ -103,7 +132,10 @@ def hub_server() -> Iterator[Hub]:
             if file not in kept:
                 return self.answer({}, 404, X_Error_Code="EntryNotFound")
             content = kept[file]
-            headers = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": revision(name, found[0])}
+            headers = {
+                "ETag": f'"{hashlib.sha1(content).hexdigest()}"',
+                "X-Repo-Commit": revision(name, found[0]),
+            }
             return self.answer(content, **headers)
 
         do_HEAD = do_GET  # noqa: N815

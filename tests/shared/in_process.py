@@ -1,4 +1,6 @@
-"""train.py and evaluate.py without processes of their own: far faster, with everything but Hydra's folders."""
+"""train.py and evaluate.py without processes of their own: far faster, with everything but Hydra's
+folders.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +60,18 @@ def inline(queries: dict[str, str], documents: dict[str, str], **more: dict) -> 
     """Data with a test split of these texts and no other split."""
     return {
         "name": "inline",
-        "test": {"_target_": INLINE, "name": "inline", "queries": queries, "documents": documents, **more},
+        "test": {
+            "_target_": INLINE,
+            "name": "inline",
+            "queries": queries,
+            "documents": documents,
+            **more,
+        },
         "dev": None,
-        "first_stage": {"_target_": "backpack_rank.data.first_stage.GivenCandidates", "name": "given"},
+        "first_stage": {
+            "_target_": "backpack_rank.data.first_stage.GivenCandidates",
+            "name": "given",
+        },
         "bias": None,
         "bias_queries": None,
         "measures": ["nDCG@10"],

@@ -1,4 +1,6 @@
-"""Malformed inputs by area, each with what is expected of it; :func:`verdict` tells what became of one."""
+"""Malformed inputs by area, each with what is expected of it; :func:`verdict` tells what became of
+one.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class Case:
         run: reads it.
         says: words that the sentence must have; None: the input is right, and must be taken.
         right: of what ``run`` gives, for an input that is right.
-        either: whether it may be refused too, in a sentence with these words (bytes changed at random).
+        either: whether it may be refused too, in a sentence with these words (bytes changed at
+            random).
     """
 
     area: str
@@ -95,12 +98,24 @@ def _file_case(kind: FileKind, mutation: Mutation, line: int, folder: Path) -> C
         file = kind.write(folder, name, mutation.make(list(kind.lines), line))
         return kind.read(file)
 
-    says = None if mutation.says is None else tuple(word.format(line=line + 1, file=name) for word in mutation.says)
-    return Case("files", f"{name}, {mutation.name}, line {line + 1}", run, says, mutation.right or kind.right)
+    says = (
+        None
+        if mutation.says is None
+        else tuple(word.format(line=line + 1, file=name) for word in mutation.says)
+    )
+    return Case(
+        "files",
+        f"{name}, {mutation.name}, line {line + 1}",
+        run,
+        says,
+        mutation.right or kind.right,
+    )
 
 
 def byte_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
-    """Bytes put in, taken out and changed at random: taken, or refused in a sentence that names the file."""
+    """Bytes put in, taken out and changed at random: taken, or refused in a sentence that names the
+    file.
+    """
     folder.mkdir(parents=True)
     number = 0
     while True:
@@ -109,7 +124,9 @@ def byte_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
         raw = bytearray("".join(f"{line}\n" for line in kind.lines).encode())
         for _ in range(rng.randint(1, 6)):
             place = rng.randrange(len(raw))
-            raw[place : place + rng.randint(0, 3)] = bytes(rng.choice(_BYTES) for _ in range(rng.randint(0, 3)))
+            raw[place : place + rng.randint(0, 3)] = bytes(
+                rng.choice(_BYTES) for _ in range(rng.randint(0, 3))
+            )
         packed = rng.random() < 0.2 and kind.name.endswith(("run", "qrels", "tsv", "csv"))
         yield _byte_case(kind, bytes(raw), packed, folder / str(number))
 
@@ -139,7 +156,13 @@ def value_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
         option = rng.choice(list(tables[script]))
         kinds = tables[script][option]
         if set(NO_COUNT) <= set(kinds) or "1.5" in kinds:
-            drawn = [str(-rng.randint(1, 10**9)), f"{rng.random() + 0.01:.4f}", _word(rng), "{a: 1}", "1e999"]
+            drawn = [
+                str(-rng.randint(1, 10**9)),
+                f"{rng.random() + 0.01:.4f}",
+                _word(rng),
+                "{a: 1}",
+                "1e999",
+            ]
         elif set(NO_RATE) <= set(kinds):
             drawn = [str(-rng.random() - 0.001), _word(rng), "{a: 1}", "[0.1,0.2]", "1e999", "0x10"]
         else:
@@ -150,7 +173,10 @@ def value_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
 def _value_case(script: str, option: str, value: str) -> Case:
     word = option.removeprefix("reconstruct.")
     return Case(
-        "option values", f"{script} {option}={value}", lambda: read(script, with_option(script, option, value)), (word,)
+        "option values",
+        f"{script} {option}={value}",
+        lambda: read(script, with_option(script, option, value)),
+        (word,),
     )
 
 
@@ -172,7 +198,10 @@ def name_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
             continue
         argument = f"{mark}{wrong}={rng.choice(('1', 'true', 'x'))}"
         yield Case(
-            "option names", f"{script} {argument}", lambda s=script, a=argument: check_options(s, [a]), (slip, "no")
+            "option names",
+            f"{script} {argument}",
+            lambda s=script, a=argument: check_options(s, [a]),
+            (slip, "no"),
         )
 
 
@@ -204,12 +233,21 @@ def grammar_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
     )
     while True:
         argument = rng.choice(shapes).format(_word(rng))
-        yield Case("grammar", argument, lambda a=argument: check_grammar([a]), ("cannot be read as OPTION=VALUE",))
+        yield Case(
+            "grammar",
+            argument,
+            lambda a=argument: check_grammar([a]),
+            ("cannot be read as OPTION=VALUE",),
+        )
 
 
 def explain_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
     """Sentences with anything in them are texts."""
-    letters = string.ascii_letters + " '\",.;:!?()[]{}=$\\/%&#@+-*~^<>|\t\u00e9\u00df\u65e5\u0639\U0001f600" + "${a}"
+    letters = (
+        string.ascii_letters
+        + " '\",.;:!?()[]{}=$\\/%&#@+-*~^<>|\t\u00e9\u00df\u65e5\u0639\U0001f600"
+        + "${a}"
+    )
     while True:
         text = "".join(rng.choice(letters) for _ in range(rng.randint(1, 40)))
         if text[0] in "'\"" and text[-1] == text[0]:
@@ -235,10 +273,13 @@ def _explained(option: str, text: str) -> object:
 
 BUDGETS = {
     **dict.fromkeys(("nDCG@10 loss<=1", "nDCG@10 loss<=0.01", "R@100 loss<=5"), "give it in %"),
-    **dict.fromkeys(("nDCG@10 loss<=-1%", "nDCG@10 loss<=101%", "AP loss<=1e9%"), "a loss lies from 0% to 100%"),
+    **dict.fromkeys(
+        ("nDCG@10 loss<=-1%", "nDCG@10 loss<=101%", "AP loss<=1e9%"), "a loss lies from 0% to 100%"
+    ),
     **dict.fromkeys(("nDCG@10", "nDCG@10 loss", "0.3", "<=", "nDCG@10 = 0.3"), "examples:"),
     **dict.fromkeys(
-        ("gap<=1_0", "gap<=\uff11", "gap<=nan", "gap<=inf", "gap<=1e999", "gap<=x", "gap<="), "is no number"
+        ("gap<=1_0", "gap<=\uff11", "gap<=nan", "gap<=inf", "gap<=1e999", "gap<=x", "gap<="),
+        "is no number",
     ),
     **dict.fromkeys(("gap<0.3", "gap>0.3", "gap==1", "gap=<1", "gap=>1"), "use <= or >="),
     "|nDCG@10| loss<=1%": "without bars",
@@ -254,7 +295,10 @@ def budget_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
     for text, said in BUDGETS.items():
         yield Case("budgets", text, lambda t=text: parse_budgets(t), (said,))
     while True:
-        bound, measure = round(rng.random(), 3), rng.choice(("nDCG@10", "gap/std", "RaB(tf)@10", "NFaiRR@10"))
+        bound, measure = (
+            round(rng.random(), 3),
+            rng.choice(("nDCG@10", "gap/std", "RaB(tf)@10", "NFaiRR@10")),
+        )
         forms = [f"{measure}<={bound}", f"|{measure}| <= {bound}"]
         if measure in ("nDCG@10", "NFaiRR@10"):  # of nDCG and NFaiRR alone more is better
             forms.append(f"{measure} loss<={100 * bound:g}%")
@@ -267,7 +311,12 @@ def budget_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
             lambda found, b=bound: abs(found[0].bound - b) < 1e-9,
         )
         text = rng.choice(
-            (f"{measure} loss<={bound + 0.001}", f"{measure}<={_word(rng)}", f"{measure}{bound}", f"{measure}<<{bound}")
+            (
+                f"{measure} loss<={bound + 0.001}",
+                f"{measure}<={_word(rng)}",
+                f"{measure}{bound}",
+                f"{measure}<<{bound}",
+            )
         )
         yield Case("budgets", text, lambda t=text: parse_budgets(t), ("budget",))
 

@@ -10,9 +10,13 @@ VOCABULARY = 30
 
 
 def padded(lengths, seed, width=None, table_seed=0):
-    """Word vectors [B, N, e], mask [B, N] and ids [B, N] of texts of these lengths; padding holds other vectors."""
+    """Word vectors [B, N, e], mask [B, N] and ids [B, N] of texts of these lengths; padding holds
+    other vectors.
+    """
     generator = torch.Generator().manual_seed(seed)
-    table = torch.randn((VOCABULARY, EMBEDDING), generator=torch.Generator().manual_seed(table_seed))
+    table = torch.randn(
+        (VOCABULARY, EMBEDDING), generator=torch.Generator().manual_seed(table_seed)
+    )
     width = max(lengths) if width is None else width
     ids = torch.randint(VOCABULARY, (len(lengths), width), generator=generator)
     mask = torch.arange(width)[None] < torch.tensor(lengths)[:, None]

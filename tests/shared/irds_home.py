@@ -1,4 +1,6 @@
-"""A home folder of ir_datasets with tiny files where the library keeps its downloads, and a process that uses it."""
+"""A home folder of ir_datasets with tiny files where the library keeps its downloads, and a process
+that uses it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ PASSAGES = {
 }
 
 
-# The library reads its home folder when it is imported, so its own datasets run in a process of their own.
+# The library reads its home folder when it is imported, so its own datasets run in a process of
+# their own.
 
 
 def _tar(path: Path, members: dict[str, str]) -> None:
@@ -41,9 +44,13 @@ def write_gzip(path: Path, text: str) -> None:
 
 def _qna(rows: list[tuple[int, str, list[tuple[int, str, int | None]]]]) -> str:
     """A file of msmarco-qna; rows are (query id, text, [(passage id, url, selected)])."""
-    data: dict[str, dict[str, Any]] = {key: {} for key in ("answers", "passages", "query", "query_type", "query_id")}
+    data: dict[str, dict[str, Any]] = {
+        key: {} for key in ("answers", "passages", "query", "query_type", "query_id")
+    }
     for index, (query_id, text, passages) in enumerate(rows):
-        labelled = [] if passages[0][2] is None else ["is_selected"]  # the eval file has no labels and no answers
+        labelled = (
+            [] if passages[0][2] is None else ["is_selected"]
+        )  # the eval file has no labels and no answers
         if labelled:
             data["answers"][str(index)] = ["No Answer Present."]
         data["passages"][str(index)] = [
@@ -116,7 +123,11 @@ def run_offline(home: Path, script: str) -> Any:
     )
     lines = ["import json, sys", "from backpack_rank.data.sources.irds import *", script]
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", "\n".join(lines)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -17,7 +17,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def main(description: str | None, campaign: Callable[[int, int, Path], dict], show: Callable[[dict], object]) -> None:
+def main(
+    description: str | None,
+    campaign: Callable[[int, int, Path], dict],
+    show: Callable[[dict], object],
+) -> None:
     """Run a campaign as its command line asks; status 1 when a kill was not recovered from.
 
     Args:
@@ -25,11 +29,15 @@ def main(description: str | None, campaign: Callable[[int, int, Path], dict], sh
         campaign: gives figures and ``failures`` of so many kills with a seed, in a folder.
         show: prints the figures.
     """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--keep", type=Path, help="work in this folder, and keep the rounds that failed")
+    parser.add_argument(
+        "--keep", type=Path, help="work in this folder, and keep the rounds that failed"
+    )
     options = parser.parse_args()
     folder = options.keep or Path(tempfile.mkdtemp())
     begun = time.monotonic()

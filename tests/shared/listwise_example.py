@@ -1,4 +1,6 @@
-"""A small listwise ranker with random weights, and evaluate.py's configuration, for tests of listwise tasks."""
+"""A small listwise ranker with random weights, and evaluate.py's configuration, for tests of
+listwise tasks.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,22 @@ def options(ranker: Path, *more: str) -> list[str]:
     return ["listwise=trained", f"checkpoint={ranker}", *_SMALL, f"listwise.depth={DEPTH}", *more]
 
 
-def saved_ranker(folder: Path, sentences: Sequence[str], passages: int, *, positions: int = 1024, words: str) -> Path:
-    """Save a ranker with large random weights, so that its order is not the input's, as a run's; its folder.
+def saved_ranker(
+    folder: Path, sentences: Sequence[str], passages: int, *, positions: int = 1024, words: str
+) -> Path:
+    """Save a ranker with large random weights, so that its order is not the input's, as a run's;
+    its folder.
 
     ``words``: what the prompts hold beside the sentences, for the tokenizer.
     """
     torch.manual_seed(0)
     tokenizer = train_bpe([*sentences, words] * 3, vocab_size=400)
-    model = new_causal_lm(tokenizer, layers=1, hidden_size=32, heads=2, positions=positions, initializer_range=0.3)
-    prompt = Prompt.of({**OmegaConf.load(ROOT / "conf" / "prompt" / "plain.yaml"), "identifiers": "alphabetic"})
+    model = new_causal_lm(
+        tokenizer, layers=1, hidden_size=32, heads=2, positions=positions, initializer_range=0.3
+    )
+    prompt = Prompt.of(
+        {**OmegaConf.load(ROOT / "conf" / "prompt" / "plain.yaml"), "identifiers": "alphabetic"}
+    )
     ranker = folder / "train" / "one" / "ranker"
     save_listwise(ranker, model, tokenizer, prompt, "first_token", passages)
     return ranker

@@ -9,7 +9,13 @@ from markupsafe import Markup
 from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.evaluation.results import Estimate, RunInfo, Summary, SystemResult
 from backpack_rank.reporting.page.build import page_of_rows
-from backpack_rank.reporting.page.data import ChangedQuery, Changes, Page, RankedDocument, SensePanel
+from backpack_rank.reporting.page.data import (
+    ChangedQuery,
+    Changes,
+    Page,
+    RankedDocument,
+    SensePanel,
+)
 from backpack_rank.reporting.page.figures import policy_figures, preference_figures
 from backpack_rank.reporting.page.text import mark_words
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
@@ -21,10 +27,19 @@ LONG = "The man said that she knew the way. " * 30
 
 
 def row(label: str, alpha: float | None, effectiveness: float, bias: float) -> SystemResult:
-    names = [f"{name}({kind})@{cutoff}" for name in ("RaB", "ARaB") for kind in ("tf", "bool") for cutoff in (5, 10)]
+    names = [
+        f"{name}({kind})@{cutoff}"
+        for name in ("RaB", "ARaB")
+        for kind in ("tf", "bool")
+        for cutoff in (5, 10)
+    ]
     biases = {name: Estimate(bias, abs(bias), bias - 0.01, bias + 0.01) for name in names}
     biases |= {f"NFaiRR@{cutoff}": Estimate(0.9, 0.9, 0.88, 0.92) for cutoff in (10, 50)}
-    quality = {"nDCG@10": Estimate(effectiveness, effectiveness, effectiveness - 0.02, effectiveness + 0.02)}
+    quality = {
+        "nDCG@10": Estimate(
+            effectiveness, effectiveness, effectiveness - 0.02, effectiveness + 0.02
+        )
+    }
     return SystemResult(label, alpha, Summary(quality, 10), Summary(biases, 20))
 
 
@@ -43,10 +58,13 @@ ABOUT = RunInfo(
 )
 
 
-def changed(number: int = 1, documents: int = 3, text: str = LONG, query: str = HOSTILE) -> ChangedQuery:
+def changed(
+    number: int = 1, documents: int = 3, text: str = LONG, query: str = HOSTILE
+) -> ChangedQuery:
     """A query whose ranking is turned round; texts are different."""
     own = [
-        RankedDocument(f"d{number}-{i}", mark_words(f"{i} {text}", LEXICON), 1.0 / i) for i in range(1, documents + 1)
+        RankedDocument(f"d{number}-{i}", mark_words(f"{i} {text}", LEXICON), 1.0 / i)
+        for i in range(1, documents + 1)
     ]
     return ChangedQuery(f"q{number}", query, tuple(own), tuple(own[::-1]))
 
@@ -86,9 +104,18 @@ def full_page(queries: int = 3, documents: int = 3) -> Page:
     compared = [Row(("BM25",), [Cell(".3000", bold=True)]), Row((HOSTILE,), [Cell(".4")])]
     page = replace(
         page_of_rows("A report", {"": ROWS}, ABOUT),
-        comparison=(Table("", "Comparison", ("system",), [Group("", ("nDCG@10",))], [Section("", compared)]),),
+        comparison=(
+            Table(
+                "", "Comparison", ("system",), [Group("", ("nDCG@10",))], [Section("", compared)]
+            ),
+        ),
         changes=(
-            Changes("alpha=1", "alpha=0.5", tuple(changed(n, documents) for n in range(1, queries + 1)), "Most first."),
+            Changes(
+                "alpha=1",
+                "alpha=0.5",
+                tuple(changed(n, documents) for n in range(1, queries + 1)),
+                "Most first.",
+            ),
             Changes("alpha=1", "other alpha=0", (changed(1, documents),)),
         ),
         answer=(f"paired_tokens at alpha 0: {HOSTILE}", "uniform (control): the same."),

@@ -105,7 +105,10 @@ def key_at(name: str, **changes: Any) -> Mutation:
 
 
 def whole(
-    name: str, make: Callable[[bytes], bytes], says: tuple[str, ...] | None = ("{file}",), **more: Any
+    name: str,
+    make: Callable[[bytes], bytes],
+    says: tuple[str, ...] | None = ("{file}",),
+    **more: Any,
 ) -> Mutation:
     return Mutation(name, lambda lines, place: make(text(lines)), says, **more)
 
@@ -126,7 +129,10 @@ ANY_TEXT = (
     whole("only zeros", lambda raw: bytes(len(raw))),
     whole("cut gzip", lambda raw: gzip.compress(raw)[:-9], ("{file}", "gzip"), suffix=".gz"),
     whole(
-        "gzip with a wrong checksum", lambda raw: gzip.compress(raw)[:-8] + bytes(8), ("{file}", "gzip"), suffix=".gz"
+        "gzip with a wrong checksum",
+        lambda raw: gzip.compress(raw)[:-8] + bytes(8),
+        ("{file}", "gzip"),
+        suffix=".gz",
     ),
     whole("text that is called gzip", lambda raw: raw, ("{file}", "gzip"), suffix=".gz"),
     whole("Windows line ends", lambda raw: raw.replace(b"\n", b"\r\n"), None),
@@ -136,7 +142,9 @@ ANY_TEXT = (
 )
 BLANK = whole("blank lines", lambda raw: raw.replace(b"\n", b"\n\n"), None)
 OLD_MAC = whole("line ends of old Macintoshes", lambda raw: raw.replace(b"\n", b"\r"))
-BOMB = whole("gzip bomb", lambda raw: gzip.compress(raw + (b" " * 999 + b"\n") * 80_000), suffix=".gz")
+BOMB = whole(
+    "gzip bomb", lambda raw: gzip.compress(raw + (b" " * 999 + b"\n") * 80_000), suffix=".gz"
+)
 NUMBERS = ("1_0", "\uff11", "abc", "nan", "inf", "1e999", "0x10", "9" * 400, "--1", "\u0661")
 INTEGERS = ("1_0", "\uff11", "1.0", "1e30", "9" * 400, str(10**30), "", "true", "\u0661")
 JSON_LINES = (
@@ -188,9 +196,18 @@ QUERIES = FileKind(
     (
         *(
             Mutation(
-                f"header {header!r}", lambda lines, place, h=header: text([h, *lines]), ("{file}", "line 1", "header")
+                f"header {header!r}",
+                lambda lines, place, h=header: text([h, *lines]),
+                ("{file}", "line 1", "header"),
             )
-            for header in ("qid\tquery", "query_id\ttext", "id\ttext", "query-id\tquery", "_id\ttitle", "QID\tQuery")
+            for header in (
+                "qid\tquery",
+                "query_id\ttext",
+                "id\ttext",
+                "query-id\tquery",
+                "_id\ttitle",
+                "QID\tQuery",
+            )
         ),
         field_at(1, "", "an empty text", "\t"),
         field_at(0, "a b", "an id with a blank", "\t"),
@@ -212,7 +229,10 @@ JSON_QUERIES = FileKind(
     lambda queries: list(queries) == ["q1", "q2", "q3"] and queries["q3"] == "caf\u00e9",
     (
         *(key_at(f"id {identifier!r}", _id=identifier) for identifier in IDS),
-        *(key_at(f"text {value!r}", text=value) for value in ("", "  ", 3, None, ["a"], "a\ud800", ...)),
+        *(
+            key_at(f"text {value!r}", text=value)
+            for value in ("", "  ", 3, None, ["a"], "a\ud800", ...)
+        ),
         Mutation("a line twice", twice, ("{file}", "line 4")),
         *(*JSON_LINES, *ANY_TEXT, BLANK, BOMB),
     ),
@@ -243,7 +263,9 @@ TABLE = FileKind(
     (
         *(
             Mutation(
-                f"header {header!r}", lambda lines, place, h=header: text([h, *lines]), ("{file}", "line 1", "header")
+                f"header {header!r}",
+                lambda lines, place, h=header: text([h, *lines]),
+                ("{file}", "line 1", "header"),
             )
             for header in ("id\ttext", "docid\tpassage", "pid\tpassage", "doc_id\tcontents")
         ),
@@ -265,7 +287,11 @@ LEXICON = FileKind(
     load_lexicon,
     lambda lexicon: lexicon.groups == {"female": ("she",), "male": ("he", "\u00e9l")},
     (
-        Mutation("another header", lambda lines, place: text(["word,kind", *lines[1:]]), ("{file}", "line 1", "group")),
+        Mutation(
+            "another header",
+            lambda lines, place: text(["word,kind", *lines[1:]]),
+            ("{file}", "line 1", "group"),
+        ),
         Mutation("no header", lambda lines, place: text(lines[1:]), ("{file}", "line 1", "header")),
         *(
             Mutation(name, lambda lines, place, row=row: text([*lines, row]), ("{file}", "line 5"))
@@ -280,9 +306,16 @@ LEXICON = FileKind(
                 "a control character": "a\x1b[2J,male",
             }.items()
         ),
-        Mutation("one group", lambda lines, place: text(lines[:2]), ("{file}", "fewer than two groups")),
+        Mutation(
+            "one group", lambda lines, place: text(lines[:2]), ("{file}", "fewer than two groups")
+        ),
         whole("nothing", lambda raw: b""),
-        whole("bomb", lambda raw: gzip.compress(raw + (b" " * 999 + b"\n") * 80_000), ("{file}", "MB"), suffix=".gz"),
+        whole(
+            "bomb",
+            lambda raw: gzip.compress(raw + (b" " * 999 + b"\n") * 80_000),
+            ("{file}", "MB"),
+            suffix=".gz",
+        ),
         *(*ANY_TEXT, BLANK),
         whole("line ends of old Macintoshes", lambda raw: raw.replace(b"\n", b"\r"), None),
     ),
@@ -303,7 +336,9 @@ PAIRS = FileKind(
                 "a long field": "y" * 200_000 + ",z",
             }.items()
         ),
-        Mutation("only a header", lambda lines, place: text(lines[:1]), ("{file}", "there is no pair")),
+        Mutation(
+            "only a header", lambda lines, place: text(lines[:1]), ("{file}", "there is no pair")
+        ),
         *(*ANY_TEXT, BLANK),
     ),
 )
@@ -313,8 +348,12 @@ ONE_WAY = FileKind(
     load_one_way,
     lambda partners: partners == {"ms": "mr", "miss": "mr"},
     (
-        Mutation("its own partner", lambda lines, place: text([*lines, "x,x"]), ("{file}", "line 4")),
-        Mutation("a word twice", lambda lines, place: text([*lines, "ms,mister"]), ("{file}", "line 4")),
+        Mutation(
+            "its own partner", lambda lines, place: text([*lines, "x,x"]), ("{file}", "line 4")
+        ),
+        Mutation(
+            "a word twice", lambda lines, place: text([*lines, "ms,mister"]), ("{file}", "line 4")
+        ),
         *ANY_TEXT,
     ),
 )
@@ -324,8 +363,14 @@ CLASSES = FileKind(
     load_classes,
     lambda classes: [found.words for found in classes.classes] == [("he", "she"), ("man", "woman")],
     (
-        Mutation("a word in two classes", lambda lines, place: text([*lines, "man,she"]), ("{file}", "line 6")),
-        Mutation("a class of one word", lambda lines, place: text([*lines, "boy,boy"]), ("{file}", "boy")),
+        Mutation(
+            "a word in two classes",
+            lambda lines, place: text([*lines, "man,she"]),
+            ("{file}", "line 6"),
+        ),
+        Mutation(
+            "a class of one word", lambda lines, place: text([*lines, "boy,boy"]), ("{file}", "boy")
+        ),
         *ANY_TEXT,
     ),
 )
@@ -344,12 +389,18 @@ def _candidate(**changes: Any) -> list[dict[str, Any]]:
 
 REQUESTS = FileKind(
     "requests.jsonl",
-    [json.dumps(REQUEST | {"query": {"text": "what?", "qid": f"q{number}"}}) for number in range(3)],
+    [
+        json.dumps(REQUEST | {"query": {"text": "what?", "qid": f"q{number}"}})
+        for number in range(3)
+    ],
     read_requests,
     lambda found: [one.query_id for one in found] == ["q0", "q1", "q2"],
     (
         key_at("no query", query=...),
-        *(key_at(f"query {value!r}", query={"text": value, "qid": 1}) for value in ("", None, 3, "a\ud800")),
+        *(
+            key_at(f"query {value!r}", query={"text": value, "qid": 1})
+            for value in ("", None, 3, "a\ud800")
+        ),
         *(
             key_at(f"id {value!r}", query={"text": "a", "qid": value})
             for value in ("", "a b", None, True, 1.5, "\ud800")
@@ -383,7 +434,11 @@ REQUEST_LIST = FileKind(
         whole("cut", lambda raw: raw[:-9]),
         whole("nested 50,000 deep", lambda raw: b"[" * 50_000),
         whole("keys twice", lambda raw: raw.replace(b'"candidates"', b'"query"')),
-        whole("another query", lambda raw: raw.replace(b'"qid": 7', b'"qid": 7.5'), ("{file}", "request 1")),
+        whole(
+            "another query",
+            lambda raw: raw.replace(b'"qid": 7', b'"qid": 7.5'),
+            ("{file}", "request 1"),
+        ),
         *(one for one in ANY_TEXT if one.name != "a line that is not UTF-8"),
     ),
 )
@@ -400,7 +455,9 @@ WORDINGS = FileKind(
         *(key_at(f"relevance {value!r:.8}", relevance=value) for value in ("1", 1.5, True)),
         Mutation(
             "one document as both sides",
-            lambda lines, place: text([line.replace('"doc_id": "f"', '"doc_id": "m"') for line in lines]),
+            lambda lines, place: text(
+                [line.replace('"doc_id": "f"', '"doc_id": "m"') for line in lines]
+            ),
             ("{file}", "line 2", "'m'"),
         ),
         Mutation(
@@ -411,7 +468,10 @@ WORDINGS = FileKind(
         *JSON_LINES,
         *(one for one in ANY_TEXT if not one.suffix),
     ),
-    {"queries.jsonl": '{"_id": "q1", "text": "a"}\n', "corpus.jsonl": '{"_id": "m", "text": "a"}\n'},
+    {
+        "queries.jsonl": '{"_id": "q1", "text": "a"}\n',
+        "corpus.jsonl": '{"_id": "m", "text": "a"}\n',
+    },
 )
 ANSWERS = FileKind(
     "answers.jsonl",
@@ -429,7 +489,10 @@ ANSWERS = FileKind(
         *JSON_LINES,
         *(one for one in ANY_TEXT if not one.suffix),
     ),
-    {"queries.jsonl": '{"_id": "q1", "text": "a"}\n', "corpus.jsonl": '{"_id": "d1", "text": "one and two"}\n'},
+    {
+        "queries.jsonl": '{"_id": "q1", "text": "a"}\n',
+        "corpus.jsonl": '{"_id": "d1", "text": "one and two"}\n',
+    },
 )
 SQUAD = FileKind(
     "train-v1.1.json",
@@ -441,7 +504,9 @@ SQUAD = FileKind(
                         "paragraphs": [
                             {
                                 "context": "one two",
-                                "qas": [{"id": "q", "answers": [{"text": "two", "answer_start": 4}]}],
+                                "qas": [
+                                    {"id": "q", "answers": [{"text": "two", "answer_start": 4}]}
+                                ],
                             }
                         ]
                     }
@@ -462,17 +527,28 @@ SQUAD = FileKind(
     ),
 )
 _ALIASES = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
 ATTRIBUTE = FileKind(
     "size.yaml",
-    ["name: size", "lexicon: gender_words", "sign: male_minus_female", "pairs: gender_pairs", "sides: [female, male]"],
+    [
+        "name: size",
+        "lexicon: gender_words",
+        "sign: male_minus_female",
+        "pairs: gender_pairs",
+        "sides: [female, male]",
+    ],
     lambda path: Attribute.named(str(path)),
     lambda found: found.name == "size",
     (
         whole("alias bomb", lambda raw: _ALIASES.encode(), ("{file}", "aliases")),
         whole("a node within itself", lambda raw: b"name: &a [*a]\n"),
-        whole("code", lambda raw: b"name: !!python/object/apply:os.system [id]\n", ("{file}", "not YAML")),
+        whole(
+            "code",
+            lambda raw: b"name: !!python/object/apply:os.system [id]\n",
+            ("{file}", "not YAML"),
+        ),
         whole("not YAML", lambda raw: b"a: [\n", ("{file}", "not YAML")),
         whole("a list", lambda raw: b"- a\n"),
         whole("nothing", lambda raw: b""),

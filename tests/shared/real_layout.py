@@ -1,4 +1,6 @@
-"""A data folder in the layout of the real collections, with few short texts, and a tiny encoder as the hub has them."""
+"""A data folder in the layout of the real collections, with few short texts, and a tiny encoder as
+the hub has them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ SENTENCES = (
     ("A {} needs training and a licence.", 1),
     ("Bread is sold in the market, and the {} is not there.", 0),
 )
-WORDINGS = {"M": ("he", "his", "man"), "F": ("she", "her", "woman"), "N": ("they", "their", "person")}
+WORDINGS = {
+    "M": ("he", "his", "man"),
+    "F": ("she", "her", "woman"),
+    "N": ("they", "their", "person"),
+}
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Judged = Mapping[str, Mapping[str, int]]
@@ -42,7 +48,11 @@ def write_data(root: Path) -> Path:
     }
     for year in ("dl19", "dl20"):
         _write(root / year, documents, queries, {"test": labels}, {"bm25": candidates})
-        lines = [f"{query} Q0 {document} {label}\n" for query, own in labels.items() for document, label in own.items()]
+        lines = [
+            f"{query} Q0 {document} {label}\n"
+            for query, own in labels.items()
+            for document, label in own.items()
+        ]
         _text(root / "trec_dl" / f"qrels.{year}-passage.txt", "".join(lines))
     _text(
         root / "gender_bias_ir" / "trecdeep19_passage.fair.tsv",
@@ -52,10 +62,19 @@ def write_data(root: Path) -> Path:
     parts = {name: {query: labels[query] for query in own} for name, own in splits.items()}
     runs = {name: {query: candidates[query] for query in own} for name, own in splits.items()}
     _write(root / "msmarco_dev600", documents, queries, parts, runs)
-    _write(root / "squad_train", documents, queries, {"train": labels, "dev": parts["dev"]}, ending=".gz")
+    _write(
+        root / "squad_train",
+        documents,
+        queries,
+        {"train": labels, "dev": parts["dev"]},
+        ending=".gz",
+    )
     worded, content, own = {}, {}, {query: {} for query in queries}
     for query, name in zip(queries, OCCUPATIONS, strict=True):
-        for label, text in ((1, "The {} says that {} likes {} work."), (0, "The {} is a {} and {} bread is good.")):
+        for label, text in (
+            (1, "The {} says that {} likes {} work."),
+            (0, "The {} is a {} and {} bread is good."),
+        ):
             for group, (pronoun, possessive, noun) in WORDINGS.items():
                 document = f"{query}{group}{label}"
                 worded[document] = text.format(name, pronoun if label else noun, possessive)
@@ -65,16 +84,36 @@ def write_data(root: Path) -> Path:
 
 
 def write_encoder(folder: Path) -> Path:
-    """Two layers of BERT with a vocabulary of whole words and letters: config.json, weights, tokenizer files."""
+    """Two layers of BERT with a vocabulary of whole words and letters: config.json, weights,
+    tokenizer files.
+    """
     folder.mkdir(parents=True)
     text = " ".join([*OCCUPATIONS, "what does do", *(sentence for sentence, _ in SENTENCES)])
-    words = set(re.findall("[a-z]+", text.lower())).union(*WORDINGS.values(), ["him", "hers", "girl", "boy", "likes"])
+    words = set(re.findall("[a-z]+", text.lower())).union(
+        *WORDINGS.values(), ["him", "hers", "girl", "boy", "likes"]
+    )
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    vocabulary = [*SPECIALS, *letters, *(f"##{letter}" for letter in letters), ".", ",", *sorted(words - set(letters))]
+    vocabulary = [
+        *SPECIALS,
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        ".",
+        ",",
+        *sorted(words - set(letters)),
+    ]
     backend = BertWordPieceTokenizer({word: place for place, word in enumerate(vocabulary)})
-    BertTokenizerFast(tokenizer_object=backend._tokenizer, model_max_length=128).save_pretrained(folder)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=128, initializer_range=0.2, **shape)
+    BertTokenizerFast(tokenizer_object=backend._tokenizer, model_max_length=128).save_pretrained(
+        folder
+    )
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    }
+    config = BertConfig(
+        vocab_size=len(vocabulary), max_position_embeddings=128, initializer_range=0.2, **shape
+    )
     BertModel(config).save_pretrained(folder)
     return folder
 
@@ -97,8 +136,15 @@ def _write(
     rows = [{"_id": key, "text": text} for key, text in queries.items()]
     _text(folder / f"queries.jsonl{ending}", "".join(f"{json.dumps(row)}\n" for row in rows))
     for split, judged in labels.items():
-        lines = [f"{query}\t{document}\t{label}\n" for query, of in judged.items() for document, label in of.items()]
-        _text(folder / "qrels" / f"{split}.tsv{ending}", "query-id\tcorpus-id\tscore\n" + "".join(lines))
+        lines = [
+            f"{query}\t{document}\t{label}\n"
+            for query, of in judged.items()
+            for document, label in of.items()
+        ]
+        _text(
+            folder / "qrels" / f"{split}.tsv{ending}",
+            "query-id\tcorpus-id\tscore\n" + "".join(lines),
+        )
     for name, run in (candidates or {}).items():
         lines = [
             f"{query} Q0 {document} {rank} {100 - rank} bm25\n"

@@ -47,7 +47,9 @@ class Running:
 def running(loaders: dict[str, Any], ready: bool = True, **options: Any) -> Iterator[Running]:
     """A server in a thread of this process, for the length of a ``with`` block."""
     app = create_app(loaders, ServerSettings(**options))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=20))
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=20)
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait_for(lambda: server.started)

@@ -1,4 +1,6 @@
-"""``backpack-rank rerank`` in this process, and as a user runs it; a run that takes some seconds to score."""
+"""``backpack-rank rerank`` in this process, and as a user runs it; a run that takes some seconds to
+score.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ def write_large_run(path: Path) -> Path:
     doc_ids = [doc_id for doc_id, _ in collection.documents]
     scores = np.random.default_rng(0).random((len(collection.queries), len(doc_ids)))
     write_run(
-        path, {q: dict(zip(doc_ids, row, strict=True)) for q, row in zip(collection.queries, scores, strict=True)}, "r"
+        path,
+        {
+            q: dict(zip(doc_ids, row, strict=True))
+            for q, row in zip(collection.queries, scores, strict=True)
+        },
+        "r",
     )
     return path
 
@@ -73,14 +80,18 @@ def run_bytes(folder: Path) -> dict[str, bytes]:
 
 def score_times(folder: Path) -> dict[str, int]:
     """When each file of scores was written."""
-    return {path.name: path.stat().st_mtime_ns for path in sorted(folder.glob("scores/*.safetensors"))}
+    return {
+        path.name: path.stat().st_mtime_ns for path in sorted(folder.glob("scores/*.safetensors"))
+    }
 
 
 def wait_until(ready: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     """Wait for something that must come while the process runs."""
     until = time.monotonic() + 120
     while not ready():
-        assert process.poll() is None, f"it ended before it was to be stopped: {process.communicate()[0]}"
+        assert process.poll() is None, (
+            f"it ended before it was to be stopped: {process.communicate()[0]}"
+        )
         assert time.monotonic() < until
         time.sleep(0.005)
 

@@ -1,4 +1,6 @@
-"""Rankers of every kind, saved as they are saved now, and pairs of texts that are hard to read in the same way."""
+"""Rankers of every kind, saved as they are saved now, and pairs of texts that are hard to read in
+the same way.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from backpack_rank.reranking.pointwise import PointwiseReranker
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "rankers"
 PAIRS = [
     ("who can rewire a house?", "She is an electrician; he sells flowers to a woman."),
-    ("  who can rewire a house?\n", "A text that spells <|endoftext|>, [SEP] and </s>, and he reads on."),
+    (
+        "  who can rewire a house?\n",
+        "A text that spells <|endoftext|>, [SEP] and </s>, and he reads on.",
+    ),
     ("doctor", ""),
     ("doctor", " \u3000 "),
     ("doctor", "\x1cHe said it.\x1f"),

@@ -31,11 +31,15 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def started(folder: Path, log: Path, port: int, *options: str, **environment: str) -> Iterator[subprocess.Popen]:
+def started(
+    folder: Path, log: Path, port: int, *options: str, **environment: str
+) -> Iterator[subprocess.Popen]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
     with log.open("w") as file:
         command = [*COMMAND, str(folder), "--port", str(port), *options]
-        process = subprocess.Popen(command, cwd=log.parent, env=environment, stderr=file, stdout=file)
+        process = subprocess.Popen(
+            command, cwd=log.parent, env=environment, stderr=file, stdout=file
+        )
         try:
             wait_for(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None, 120)
             yield process

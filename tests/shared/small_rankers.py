@@ -1,4 +1,6 @@
-"""Listwise rankers whose answers are known by hand. Passages are numbers as text; larger ones are more relevant."""
+"""Listwise rankers whose answers are known by hand. Passages are numbers as text; larger ones are
+more relevant.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,16 @@ class SmallRanker(ListwiseRanker):
         return [self._one(passages) for passages in lists]
 
     def _one(self, passages: PassageList) -> Ranking:
-        scores = np.array([float(text) - self.slope * place for place, text in enumerate(passages.passages)])
+        scores = np.array(
+            [float(text) - self.slope * place for place, text in enumerate(passages.passages)]
+        )
         found = Ranking.of_scores(scores)
         if self.keeps is None or self.keeps >= len(passages):
             return found if self.scores else Ranking(found.order)
         kept = found.order[: self.keeps]
-        return Ranking(np.concatenate([kept, np.sort(found.order[self.keeps :])]), num_ranked=self.keeps)
+        return Ranking(
+            np.concatenate([kept, np.sort(found.order[self.keeps :])]), num_ranked=self.keeps
+        )
 
 
 class RandomRanker(SmallRanker):

@@ -1,7 +1,7 @@
 """Small tokenizers of every kind that rankers come with, made by the library of the real ones.
 
-Where they are said to be those of a family, normaliser, pre-tokeniser, model and decoder are the ones of its
-``tokenizer.json``.
+Where they are said to be those of a family, normaliser, pre-tokeniser, model and decoder are the
+ones of its ``tokenizer.json``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,16 @@ SIGNS = (" ", '"', "(", "[", "-", "\n")
 _WORDS = ("he", "she", "his", "her", "man", "woman")
 _OTHERS = ("the", "nurse", "said", "is", "here", "sheets", "bridge", "doctor", "soup")
 _CASES = (str.lower, str.capitalize, str.upper)
-_SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "sep_token": "<sep>"}
+_SPECIAL = {
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "sep_token": "<sep>",
+}
 _SIZE = 700
-# Where SentencePiece lets pieces begin and end while it trains; tokenizer.json does without these rules.
+# Where SentencePiece lets pieces begin and end while it trains; tokenizer.json does without these
+# rules.
 _SENTENCE_PIECE = pre_tokenizers.Sequence(
     [
         pre_tokenizers.Split("▁", "merged_with_next"),
@@ -31,7 +38,12 @@ _SENTENCE_PIECE = pre_tokenizers.Sequence(
 
 def texts(signs: Sequence[str] = SIGNS) -> list[str]:
     """Every word behind every sign in three cases, and often."""
-    words = [f"the nurse said{sign}{case(word)} is here" for word in _WORDS for sign in signs for case in _CASES]
+    words = [
+        f"the nurse said{sign}{case(word)} is here"
+        for word in _WORDS
+        for sign in signs
+        for case in _CASES
+    ]
     return (words + [f"the {word} is here" for word in _OTHERS]) * 3
 
 
@@ -41,12 +53,16 @@ def _saved(backend: Tokenizer) -> PreTrainedTokenizerFast:
 
 def _bpe(backend: Tokenizer, signs: Sequence[str] = SIGNS, **options) -> Tokenizer:
     special = list(_SPECIAL.values())
-    trainer = trainers.BpeTrainer(vocab_size=_SIZE, special_tokens=special, show_progress=False, **options)
+    trainer = trainers.BpeTrainer(
+        vocab_size=_SIZE, special_tokens=special, show_progress=False, **options
+    )
     backend.train_from_iterator(texts(signs), trainer)
     return backend
 
 
-def byte_level(add_prefix_space: bool = False, signs: Sequence[str] = SIGNS) -> PreTrainedTokenizerFast:
+def byte_level(
+    add_prefix_space: bool = False, signs: Sequence[str] = SIGNS
+) -> PreTrainedTokenizerFast:
     """GPT-2's, and RoBERTa's with its option ``add_prefix_space``."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
@@ -57,20 +73,33 @@ def byte_level(add_prefix_space: bool = False, signs: Sequence[str] = SIGNS) -> 
 def byte_level_with_signs() -> PreTrainedTokenizerFast:
     """Llama 3's and Qwen's: a sign in front of a word may be part of its token."""
     backend = Tokenizer(models.BPE())
-    split = pre_tokenizers.Split(Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+"), "isolated")
-    backend.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    split = pre_tokenizers.Split(
+        Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+"), "isolated"
+    )
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(False, use_regex=False)]
+    )
     backend.decoder = decoders.ByteLevel()
     return _saved(_bpe(backend, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
 
 
 def llama_2() -> PreTrainedTokenizerFast:
-    """Llama 2's and Mistral's: the normaliser puts a space in front of every text, also of one that begins with one."""
+    """Llama 2's and Mistral's: the normaliser puts a space in front of every text, also of one that
+    begins with one.
+    """
     backend = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
     backend.pre_tokenizer = _SENTENCE_PIECE
     _bpe(backend, initial_alphabet=["▁"])
     backend.pre_tokenizer = None
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    steps = [
+        decoders.Replace("▁", " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+        decoders.Strip(" ", 1, 0),
+    ]
     backend.decoder = decoders.Sequence(steps)
     return _saved(backend)
 
@@ -82,7 +111,9 @@ def gemma() -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = _SENTENCE_PIECE
     _bpe(backend, initial_alphabet=["▁"])
     backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
     return _saved(backend)
 
 
@@ -91,16 +122,27 @@ def _unigram(normalizer, pre_tokenizer) -> PreTrainedTokenizerFast:
     scores = dict.fromkeys(_SPECIAL.values(), 0.0)
     scores |= {space + word: -4.0 - len(space) for word in words for space in ("▁", "")}
     scores |= {
-        letter: -9.0 for letter in sorted({letter for text in texts() for letter in text} | {"▁"}) if letter > " "
+        letter: -9.0
+        for letter in sorted({letter for text in texts() for letter in text} | {"▁"})
+        if letter > " "
     }
     backend = Tokenizer(models.Unigram(list(scores.items()), unk_id=list(scores).index("<unk>")))
-    backend.normalizer, backend.pre_tokenizer, backend.decoder = normalizer, pre_tokenizer, decoders.Metaspace()
+    backend.normalizer, backend.pre_tokenizer, backend.decoder = (
+        normalizer,
+        pre_tokenizer,
+        decoders.Metaspace(),
+    )
     return _saved(backend)
 
 
 def albert() -> PreTrainedTokenizerFast:
     """ALBERT's, FNet's and Nystromformer's: SentencePiece in lower case."""
-    rules = [normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    rules = [
+        normalizers.Replace("``", '"'),
+        normalizers.NFKD(),
+        normalizers.StripAccents(),
+        normalizers.Lowercase(),
+    ]
     splits = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
     return _unigram(normalizers.Sequence(rules), pre_tokenizers.Sequence(splits))
 
@@ -118,7 +160,9 @@ def deberta_v3() -> PreTrainedTokenizerFast:
 
 
 def unsplit() -> PreTrainedTokenizerFast:
-    """A Unigram whose pieces may end with a space or hold one, as ``Metaspace(split=False)`` lets them."""
+    """A Unigram whose pieces may end with a space or hold one, as ``Metaspace(split=False)`` lets
+    them.
+    """
     made = _unigram(None, pre_tokenizers.Metaspace(split=False))
     backend = made.backend_tokenizer
     pieces = dict(json.loads(backend.to_str())["model"]["vocab"])
@@ -134,7 +178,10 @@ def word_piece() -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=200, special_tokens=list(_SPECIAL.values()), initial_alphabet=["Ġ", "▁"], show_progress=False
+        vocab_size=200,
+        special_tokens=list(_SPECIAL.values()),
+        initial_alphabet=["Ġ", "▁"],
+        show_progress=False,
     )
     backend.train_from_iterator(texts(), trainer)
     return _saved(backend)
@@ -152,7 +199,9 @@ def whole_words() -> PreTrainedTokenizerFast:
     """A vocabulary of words."""
     backend = Tokenizer(models.WordLevel(unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    backend.train_from_iterator(texts(), trainers.WordLevelTrainer(special_tokens=list(_SPECIAL.values())))
+    backend.train_from_iterator(
+        texts(), trainers.WordLevelTrainer(special_tokens=list(_SPECIAL.values()))
+    )
     return _saved(backend)
 
 

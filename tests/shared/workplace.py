@@ -1,4 +1,6 @@
-"""The entry scripts as a user runs them: in processes of their own, on a small synthetic collection."""
+"""The entry scripts as a user runs them: in processes of their own, on a small synthetic
+collection.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ SMALL = [
 ]
 
 
-def built_once(tmp_path_factory: pytest.TempPathFactory, name: str, build: Callable[[Workplace], object]) -> Workplace:
+def built_once(
+    tmp_path_factory: pytest.TempPathFactory, name: str, build: Callable[[Workplace], object]
+) -> Workplace:
     """A workplace of a worker's own, copied from one that the first worker to ask for it has built."""
     own = tmp_path_factory.mktemp(name)
     if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -59,12 +63,20 @@ class Workplace:
         return self.folder / "outputs"
 
     def environment(self) -> dict[str, str]:
-        own = {"BACKPACK_RANK_CACHE": str(self.folder / "cache"), "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
+        own = {
+            "BACKPACK_RANK_CACHE": str(self.folder / "cache"),
+            "OMP_NUM_THREADS": "1",
+            "COLUMNS": "140",
+        }
         return {**os.environ, **own}
 
-    def run(self, script: str, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, script: str, *options: str, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(ROOT / script), *options, f"output={self.output}"]
-        done = subprocess.run(command, cwd=ROOT, env=self.environment(), capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            command, cwd=ROOT, env=self.environment(), capture_output=True, text=True, timeout=600
+        )
         if check and done.returncode:
             raise AssertionError(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
         return done

@@ -39,7 +39,14 @@ def config(name):
         return BertConfig(**shape, attention_probs_dropout_prob=0.0)
     if name == "qwen2":
         return Qwen2Config(**shape, num_key_value_heads=2)
-    gpt2 = {"vocab_size": 60, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 48, "attn_pdrop": 0.0}
+    gpt2 = {
+        "vocab_size": 60,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 48,
+        "attn_pdrop": 0.0,
+    }
     return GPT2Config(**gpt2, initializer_range=0.2, bos_token_id=1, eos_token_id=2)
 
 
@@ -51,7 +58,9 @@ def backpack(name, seed=0):
 
 def cross_encoder(name, seed=0):
     torch.manual_seed(seed)
-    return CrossEncoderForRanking(CrossEncoderConfig(backbone_config=config(name), initializer_range=0.2)).eval()
+    return CrossEncoderForRanking(
+        CrossEncoderConfig(backbone_config=config(name), initializer_range=0.2)
+    ).eval()
 
 
 def adapted(ranker, moved=0.05, **options):
@@ -96,7 +105,11 @@ def test_scores_do_not_change_when_an_adapter_is_put_in():
 @torch.no_grad()
 def test_the_merged_weight_is_the_weight_plus_the_scaled_product(name):
     ranker = adapted(backpack(name), rank=3, scale=1.5)
-    ends = {"bert": "encoder.layer.1.output.dense", "qwen2": "layers.1.mlp.down_proj", "gpt2": "h.1.mlp.c_proj"}[name]
+    ends = {
+        "bert": "encoder.layer.1.output.dense",
+        "qwen2": "layers.1.mlp.down_proj",
+        "gpt2": "h.1.mlp.c_proj",
+    }[name]
     layer = ranker.backpack.backbone.get_submodule(ends)
     product = 1.5 * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
     assert layer.lora_A["default"].weight.shape[0] == 3
@@ -138,7 +151,10 @@ def test_adapters_come_back_when_saving_fails():
 def test_packed_texts_score_as_each_text_alone_through_adapters():
     for name in ("bert", "qwen2"):
         ranker = adapted(backpack(name))
-        alone = [ranker(PackedBatch.from_sequences([text])).scores for text in ([3, 4, 5, 6], [7, 8], [9, 10, 11])]
+        alone = [
+            ranker(PackedBatch.from_sequences([text])).scores
+            for text in ([3, 4, 5, 6], [7, 8], [9, 10, 11])
+        ]
         torch.testing.assert_close(ranker(BATCH).scores, torch.cat(alone), rtol=1e-5, atol=1e-5)
 
 
@@ -160,19 +176,32 @@ def test_a_saved_folder_is_read_without_peft(make_backpack, pair_tokenizer, tmp_
 
 
 def test_peft_chooses_the_modules_of_models_that_it_knows():
-    for name, expected in (("bert", {"query", "value"}), ("qwen2", {"q_proj", "v_proj"}), ("gpt2", {"c_attn"})):
+    for name, expected in (
+        ("bert", {"query", "value"}),
+        ("qwen2", {"q_proj", "v_proj"}),
+        ("gpt2", {"c_attn"}),
+    ):
         ranker = backpack(name)
         Lora(rank=2).apply(ranker)
-        found = {key.split(".lora_")[0].rsplit(".", 1)[-1] for key in trained(ranker) if ".lora_" in key}
+        found = {
+            key.split(".lora_")[0].rsplit(".", 1)[-1] for key in trained(ranker) if ".lora_" in key
+        }
         assert found == expected
 
 
 def test_a_model_that_peft_does_not_know_needs_names():
     own = ModernBertConfig(
-        vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, pad_token_id=0
+        vocab_size=60,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=48,
+        pad_token_id=0,
     )
     ranker = CrossEncoderForRanking(CrossEncoderConfig(backbone_config=own))
-    with pytest.raises(ValueError, match=r"'modernbert': set adapter.target_modules=all-linear, or to some of Wqkv"):
+    with pytest.raises(
+        ValueError, match=r"'modernbert': set adapter.target_modules=all-linear, or to some of Wqkv"
+    ):
         Lora().apply(ranker)
     Lora(target_modules=["attn.Wo"]).apply(ranker)
     assert {key for key in trained(ranker) if "backbone." in key} == {
@@ -193,7 +222,9 @@ def test_a_model_that_peft_does_not_know_needs_names():
 )
 def test_names_that_no_linear_layer_of_the_backbone_has_are_refused(targets, unknown):
     ranker = backpack("qwen2")
-    with pytest.raises(ValueError, match=rf"called {unknown}; there are q_proj, k_proj, v_proj, o_proj, gate_proj"):
+    with pytest.raises(
+        ValueError, match=rf"called {unknown}; there are q_proj, k_proj, v_proj, o_proj, gate_proj"
+    ):
         Lora(target_modules=targets).apply(ranker)
     assert not any(".lora_" in name for name, _ in ranker.named_parameters())
 
@@ -206,7 +237,8 @@ def test_a_pattern_is_of_whole_names():
 
 
 @pytest.mark.parametrize(
-    "options", [{"rank": 0}, {"scale": 0.0}, {"dropout": 1.0}, {"target_modules": []}, {"target_modules": ""}]
+    "options",
+    [{"rank": 0}, {"scale": 0.0}, {"dropout": 1.0}, {"target_modules": []}, {"target_modules": ""}],
 )
 def test_wrong_options_are_refused(options):
     with pytest.raises(ValueError, match=f"adapter.{next(iter(options))}"):
@@ -233,7 +265,9 @@ def test_what_thaws_beside_an_adapter_is_the_adapter_and_not_the_backbone():
     ranker = adapted(backpack("qwen2"))
     (thaw,) = FrozenParts(["backbone"], epochs=1).apply(ranker)
     names = {id(parameter): name for name, parameter in ranker.named_parameters()}
-    assert {names[id(parameter)] for parameter in thaw.parameters} == {n for n in names.values() if ".lora_" in n}
+    assert {names[id(parameter)] for parameter in thaw.parameters} == {
+        n for n in names.values() if ".lora_" in n
+    }
 
 
 @torch.no_grad()
@@ -241,7 +275,10 @@ def test_adapters_of_a_backbone_in_bf16_are_in_fp32_and_merge_within_its_roundin
     ranker = backpack("qwen2")
     cast_parameters(backbone_of(ranker), "bfloat16")
     adapted(ranker)
-    formats = {".lora_" in name: parameter.dtype for name, parameter in backbone_of(ranker).named_parameters()}
+    formats = {
+        ".lora_" in name: parameter.dtype
+        for name, parameter in backbone_of(ranker).named_parameters()
+    }
     assert formats == {True: torch.float32, False: torch.bfloat16}
     assert OptimizerConfig().optimizer(ranker).param_groups
     scores = ranker(BATCH).scores
@@ -250,17 +287,25 @@ def test_adapters_of_a_backbone_in_bf16_are_in_fp32_and_merge_within_its_roundin
     exact = exact(BATCH).scores
     assert scores.dtype == torch.float32
     with merged(ranker):
-        assert {parameter.dtype for parameter in backbone_of(ranker).parameters()} == {torch.bfloat16}
+        assert {parameter.dtype for parameter in backbone_of(ranker).parameters()} == {
+            torch.bfloat16
+        }
         together = ranker(BATCH).scores
     spread = exact.std()
     assert 0 < (scores - exact).abs().max() < 0.2 * spread
     assert 0 < (together - exact).abs().max() < 0.2 * spread
 
 
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*The dirpath has changed.*")
-def test_a_resumed_run_ends_where_the_uninterrupted_one_does(make_backpack, tiny_collection, pair_tokenizer, tmp_path):
+@pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers.*", "ignore:.*The dirpath has changed.*"
+)
+def test_a_resumed_run_ends_where_the_uninterrupted_one_does(
+    make_backpack, tiny_collection, pair_tokenizer, tmp_path
+):
     docs = [doc for doc, _ in tiny_collection.documents]
-    candidates = {query: {doc: -float(i) for i, doc in enumerate(docs)} for query in tiny_collection.queries}
+    candidates = {
+        query: {doc: -float(i) for i, doc in enumerate(docs)} for query in tiny_collection.queries
+    }
     pairs = Pairs.from_run(candidates, tiny_collection)
 
     def fit(seed, folder, start=None):
@@ -276,7 +321,9 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(make_backpack, tiny
             enable_model_summary=False,
             callbacks=[ModelCheckpoint(dirpath=folder, filename="{epoch}", save_top_k=-1)],
         )
-        data = RankingData(TrainingLists(tiny_collection, candidates), tiny_collection, pairs, pair_tokenizer)
+        data = RankingData(
+            TrainingLists(tiny_collection, candidates), tiny_collection, pairs, pair_tokenizer
+        )
         module = RankingModule(ranker.train(), OptimizerConfig(1e-2), pairs)
         trainer.fit(module, data, ckpt_path=start, weights_only=False if start else None)
         with merged(ranker):
@@ -289,4 +336,6 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(make_backpack, tiny
     changed = {name for name in start if not torch.equal(start[name], whole[name])}
     inside = {name for name in changed if ".backbone." in name}
     assert inside == {f"backpack.backbone.h.{layer}.attn.c_attn.weight" for layer in (0, 1)}
-    assert changed - inside == {n for n in start if ".backbone." not in n and not n.endswith("_embeddings.weight")}
+    assert changed - inside == {
+        n for n in start if ".backbone." not in n and not n.endswith("_embeddings.weight")
+    }

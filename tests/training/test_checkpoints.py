@@ -1,4 +1,6 @@
-"""What a resumed run keeps: the last epoch, the best one, the counter of early stopping, the measures."""
+"""What a resumed run keeps: the last epoch, the best one, the counter of early stopping, the
+measures.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +65,13 @@ class StopAfter(Callback):
             raise KeyError("stopped")
 
 
-def trained(folder: Path, *callbacks: Callback, resumed: bool = False, epochs: int = 6) -> tuple[Fitted, float]:
+def trained(
+    folder: Path, *callbacks: Callback, resumed: bool = False, epochs: int = 6
+) -> tuple[Fitted, float]:
     """The training that has ended, and how many steps its best weights had."""
     settings = TrainerSettings(
-        {"accelerator": "cpu", "devices": 1}, logger=lambda folder: CSVLogger(str(folder), name="", version="logs")
+        {"accelerator": "cpu", "devices": 1},
+        logger=lambda folder: CSVLogger(str(folder), name="", version="logs"),
     )
     module = Scripted(EPOCHS)
     fitted = fit(
@@ -91,14 +96,20 @@ def stopped(folder: Path, epoch: int, *callbacks: Callback) -> Path:
 
 def measures(folder: Path) -> list[tuple[int, float]]:
     with open(folder / "logs" / "metrics.csv", newline="") as handle:
-        return [(int(row["step"]), float(row["val/measure"])) for row in csv.DictReader(handle) if row["val/measure"]]
+        return [
+            (int(row["step"]), float(row["val/measure"]))
+            for row in csv.DictReader(handle)
+            if row["val/measure"]
+        ]
 
 
 def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder / "checkpoints"))
 
 
-def test_the_last_checkpoint_is_of_the_last_epoch_and_the_best_one_beside_it(tmp_path: Path) -> None:
+def test_the_last_checkpoint_is_of_the_last_epoch_and_the_best_one_beside_it(
+    tmp_path: Path,
+) -> None:
     stopped(tmp_path, 4)
     assert names(tmp_path) == ["last.ckpt", "step=8-0.5000.ckpt"]
     assert steps_of(tmp_path / LAST) == 16
@@ -106,20 +117,26 @@ def test_the_last_checkpoint_is_of_the_last_epoch_and_the_best_one_beside_it(tmp
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 4, 5])
-def test_a_resumed_run_ends_as_an_uninterrupted_one_with_all_its_measures(tmp_path: Path, epoch: int) -> None:
+def test_a_resumed_run_ends_as_an_uninterrupted_one_with_all_its_measures(
+    tmp_path: Path, epoch: int
+) -> None:
     whole, steps = trained(tmp_path / "whole")
     resumed, again = trained(stopped(tmp_path / "cut", epoch), resumed=True)
     assert (resumed.best, again) == (whole.best, steps) == (pytest.approx(0.6), 20)
     logged = ("train/loss", "val/measure")  # the learning rate is logged every ten steps
     assert [resumed.metrics[name] for name in logged] == [whole.metrics[name] for name in logged]
-    assert names(tmp_path / "cut") == names(tmp_path / "whole") == ["last.ckpt", "step=20-0.6000.ckpt"]
+    assert (
+        names(tmp_path / "cut") == names(tmp_path / "whole") == ["last.ckpt", "step=20-0.6000.ckpt"]
+    )
     expected = [(4 * number + 3, pytest.approx(value)) for number, value in enumerate(EPOCHS)]
     assert measures(tmp_path / "whole") == expected
     assert measures(tmp_path / "cut") == expected
 
 
 def test_early_stopping_counts_on(tmp_path: Path) -> None:
-    """0.5 is followed by 0.4 and 0.3: a patience of 2 ends there, and the 0.6 afterwards is never seen."""
+    """0.5 is followed by 0.4 and 0.3: a patience of 2 ends there, and the 0.6 afterwards is never
+    seen.
+    """
     _, steps = trained(tmp_path / "whole", Patience("val/measure", 2))
     assert (steps, len(measures(tmp_path / "whole"))) == (8, 4)
     folder = stopped(tmp_path / "cut", 3, Patience("val/measure", 2))
@@ -128,7 +145,9 @@ def test_early_stopping_counts_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("patience", [2, None])
-def test_a_run_stopped_after_its_last_epoch_trains_no_further_one(tmp_path: Path, patience: int | None) -> None:
+def test_a_run_stopped_after_its_last_epoch_trains_no_further_one(
+    tmp_path: Path, patience: int | None
+) -> None:
     callbacks = [] if patience is None else [Patience("val/measure", patience)]
     first, steps = trained(tmp_path, *callbacks)
     before = (tmp_path / LAST).read_bytes()

@@ -1,10 +1,19 @@
-"""Frozen parts stay as they are, bit for bit; wrong names are refused; thawing and resuming go together."""
+"""Frozen parts stay as they are, bit for bit; wrong names are refused; thawing and resuming go
+together.
+"""
 
 import lightning as L
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from transformers import AlbertConfig, BertConfig, DistilBertConfig, GPT2Config, LlamaConfig, ModernBertConfig
+from transformers import (
+    AlbertConfig,
+    BertConfig,
+    DistilBertConfig,
+    GPT2Config,
+    LlamaConfig,
+    ModernBertConfig,
+)
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.datamodule import RankingData
@@ -25,9 +34,15 @@ SHAPE = {
 }
 BACKBONES = {
     "bert": (BertConfig(**SHAPE), "encoder.layer.{}."),
-    "modernbert": (ModernBertConfig(**SHAPE, bos_token_id=1, eos_token_id=2, cls_token_id=1), "layers.{}."),
+    "modernbert": (
+        ModernBertConfig(**SHAPE, bos_token_id=1, eos_token_id=2, cls_token_id=1),
+        "layers.{}.",
+    ),
     "llama": (LlamaConfig(**SHAPE), "layers.{}."),
-    "gpt2": (GPT2Config(vocab_size=50, n_embd=32, n_layer=3, n_head=4, bos_token_id=1, eos_token_id=2), "h.{}."),
+    "gpt2": (
+        GPT2Config(vocab_size=50, n_embd=32, n_layer=3, n_head=4, bos_token_id=1, eos_token_id=2),
+        "h.{}.",
+    ),
     "distilbert": (
         DistilBertConfig(vocab_size=50, dim=32, n_layers=3, n_heads=4, hidden_dim=48),
         "transformer.layer.{}.",
@@ -76,7 +91,9 @@ def test_parts_of_a_backpack(ranker):
 
 def test_patterns_and_parts_may_be_mixed_and_overlap(ranker):
     found = frozen_names(ranker, "*.bias", "head", "head.out.*")
-    assert found == names(ranker, "head.") | {name for name, _ in ranker.named_parameters() if name.endswith(".bias")}
+    assert found == names(ranker, "head.") | {
+        name for name, _ in ranker.named_parameters() if name.endswith(".bias")
+    }
 
 
 def test_a_parameter_with_two_names_is_frozen_by_either(ranker):
@@ -91,10 +108,13 @@ def test_a_layer_that_is_run_several_times_has_no_number():
 
 
 @pytest.mark.parametrize(
-    "entry", ["backbone.layers.3", "backbone.layers.2-3", "backbone.layers.2-1", "sense", "senses.*"]
+    "entry",
+    ["backbone.layers.3", "backbone.layers.2-3", "backbone.layers.2-1", "sense", "senses.*"],
 )
 def test_an_entry_that_matches_nothing_says_what_there_is(ranker, entry):
-    with pytest.raises(ValueError, match=f"'{entry.replace('*', '.')}' is no part of BackpackForRanking") as raised:
+    with pytest.raises(
+        ValueError, match=f"'{entry.replace('*', '.')}' is no part of BackpackForRanking"
+    ) as raised:
         FrozenParts([entry]).apply(ranker)
     known = "Parts are backbone, backbone.embeddings, backbone.layers.0-2, senses, weights, head; parameters have names"
     assert known in str(raised.value)
@@ -129,7 +149,9 @@ def test_frozen_word_embeddings_get_no_gradient_and_the_senses_above_them_do(ran
     ranker.train()
     FrozenParts(["backbone.embeddings", "backbone.layers.0-1"]).apply(ranker)
     ranker(PackedBatch.from_sequences([[3, 4, 5], [6, 7]])).scores.sum().backward()
-    with_gradient = {name for name, parameter in ranker.named_parameters() if parameter.grad is not None}
+    with_gradient = {
+        name for name, parameter in ranker.named_parameters() if parameter.grad is not None
+    }
     assert "backpack.backbone.wte.weight" not in with_gradient
     assert names(ranker, "backpack.sense_network.") <= with_gradient
     assert names(ranker, "backpack.backbone.h.2.") <= with_gradient
@@ -148,7 +170,11 @@ def job(tiny_collection, pair_tokenizer):
     def fit(ranker, folder, freezing=None, start=None, epochs=3):
         callbacks = freezing.apply(ranker) if freezing else []
         data = RankingData(
-            TrainingLists(tiny_collection, candidates), tiny_collection, pairs, pair_tokenizer, lists_per_batch=2
+            TrainingLists(tiny_collection, candidates),
+            tiny_collection,
+            pairs,
+            pair_tokenizer,
+            lists_per_batch=2,
         )
         keep = ModelCheckpoint(dirpath=folder, filename="{epoch}", save_top_k=-1)
         trainer = L.Trainer(
@@ -174,23 +200,42 @@ def test_training_leaves_frozen_parts_bit_for_bit(make_backpack, job, tmp_path):
     before = make_backpack(dropout=0.1).state_dict()
     after = job(make_backpack(dropout=0.1), tmp_path, FrozenParts(["backbone"]), epochs=1)
     same = {name for name in before if torch.equal(before[name], after[name])}
-    assert same == {name for name in before if "backbone" in name or name.endswith("_embeddings.weight")}
+    assert same == {
+        name for name in before if "backbone" in name or name.endswith("_embeddings.weight")
+    }
 
 
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*The dirpath has changed.*")
+@pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers.*", "ignore:.*The dirpath has changed.*"
+)
 def test_a_thawed_part_is_trained_later_and_a_resumed_run_ends_where_the_uninterrupted_one_does(
     make_backpack, job, tmp_path
 ):
     freezing = FrozenParts(["backbone", "senses"], epochs=2)
     start = make_backpack(dropout=0.1).state_dict()
     whole = job(make_backpack(dropout=0.1), tmp_path, freezing)
-    states = [torch.load(tmp_path / f"epoch={epoch}.ckpt", weights_only=False)["state_dict"] for epoch in range(3)]
-    changed = [{name for name in start if not torch.equal(start[name], state[f"ranker.{name}"])} for state in states]
-    assert changed[0] == changed[1] == {n for n in start if n.startswith(("head.", "backpack.sense_weight_net."))}
+    states = [
+        torch.load(tmp_path / f"epoch={epoch}.ckpt", weights_only=False)["state_dict"]
+        for epoch in range(3)
+    ]
+    changed = [
+        {name for name in start if not torch.equal(start[name], state[f"ranker.{name}"])}
+        for state in states
+    ]
+    assert (
+        changed[0]
+        == changed[1]
+        == {n for n in start if n.startswith(("head.", "backpack.sense_weight_net."))}
+    )
     assert changed[2] == set(start)
     for epoch in (0, 1):
         torch.manual_seed(99)
-        resumed = job(make_backpack(seed=5, dropout=0.1), tmp_path / "two", freezing, tmp_path / f"epoch={epoch}.ckpt")
+        resumed = job(
+            make_backpack(seed=5, dropout=0.1),
+            tmp_path / "two",
+            freezing,
+            tmp_path / f"epoch={epoch}.ckpt",
+        )
         assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
@@ -200,5 +245,9 @@ def test_thawing_in_several_processes_asks_for_the_right_strategy():
             L.Trainer(accelerator="cpu", strategy="ddp", devices=2, logger=False), None, "fit"
         )
     UnfreezeCallback([], 1).setup(
-        L.Trainer(accelerator="cpu", strategy="ddp_find_unused_parameters_true", devices=2, logger=False), None, "fit"
+        L.Trainer(
+            accelerator="cpu", strategy="ddp_find_unused_parameters_true", devices=2, logger=False
+        ),
+        None,
+        "fit",
     )

@@ -25,7 +25,12 @@ SWAPPED = ("The doctor said she would see him.", "A woman walks.")
 def ranker(make_backpack, pair_tokenizer):
     found = make_backpack()
     separator_id = pair_tokenizer.separator_id
-    add_attribute_senses(found.backpack, pair_tokenizer.tokenizer, Attribute.named("gender"), separator_id=separator_id)
+    add_attribute_senses(
+        found.backpack,
+        pair_tokenizer.tokenizer,
+        Attribute.named("gender"),
+        separator_id=separator_id,
+    )
     return found.eval()
 
 
@@ -38,14 +43,18 @@ def reference(make_backpack):
 @pytest.fixture
 def batch(pair_tokenizer):
     swapped = dict(enumerate(pair_tokenizer.pairs(QUERY, SWAPPED)))
-    return collate_lists([EncodedList(pair_tokenizer.pairs(QUERY, DOCUMENTS), (2, 0, 1), None, swapped)])
+    return collate_lists(
+        [EncodedList(pair_tokenizer.pairs(QUERY, DOCUMENTS), (2, 0, 1), None, swapped)]
+    )
 
 
 def scores_one_by_one(ranker, pair_tokenizer, documents):
     with torch.no_grad():
         return np.array(
             [
-                ranker(PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, [document]))).scores.item()
+                ranker(
+                    PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, [document]))
+                ).scores.item()
                 for document in documents
             ]
         )
@@ -54,8 +63,12 @@ def scores_one_by_one(ranker, pair_tokenizer, documents):
 def test_the_term_is_the_squared_distance_to_the_reference_in_the_spread_of_the_ranker(
     ranker, reference, batch, pair_tokenizer
 ) -> None:
-    own, theirs = (scores_one_by_one(each, pair_tokenizer, DOCUMENTS) for each in (ranker, reference))
-    own_swapped, theirs_swapped = (scores_one_by_one(each, pair_tokenizer, SWAPPED) for each in (ranker, reference))
+    own, theirs = (
+        scores_one_by_one(each, pair_tokenizer, DOCUMENTS) for each in (ranker, reference)
+    )
+    own_swapped, theirs_swapped = (
+        scores_one_by_one(each, pair_tokenizer, SWAPPED) for each in (ranker, reference)
+    )
     factor = own.std(ddof=1) / theirs.std(ddof=1)
     distance = (own[:2] - own_swapped) - factor * (theirs[:2] - theirs_swapped)
     by_hand = np.mean(distance**2) / max(own.var(ddof=1), 1.0)
@@ -69,7 +82,9 @@ def test_the_term_is_the_squared_distance_to_the_reference_in_the_spread_of_the_
 
 
 def test_gradients_pass_through_the_attribute_senses_alone(ranker, reference, batch) -> None:
-    """Where the words of a class have one vector in the sense network, there is nothing to pass through."""
+    """Where the words of a class have one vector in the sense network, there is nothing to pass
+    through.
+    """
     term = KeptSwap(reference, ranker.config.num_senses, weight=1.0)
     output = ranker(batch.texts)
     term.loss(ranker, batch, output, scatter_lists(output.scores, batch.mask)).backward()
@@ -81,14 +96,18 @@ def test_gradients_pass_through_the_attribute_senses_alone(ranker, reference, ba
     assert offsets is None or not offsets.any()
 
 
-def test_a_batch_without_a_swapped_document_costs_nothing(ranker, reference, pair_tokenizer) -> None:
+def test_a_batch_without_a_swapped_document_costs_nothing(
+    ranker, reference, pair_tokenizer
+) -> None:
     plain = collate_lists([EncodedList(pair_tokenizer.pairs(QUERY, DOCUMENTS[2:]), (1,))])
     output = ranker(plain.texts)
     term = KeptSwap(reference, ranker.config.num_senses, weight=1.0)
     assert term.loss(ranker, plain, output, scatter_lists(output.scores, plain.mask)).item() == 0
 
 
-def test_a_ranker_without_attribute_senses_is_refused(make_backpack, pair_tokenizer, tmp_path: Path) -> None:
+def test_a_ranker_without_attribute_senses_is_refused(
+    make_backpack, pair_tokenizer, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match=r"training\.keep_swap=.* does not have"):
         kept_swap(str(tmp_path), make_backpack(), pair_tokenizer, 1.0)
 
@@ -113,10 +132,20 @@ SMALL = [
 @pytest.mark.filterwarnings("ignore")
 def test_train_py_takes_a_reference_and_refuses_a_folder_without_one(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    train(configured("train", *SMALL, f"output={first}", "model.ranker.attribute_senses=null"), first, [])
-    train(configured("train", *SMALL, f"output={second}", f"training.keep_swap={first}"), second, [])
+    train(
+        configured("train", *SMALL, f"output={first}", "model.ranker.attribute_senses=null"),
+        first,
+        [],
+    )
+    train(
+        configured("train", *SMALL, f"output={second}", f"training.keep_swap={first}"), second, []
+    )
     ranker, _ = load_ranker(second / "ranker")
 
     assert ranker.config.groups == (("gender", "female"), ("gender", "male"))
     with pytest.raises(FileNotFoundError, match=r"training\.keep_swap"):
-        train(configured("train", *SMALL, f"training.keep_swap={tmp_path / 'none'}"), tmp_path / "third", [])
+        train(
+            configured("train", *SMALL, f"training.keep_swap={tmp_path / 'none'}"),
+            tmp_path / "third",
+            [],
+        )

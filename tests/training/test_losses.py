@@ -22,7 +22,11 @@ from backpack_rank.training.losses import (
 
 def loss_of(scores, labels, mask=None):
     scores, labels = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
-    mask = torch.ones(scores.shape, dtype=torch.bool) if mask is None else torch.tensor(mask, dtype=torch.bool)
+    mask = (
+        torch.ones(scores.shape, dtype=torch.bool)
+        if mask is None
+        else torch.tensor(mask, dtype=torch.bool)
+    )
     loss, skipped = listwise_softmax(scores, labels, mask)
     return loss.item(), skipped
 
@@ -57,7 +61,9 @@ def test_masked_documents_play_no_part_whatever_they_hold():
 
 
 def test_lists_without_a_relevant_document_are_left_out_and_counted():
-    found = loss_of([[0.0, 0.0], [5.0, 1.0], [2.0, 2.0]], [[1, 0], [0, 0], [0, 1]], [[1, 1], [1, 1], [1, 0]])
+    found = loss_of(
+        [[0.0, 0.0], [5.0, 1.0], [2.0, 2.0]], [[1, 0], [0, 0], [0, 1]], [[1, 1], [1, 1], [1, 0]]
+    )
     assert found == (pytest.approx(math.log(2)), 2)
 
 
@@ -71,11 +77,15 @@ def test_no_usable_list_gives_zero_loss_and_zero_gradient(mask):
 
 
 def test_further_leading_axes_are_lists_too():
-    scores, labels = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(2, 3, 4)
+    scores, labels = (
+        torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)),
+        torch.zeros(2, 3, 4),
+    )
     labels[..., 1] = 1
     mask = torch.ones(2, 3, 4, dtype=torch.bool)
     nested, flat = (
-        listwise_softmax(*(part.reshape(shape) for part in (scores, labels, mask)))[0] for shape in ((2, 3, 4), (6, 4))
+        listwise_softmax(*(part.reshape(shape) for part in (scores, labels, mask)))[0]
+        for shape in ((2, 3, 4), (6, 4))
     )
     assert nested.item() == pytest.approx(flat.item())
 
@@ -85,12 +95,19 @@ def test_the_gradient_is_softmax_minus_label():
     mask = torch.tensor([[True, True, True, False]])
     listwise_softmax(scores, torch.tensor([[0.0, 1.0, 0.0, 1.0]]), mask)[0].backward()
     shares = torch.softmax(scores[0, :3].detach(), dim=0)
-    torch.testing.assert_close(scores.grad[0], torch.cat([shares - torch.tensor([0.0, 1.0, 0.0]), torch.zeros(1)]))
+    torch.testing.assert_close(
+        scores.grad[0], torch.cat([shares - torch.tensor([0.0, 1.0, 0.0]), torch.zeros(1)])
+    )
 
 
 def test_gradients_stay_finite_for_extreme_scores():
-    scores = torch.tensor([[1e4, -1e4, 0.0], [3e38, -3e38, 0.0], [-1e4, 1e4, 0.0]], requires_grad=True)
-    labels, mask = torch.tensor([[0.0, 1.0, 0.0]] * 3), torch.tensor([[True, True, False]] * 2 + [[False] * 3])
+    scores = torch.tensor(
+        [[1e4, -1e4, 0.0], [3e38, -3e38, 0.0], [-1e4, 1e4, 0.0]], requires_grad=True
+    )
+    labels, mask = (
+        torch.tensor([[0.0, 1.0, 0.0]] * 3),
+        torch.tensor([[True, True, False]] * 2 + [[False] * 3]),
+    )
     loss, _ = listwise_softmax(scores[::2], labels[::2], mask[::2])
     loss.backward()
     assert torch.isfinite(loss)
@@ -103,7 +120,9 @@ def test_one_relevant_document_each_is_torchs_cross_entropy(lists, size, seed, s
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(lists, size, generator=generator, dtype=torch.float64) * spread
     target = torch.randint(size, (lists,), generator=generator)
-    loss, skipped = listwise_softmax(scores, F.one_hot(target, size), torch.ones(lists, size, dtype=torch.bool))
+    loss, skipped = listwise_softmax(
+        scores, F.one_hot(target, size), torch.ones(lists, size, dtype=torch.bool)
+    )
     assert skipped == 0
     assert loss.item() == pytest.approx(F.cross_entropy(scores, target).item(), rel=1e-9)
 
@@ -126,7 +145,11 @@ PAIRWISE = (pairwise_hinge, ranknet, lambdarank)
 
 def tensors(scores, labels, mask=None):
     scores, labels = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
-    return scores, labels, torch.ones(scores.shape, dtype=torch.bool) if mask is None else torch.tensor(mask).bool()
+    return (
+        scores,
+        labels,
+        torch.ones(scores.shape, dtype=torch.bool) if mask is None else torch.tensor(mask).bool(),
+    )
 
 
 def lists(seed, shape=(3, 5), spread=2.0):
@@ -138,7 +161,9 @@ def lists(seed, shape=(3, 5), spread=2.0):
 
 
 def in_loops(loss, weight, scores, labels, mask):
-    """Mean over lists with a pair of the weighted sum of ``loss(s_i - s_j)`` over pairs with y_i > y_j."""
+    """Mean over lists with a pair of the weighted sum of ``loss(s_i - s_j)`` over pairs with y_i >
+    y_j.
+    """
     totals = []
     for s, y, present in zip(scores.tolist(), labels.tolist(), mask.tolist(), strict=True):
         kept = [place for place, there in enumerate(present) if there]
@@ -157,7 +182,9 @@ def by_ndcg(scores, labels, kept, pairs):
     """The change of nDCG when two documents swap ranks, by computing it twice."""
 
     def ndcg(order):
-        return sum((2 ** labels[place] - 1) / math.log2(rank + 2) for rank, place in enumerate(order))
+        return sum(
+            (2 ** labels[place] - 1) / math.log2(rank + 2) for rank, place in enumerate(order)
+        )
 
     order = sorted(kept, key=lambda place: -scores[place])
     best = ndcg(sorted(kept, key=lambda place: -labels[place]))
@@ -174,9 +201,13 @@ def log_loss(difference):
 
 def test_hinge_by_hand():
     # Pairs (0, 1) and (0, 2): max(0, 1 - 0.5) and max(0, 1 - (-1)).
-    assert pairwise_hinge(*tensors([[1.0, 0.5, 2.0]], [[1, 0, 0]]))[0].item() == pytest.approx((0.5 + 2) / 2)
+    assert pairwise_hinge(*tensors([[1.0, 0.5, 2.0]], [[1, 0, 0]]))[0].item() == pytest.approx(
+        (0.5 + 2) / 2
+    )
     # With a margin of 0.25 the first pair is apart.
-    assert pairwise_hinge(*tensors([[1.0, 0.5, 2.0]], [[1, 0, 0]]), margin=0.25)[0].item() == pytest.approx(1.25 / 2)
+    assert pairwise_hinge(*tensors([[1.0, 0.5, 2.0]], [[1, 0, 0]]), margin=0.25)[
+        0
+    ].item() == pytest.approx(1.25 / 2)
 
 
 def test_ranknet_of_equal_scores_is_log_two_and_of_grades_every_ordered_pair():
@@ -204,7 +235,10 @@ def test_losses_are_those_of_loops(seed, rows, size):
         (ranknet(*case), in_loops(log_loss, alike, *case)),
         (lambdarank(*case), in_loops(log_loss, by_ndcg, *case)),
     ):
-        assert (found[0].item(), found[1]) == (pytest.approx(expected[0], rel=1e-9, abs=1e-12), expected[1])
+        assert (found[0].item(), found[1]) == (
+            pytest.approx(expected[0], rel=1e-9, abs=1e-12),
+            expected[1],
+        )
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -222,7 +256,9 @@ def test_masked_documents_play_no_part_in_loss_or_gradient(name, held):
 
 @pytest.mark.parametrize("loss", PAIRWISE)
 def test_lists_without_a_pair_are_left_out_and_counted(loss):
-    case = tensors([[0.0, 0.2], [5.0, 1.0], [2.0, 3.0]], [[1, 0], [1, 1], [1, 0]], [[1, 1], [1, 1], [1, 0]])
+    case = tensors(
+        [[0.0, 0.2], [5.0, 1.0], [2.0, 3.0]], [[1, 0], [1, 1], [1, 0]], [[1, 1], [1, 1], [1, 0]]
+    )
     alone = tensors([[0.0, 0.2]], [[1, 0]])
     assert (loss(*case)[0].item(), loss(*case)[1]) == (pytest.approx(loss(*alone)[0].item()), 2)
 
@@ -284,10 +320,14 @@ def test_every_loss_brings_relevant_documents_up(name):
 
 def test_the_choice_has_the_margin_and_refuses_what_it_does_not_know():
     case = lists(2)
-    assert RankingLoss("pairwise_hinge", margin=3.0)(*case)[0] == pairwise_hinge(*case, margin=3.0)[0]
+    assert (
+        RankingLoss("pairwise_hinge", margin=3.0)(*case)[0] == pairwise_hinge(*case, margin=3.0)[0]
+    )
     assert RankingLoss("ranknet")(*case)[0] == ranknet(*case)[0]
     assert RankingLoss("lambdarank")(*case)[0] == lambdarank(*case)[0]
-    with pytest.raises(ValueError, match=r"training\.loss=hinge: use one of listwise_softmax, pairwise_hinge, ran"):
+    with pytest.raises(
+        ValueError, match=r"training\.loss=hinge: use one of listwise_softmax, pairwise_hinge, ran"
+    ):
         RankingLoss("hinge")
     for options, said in (
         ({"margin": 0.0}, r"training\.margin=0\.0 must be a number above 0"),

@@ -43,7 +43,13 @@ def test_without_a_warm_up_the_rate_starts_at_its_highest():
 
 
 @pytest.mark.parametrize(
-    "options", [{"learning_rate": 0.0}, {"learning_rate": -1.0}, {"warmup_ratio": 1.0}, {"warmup_ratio": -0.1}]
+    "options",
+    [
+        {"learning_rate": 0.0},
+        {"learning_rate": -1.0},
+        {"warmup_ratio": 1.0},
+        {"warmup_ratio": -0.1},
+    ],
 )
 def test_impossible_options_are_refused(options):
     with pytest.raises(ValueError, match=f"training.{next(iter(options))}"):
@@ -63,7 +69,11 @@ def test_matrices_decay_and_vectors_do_not(make_backpack):
 def jobs():
     """Documents whose job word answers the query of that job: learnt from few lists."""
     words = ["doctor", "nurse", "engineer", "cook", "carpenter", "bridge", "soup", "hospital"]
-    documents = {f"d{i}{j}": f"The {word} works near house {j}." for i, word in enumerate(words) for j in range(2)}
+    documents = {
+        f"d{i}{j}": f"The {word} works near house {j}."
+        for i, word in enumerate(words)
+        for j in range(2)
+    }
     queries = {f"q{i}": f"a {word}" for i, word in enumerate(words)}
     qrels = {f"q{i}": {f"d{i}0": 1, f"d{i}1": 2} for i in range(len(words))}
     return Collection("jobs", MemoryStore(documents), queries, qrels)
@@ -72,11 +82,16 @@ def jobs():
 @pytest.fixture(scope="module")
 def candidates(jobs):
     ids = [doc_id for doc_id, _ in jobs.documents]
-    return {query_id: {doc_id: -float(rank) for rank, doc_id in enumerate(ids)} for query_id in jobs.queries}
+    return {
+        query_id: {doc_id: -float(rank) for rank, doc_id in enumerate(ids)}
+        for query_id in jobs.queries
+    }
 
 
 @pytest.mark.parametrize("kind", [new_backpack, new_gpt2])
-def test_thirty_steps_on_the_same_lists_lower_the_loss(kind, tokenizer, pair_tokenizer, jobs, candidates):
+def test_thirty_steps_on_the_same_lists_lower_the_loss(
+    kind, tokenizer, pair_tokenizer, jobs, candidates
+):
     torch.manual_seed(0)
     size = {"layers": 2, "hidden_size": 32, "heads": 4, "positions": 64}
     ranker = kind(tokenizer, **size, dropout=0.0, initializer_range=0.1)
@@ -99,7 +114,9 @@ def test_thirty_steps_on_the_same_lists_lower_the_loss(kind, tokenizer, pair_tok
 
 
 @torch.no_grad()
-def test_the_loss_of_lists_is_that_of_every_document_scored_alone(make_backpack, pair_tokenizer, jobs, candidates):
+def test_the_loss_of_lists_is_that_of_every_document_scored_alone(
+    make_backpack, pair_tokenizer, jobs, candidates
+):
     ranker = make_backpack()
     module = RankingModule(ranker, OptimizerConfig(), Pairs.from_run(candidates, jobs))
     module.log = lambda *args, **options: None
@@ -111,12 +128,20 @@ def test_the_loss_of_lists_is_that_of_every_document_scored_alone(make_backpack,
         doc_ids, labels = entry.doc_ids[kept], entry.labels[kept]
         texts = jobs.documents.get_many(doc_ids)
         items.append(
-            EncodedList(pair_tokenizer.pairs(jobs.queries[entry.query_id], [texts[i] for i in doc_ids]), labels)
+            EncodedList(
+                pair_tokenizer.pairs(jobs.queries[entry.query_id], [texts[i] for i in doc_ids]),
+                labels,
+            )
         )
-        scores = np.array([scorer.score(jobs.queries[entry.query_id], [texts[i]])[0] for i in doc_ids], dtype=float)
+        scores = np.array(
+            [scorer.score(jobs.queries[entry.query_id], [texts[i]])[0] for i in doc_ids],
+            dtype=float,
+        )
         shares = np.exp(scores) / np.exp(scores).sum()
         expected.append(-(np.array(labels) * np.log(shares)).sum())
-    assert module.training_step(collate_lists(items), 0).item() == pytest.approx(np.mean(expected), abs=1e-4)
+    assert module.training_step(collate_lists(items), 0).item() == pytest.approx(
+        np.mean(expected), abs=1e-4
+    )
 
 
 def quiet_trainer(folder, **options):
@@ -133,11 +158,17 @@ def quiet_trainer(folder, **options):
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-def test_validation_measures_are_those_of_the_scorers_run(make_backpack, pair_tokenizer, jobs, candidates, tmp_path):
+def test_validation_measures_are_those_of_the_scorers_run(
+    make_backpack, pair_tokenizer, jobs, candidates, tmp_path
+):
     ranker = make_backpack()
     pairs = Pairs.from_run(candidates, jobs)
-    data = RankingData(TrainingLists(jobs, candidates), jobs, pairs, pair_tokenizer, tokens_per_batch=100)
-    (found,) = quiet_trainer(tmp_path).validate(RankingModule(ranker, OptimizerConfig(), pairs), data, verbose=False)
+    data = RankingData(
+        TrainingLists(jobs, candidates), jobs, pairs, pair_tokenizer, tokens_per_batch=100
+    )
+    (found,) = quiet_trainer(tmp_path).validate(
+        RankingModule(ranker, OptimizerConfig(), pairs), data, verbose=False
+    )
     run = PointwiseReranker(Scorer(ranker, pair_tokenizer)).rerank(candidates, jobs)
     expected = effectiveness(run, jobs.qrels, ("nDCG@10", "MRR@10"))
     assert found == {
@@ -157,7 +188,13 @@ def test_a_trained_ranker_beats_the_first_stage_and_every_epoch_has_its_own_list
     class Recorded(RankingModule):
         def training_step(self, batch, batch_index):
             loss = super().training_step(batch, batch_index)
-            seen.append((self.current_epoch, batch.texts.input_ids.tolist(), self.optimizers().param_groups[0]["lr"]))
+            seen.append(
+                (
+                    self.current_epoch,
+                    batch.texts.input_ids.tolist(),
+                    self.optimizers().param_groups[0]["lr"],
+                )
+            )
             return loss
 
     ranker = new_backpack(tokenizer, layers=2, hidden_size=32, heads=4, positions=64, dropout=0.0)
@@ -172,7 +209,9 @@ def test_a_trained_ranker_beats_the_first_stage_and_every_epoch_has_its_own_list
     # The rate of the last step is the last of the whole schedule: 24 steps, 2 of them rising.
     assert seen[-1][2] == pytest.approx(5e-3 / 22)
     dataset = [
-        pair_tokenizer.pairs(jobs.queries[e.query_id], list(jobs.documents.get_many(e.doc_ids).values()))
+        pair_tokenizer.pairs(
+            jobs.queries[e.query_id], list(jobs.documents.get_many(e.doc_ids).values())
+        )
         for e in lists.epoch(5)[:4]
     ]
     expected = np.concatenate([text for texts in dataset for text in texts]).tolist()
@@ -185,12 +224,16 @@ def test_listwise_loss_is_used(make_backpack, pair_tokenizer, jobs, candidates):
     module.log = lambda *args, **options: None
     batch = collate_lists([EncodedList(pair_tokenizer.pairs("a doctor", ["one", "two"]), (0, 0))])
     loss = module.training_step(batch, 0)
-    assert loss.item() == 0 == listwise_softmax(torch.ones(1, 2), batch.labels, batch.mask)[0].item()
+    assert (
+        loss.item() == 0 == listwise_softmax(torch.ones(1, 2), batch.labels, batch.mask)[0].item()
+    )
     assert module.skipped_lists == 1
 
 
 @torch.no_grad()
-def test_a_term_is_added_with_its_weight_and_sees_senses_when_it_asks(make_backpack, pair_tokenizer, jobs, candidates):
+def test_a_term_is_added_with_its_weight_and_sees_senses_when_it_asks(
+    make_backpack, pair_tokenizer, jobs, candidates
+):
     class HalfTheLists:
         name, weight, needs_senses = "lists", 3.0, True
 

@@ -1,4 +1,6 @@
-"""AdamW in one kernel: the same numbers as torch's default, in every precision that training offers."""
+"""AdamW in one kernel: the same numbers as torch's default, in every precision that training
+offers.
+"""
 
 import lightning as L
 import pytest
@@ -16,10 +18,15 @@ def test_one_kernel_gives_the_numbers_of_torchs_default(make_backpack):
     results = []
     for fused in (True, False):
         ranker = make_backpack()
-        optimizer = OptimizerConfig(1e-2, weight_decay=0.1, head_learning_rate=2e-2).optimizer(ranker)
+        optimizer = OptimizerConfig(1e-2, weight_decay=0.1, head_learning_rate=2e-2).optimizer(
+            ranker
+        )
         assert all(group["fused"] for group in optimizer.param_groups)
         if not fused:
-            groups = [{key: group[key] for key in ("params", "lr", "weight_decay")} for group in optimizer.param_groups]
+            groups = [
+                {key: group[key] for key in ("params", "lr", "weight_decay")}
+                for group in optimizer.param_groups
+            ]
             optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), fused=False)
         generator = torch.Generator().manual_seed(0)
         for _ in range(3):
@@ -68,7 +75,9 @@ def test_gradients_are_clipped_in_mixed_precision_too(make_backpack, tmp_path, p
     """Lightning refuses that for fused optimisers that say they unscale gradients themselves."""
     before, ranker = make_backpack(), make_backpack()
     fitted(ranker, tmp_path, precision)
-    assert all(not torch.equal(a, b) for a, b in zip(before.parameters(), ranker.parameters(), strict=True))
+    assert all(
+        not torch.equal(a, b) for a, b in zip(before.parameters(), ranker.parameters(), strict=True)
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")

@@ -22,14 +22,18 @@ def test_texts_are_joined_with_end_tokens_and_cut_into_rows(pair_tokenizer, sent
 
 
 def test_no_more_text_is_taken_than_asked_for(pair_tokenizer, sentences):
-    assert Pretraining(sequence_length=10, max_tokens=35).sequences(iter(sentences * 1000), pair_tokenizer).shape == (
+    assert Pretraining(sequence_length=10, max_tokens=35).sequences(
+        iter(sentences * 1000), pair_tokenizer
+    ).shape == (
         3,
         10,
     )
 
 
 def test_too_little_text_is_refused(pair_tokenizer):
-    with pytest.raises(ValueError, match=r"tokens of text are less than pretraining\.sequence_length=128"):
+    with pytest.raises(
+        ValueError, match=r"tokens of text are less than pretraining\.sequence_length=128"
+    ):
         Pretraining().sequences(["short"], pair_tokenizer)
     with pytest.raises(ValueError, match="0 tokens of text"):
         Pretraining().sequences([], pair_tokenizer)
@@ -44,7 +48,9 @@ def test_impossible_options_are_refused(option):
 def test_rows_are_shuffled_by_seed_alone(pair_tokenizer, sentences):
     warmup = Pretraining(sequence_length=10, batch_size=4)
     rows = warmup.sequences(sentences, pair_tokenizer)
-    orders = [torch.cat([batch for (batch,) in warmup.loader(rows, seed)]).tolist() for seed in (0, 0, 1)]
+    orders = [
+        torch.cat([batch for (batch,) in warmup.loader(rows, seed)]).tolist() for seed in (0, 0, 1)
+    ]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[0]) == sorted(rows.tolist())
 
@@ -66,12 +72,16 @@ def test_the_loss_is_the_mean_over_next_tokens(kind, make_backpack, make_gpt2):
 
 def test_rows_longer_than_the_positions_are_refused(make_backpack):
     module = LanguageModelModule(make_backpack(), OptimizerConfig())
-    with pytest.raises(ValueError, match=r"pretraining\.sequence_length=70 exceeds the ranker's 64 positions"):
+    with pytest.raises(
+        ValueError, match=r"pretraining\.sequence_length=70 exceeds the ranker's 64 positions"
+    ):
         module.training_step([torch.zeros((1, 70), dtype=torch.long)], 0)
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-def test_a_warm_up_lowers_the_next_token_loss_and_leaves_the_head(make_backpack, pair_tokenizer, sentences, tmp_path):
+def test_a_warm_up_lowers_the_next_token_loss_and_leaves_the_head(
+    make_backpack, pair_tokenizer, sentences, tmp_path
+):
     ranker = make_backpack(initializer_range=0.02).train()
     head = ranker.head.dense.weight.clone()
     warmup = Pretraining(epochs=5, sequence_length=16, batch_size=4)

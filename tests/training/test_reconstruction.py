@@ -1,4 +1,6 @@
-"""The warm-up on the backbone's pooled vector: what it measures, that it learns, and what it leaves as it was."""
+"""The warm-up on the backbone's pooled vector: what it measures, that it learns, and what it leaves
+as it was.
+"""
 
 import lightning as L
 import numpy as np
@@ -27,9 +29,18 @@ pytestmark = [
 @pytest.fixture
 def ranker(tokenizer):
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=48, initializer_range=0.3, **shape)
-    return BackpackForRanking(BackpackConfig(backbone_config=config, num_senses=8, initializer_range=0.1))
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+    config = BertConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=48, initializer_range=0.3, **shape
+    )
+    return BackpackForRanking(
+        BackpackConfig(backbone_config=config, num_senses=8, initializer_range=0.1)
+    )
 
 
 @pytest.fixture
@@ -38,7 +49,9 @@ def texts(pair_tokenizer, sentences):
 
 
 def fitted(ranker, texts, held_out, tmp_path, steps=60, **options):
-    module = ReconstructionModule(ranker, OptimizerConfig(**{"learning_rate": 5e-3, **options}), held_out)
+    module = ReconstructionModule(
+        ranker, OptimizerConfig(**{"learning_rate": 5e-3, **options}), held_out
+    )
     trainer = L.Trainer(
         max_epochs=-1,
         max_steps=steps,
@@ -56,14 +69,20 @@ def fitted(ranker, texts, held_out, tmp_path, steps=60, **options):
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_the_mix_is_that_of_the_ranker_and_the_target_the_last_hidden_state(kind, ranker, make_backpack, texts):
+def test_the_mix_is_that_of_the_ranker_and_the_target_the_last_hidden_state(
+    kind, ranker, make_backpack, texts
+):
     ranker = ranker.eval() if kind == "bert" else make_backpack()
     batch = PackedBatch.from_sequences(texts[:5])
     mix, pooled = mixed_and_pooled(ranker.backpack, batch)
-    torch.testing.assert_close(mix, ranker(batch, return_senses=True).senses.sum(1), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        mix, ranker(batch, return_senses=True).senses.sum(1), atol=1e-5, rtol=1e-4
+    )
     for row, text in enumerate(texts[:5]):
         hidden = ranker.backpack.hidden_states(PackedBatch.from_sequences([text]))
-        torch.testing.assert_close(pooled[row], hidden[0 if kind == "bert" else -1], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            pooled[row], hidden[0 if kind == "bert" else -1], atol=1e-5, rtol=1e-4
+        )
 
 
 def test_explained_variance_and_cosine_are_those_of_vectors_less_their_means(ranker, texts):
@@ -71,7 +90,8 @@ def test_explained_variance_and_cosine_are_those_of_vectors_less_their_means(ran
     ranker.eval()
     with torch.no_grad():
         mix, pooled = (
-            part.numpy() for part in mixed_and_pooled(ranker.backpack, PackedBatch.from_sequences(texts[:20]))
+            part.numpy()
+            for part in mixed_and_pooled(ranker.backpack, PackedBatch.from_sequences(texts[:20]))
         )
     assert found.explained == pytest.approx(
         1 - np.var(pooled - mix, axis=0).sum() / np.var(pooled, axis=0).sum(), abs=1e-4
@@ -83,8 +103,12 @@ def test_explained_variance_and_cosine_are_those_of_vectors_less_their_means(ran
     assert found.variance == pytest.approx(np.var(pooled, axis=0).sum(), rel=1e-4)
 
 
-def test_the_loss_is_the_share_of_the_variance_that_is_not_explained_and_1_less_the_cosine(ranker, texts):
-    """On the texts that mean and variance come from: a mix that is a constant off misses the constant's square."""
+def test_the_loss_is_the_share_of_the_variance_that_is_not_explained_and_1_less_the_cosine(
+    ranker, texts
+):
+    """On the texts that mean and variance come from: a mix that is a constant off misses the
+    constant's square.
+    """
     ranker.eval()
     module = ReconstructionModule(ranker, OptimizerConfig(), texts[:20])
     module.on_fit_start()
@@ -96,17 +120,29 @@ def test_the_loss_is_the_share_of_the_variance_that_is_not_explained_and_1_less_
     constant = np.square(mix.mean(0)).sum() / module.before.variance
     target = pooled - pooled.mean(0)
     cosines = (mix * target).sum(1) / np.linalg.norm(mix, axis=1) / np.linalg.norm(target, axis=1)
-    assert loss == pytest.approx(1 - module.before.explained + constant + 1 - cosines.mean(), rel=1e-4)
+    assert loss == pytest.approx(
+        1 - module.before.explained + constant + 1 - cosines.mean(), rel=1e-4
+    )
 
 
-def test_the_warm_up_explains_most_of_the_pooled_vector_and_leaves_everything_else(ranker, texts, tmp_path):
+def test_the_warm_up_explains_most_of_the_pooled_vector_and_leaves_everything_else(
+    ranker, texts, tmp_path
+):
     state = {name: value.clone() for name, value in ranker.train().state_dict().items()}
     module = fitted(ranker, texts[8:], texts[:8], tmp_path)
     assert module.before.explained < 0.2
     assert module.after.explained > module.before.explained + 0.3
-    assert module.after.explained == pytest.approx(Reconstructed.on(ranker, texts[:8]).explained, abs=1e-6)
-    changed = {name for name, value in state.items() if not torch.equal(value, ranker.state_dict()[name])}
-    new = {name for name in state if name.startswith(("backpack.sense_network.", "backpack.sense_weight_net."))}
+    assert module.after.explained == pytest.approx(
+        Reconstructed.on(ranker, texts[:8]).explained, abs=1e-6
+    )
+    changed = {
+        name for name, value in state.items() if not torch.equal(value, ranker.state_dict()[name])
+    }
+    new = {
+        name
+        for name in state
+        if name.startswith(("backpack.sense_network.", "backpack.sense_weight_net."))
+    }
     assert changed == new
     assert all(parameter.requires_grad for parameter in ranker.parameters())
     assert all(part.training for part in ranker.modules())
@@ -126,7 +162,9 @@ def test_the_warm_up_is_repeated_by_its_seed(ranker, texts, tmp_path):
 def test_only_senses_and_weights_learn_and_what_was_frozen_stays_so_also_after_an_error(ranker):
     ranker.head.out.weight.requires_grad_(False)
     with train_senses_only(ranker):
-        learning = {name for name, parameter in ranker.named_parameters() if parameter.requires_grad}
+        learning = {
+            name for name, parameter in ranker.named_parameters() if parameter.requires_grad
+        }
         assert not any(part.training for part in ranker.modules())
     new = ("backpack.sense_network.", "backpack.sense_weight_net.")
     assert learning == {name for name, _ in ranker.named_parameters() if name.startswith(new)}
@@ -151,7 +189,10 @@ def test_texts_are_split_into_disjoint_parts(texts):
 
 
 def test_batches_are_shuffled_by_seed(texts):
-    ids = [[batch.input_ids.tolist() for batch in Reconstruction(batch_size=8).loader(texts, s)] for s in (0, 0, 1)]
+    ids = [
+        [batch.input_ids.tolist() for batch in Reconstruction(batch_size=8).loader(texts, s)]
+        for s in (0, 0, 1)
+    ]
     assert ids[0] == ids[1] != ids[2]
     assert len(ids[0]) == 7
 

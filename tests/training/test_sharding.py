@@ -1,4 +1,6 @@
-"""FSDP as Lightning sets it up: what is shared out, how gradients are clipped, and whole networks afterwards."""
+"""FSDP as Lightning sets it up: what is shared out, how gradients are clipped, and whole networks
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,18 @@ from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.sharding import ShardedStrategy, whole_afterwards, with_sharding
 
-ON_CPU = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.devices=1", "trainer.precision=32-true"]
-QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+ON_CPU = [
+    "trainer=fsdp",
+    "trainer.accelerator=cpu",
+    "trainer.devices=1",
+    "trainer.precision=32-true",
+]
+QUIET = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
 
 
 class Scores(L.LightningModule):
@@ -36,7 +48,11 @@ class Scores(L.LightningModule):
 
     def training_step(self, batch: PackedBatch, index: int) -> Tensor:
         root = self.trainer.strategy.model
-        self.units = [one.module.__class__ for one in root.modules() if isinstance(one, FullyShardedDataParallel)]
+        self.units = [
+            one.module.__class__
+            for one in root.modules()
+            if isinstance(one, FullyShardedDataParallel)
+        ]
         return 1000 * (self.ranker(batch).scores - 1).square().mean()
 
     def on_before_zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
@@ -58,7 +74,13 @@ def one_process() -> Iterator[None]:
 
 def trained(ranker: Ranker, folder: Path) -> Scores:
     options = dict(configured("train", *ON_CPU).trainer)
-    trainer = L.Trainer(**with_sharding(options), **QUIET, max_epochs=1, gradient_clip_val=0.5, default_root_dir=folder)
+    trainer = L.Trainer(
+        **with_sharding(options),
+        **QUIET,
+        max_epochs=1,
+        gradient_clip_val=0.5,
+        default_root_dir=folder,
+    )
     assert isinstance(trainer.strategy, FSDPStrategy)
     module = Scores(ranker)
     batches = DataLoader([PackedBatch.from_sequences([[5, 6, 7], [8, 9]])] * 2, batch_size=None)
@@ -68,7 +90,9 @@ def trained(ranker: Ranker, folder: Path) -> Scores:
 
 
 @pytest.mark.usefixtures("one_process")
-def test_each_layer_of_the_backbone_is_a_unit_and_the_ranker_is_whole_afterwards(make_backpack, tmp_path: Path) -> None:
+def test_each_layer_of_the_backbone_is_a_unit_and_the_ranker_is_whole_afterwards(
+    make_backpack, tmp_path: Path
+) -> None:
     ranker = make_backpack(layers=3)
     layer = type(ranker.backpack.backbone.h[0])
     before = {name: value.clone() for name, value in ranker.state_dict().items()}
@@ -93,15 +117,23 @@ def test_gradients_are_clipped_by_their_norm(make_backpack, tmp_path: Path) -> N
 def test_weights_of_two_number_formats_are_refused(make_backpack, tmp_path: Path) -> None:
     ranker = make_backpack(layers=2)
     ranker.backpack.backbone.to(torch.bfloat16)
-    with pytest.raises(ValueError, match=r"these are in bfloat16 and float32: leave out model\.ranker\.dtype"):
+    with pytest.raises(
+        ValueError, match=r"these are in bfloat16 and float32: leave out model\.ranker\.dtype"
+    ):
         trained(ranker, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["task=listwise", "model=listwise_tiny"], "task=listwise does not train with trainer=fsdp"),
-        (["reconstruct.steps=5"], "reconstruct.steps=5 does not work with trainer=fsdp: give reconstruct.steps=0"),
+        (
+            ["task=listwise", "model=listwise_tiny"],
+            "task=listwise does not train with trainer=fsdp",
+        ),
+        (
+            ["reconstruct.steps=5"],
+            "reconstruct.steps=5 does not work with trainer=fsdp: give reconstruct.steps=0",
+        ),
         (["trainer.precision=64-true"], "64-true"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Teachers of train.py: runs and rankers, what is scored, when it is scored again, and wrong options."""
+"""Teachers of train.py: runs and rankers, what is scored, when it is scored again, and wrong
+options.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ def saved(make_backpack, pair_tokenizer, tmp_path):
 def scored(monkeypatch):
     """Counts of the pairs scored, one for every time a scorer is asked for a run's worth of scores."""
     counts, own = [], Scorer.scores
-    monkeypatch.setattr(Scorer, "scores", lambda self, pairs: (counts.append(len(pairs)), own(self, pairs))[1])
+    monkeypatch.setattr(
+        Scorer, "scores", lambda self, pairs: (counts.append(len(pairs)), own(self, pairs))[1]
+    )
     return counts
 
 
@@ -110,7 +114,9 @@ def test_a_ranker_scores_relevant_documents_and_candidates_once(material, saved,
     }
     ranker, pair_tokenizer = load_ranker(saved)
     texts = material.collection.documents.get_many(run["q1"])
-    expected = Scorer(ranker, pair_tokenizer).score(material.collection.queries["q1"], list(texts.values()))
+    expected = Scorer(ranker, pair_tokenizer).score(
+        material.collection.queries["q1"], list(texts.values())
+    )
     assert list(run["q1"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
     assert read_run(material.folder / "teacher.trec") == run
     assert source.run(material) == run
@@ -144,7 +150,9 @@ def test_a_limit_scores_what_the_lists_draw(material, saved, scored):
         for item in material.lists.epoch(epoch):
             drawn.setdefault(item.query_id, []).extend(item.doc_ids)
     for query_id, scores in run.items():
-        relevant = {doc_id for doc_id, label in material.collection.qrels[query_id].items() if label > 0}
+        relevant = {
+            doc_id for doc_id, label in material.collection.qrels[query_id].items() if label > 0
+        }
         others = [d for d in drawn[query_id] if d not in relevant and d in CANDIDATES[query_id]]
         assert set(scores) == ({*drawn[query_id]} & relevant) | {others[0]}
     assert scored[0] < 11
@@ -182,8 +190,16 @@ def test_runs_of_a_teacher_are_counted(material, tmp_path, caplog):
 @pytest.mark.parametrize(
     ("run", "loss", "said"),
     [
-        ({"q9": {"d0": 1.0}}, "margin_mse", "none of the 11 training pairs of tiny has a teacher's score"),
-        ({"q1": {"d0": 1.0, "d1": 1.0}}, "margin_mse", "score for a relevant and for another document"),
+        (
+            {"q9": {"d0": 1.0}},
+            "margin_mse",
+            "none of the 11 training pairs of tiny has a teacher's score",
+        ),
+        (
+            {"q1": {"d0": 1.0, "d1": 1.0}},
+            "margin_mse",
+            "score for a relevant and for another document",
+        ),
         ({"q1": {"d0": 1.0}, "q2": {"d1": 2.0}}, "listwise_kl", "score for two documents"),
     ],
 )
@@ -198,11 +214,20 @@ def test_a_teacher_of_no_use_is_an_error(material, tmp_path, run, loss, said):
     ("options", "said"),
     [
         (["teacher=run", "teacher.files=[]"], "teacher.files=[] must be a path"),
-        (["teacher=run", "teacher.files=[/nowhere/a.trec]"], "teacher.files: there is no file /nowhere/a.trec"),
+        (
+            ["teacher=run", "teacher.files=[/nowhere/a.trec]"],
+            "teacher.files: there is no file /nowhere/a.trec",
+        ),
         (["teacher=run"], "teacher.files"),
         (["teacher=ranker"], "teacher.checkpoint"),
-        (["teacher=ranker", "teacher.checkpoint=/nowhere"], "teacher.checkpoint=/nowhere: neither a run's folder"),
-        (["teacher=ranker", "teacher.checkpoint=SAVED", "teacher.loss=mse"], "teacher.loss=mse: use one of margin_mse"),
+        (
+            ["teacher=ranker", "teacher.checkpoint=/nowhere"],
+            "teacher.checkpoint=/nowhere: neither a run's folder",
+        ),
+        (
+            ["teacher=ranker", "teacher.checkpoint=SAVED", "teacher.loss=mse"],
+            "teacher.loss=mse: use one of margin_mse",
+        ),
         (
             ["teacher=ranker", "teacher.checkpoint=SAVED", "teacher.dtype=int4"],
             "teacher.dtype=int4: use one of float32",
@@ -227,12 +252,19 @@ def test_wrong_options_are_refused_before_any_data_is_read(saved, tmp_path, opti
     assert said in str(error.value.__cause__ or error.value)
 
 
-def test_train_with_a_ranker_as_teacher_and_resume_without_scoring_again(saved, scored, tmp_path, monkeypatch):
+def test_train_with_a_ranker_as_teacher_and_resume_without_scoring_again(
+    saved, scored, tmp_path, monkeypatch
+):
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
     steps, own = [], LOSSES["lambdarank"]
     monkeypatch.setitem(LOSSES, "lambdarank", lambda *lists: (steps.append(1), own(*lists))[1])
     folder = tmp_path / "student"
-    options = ["teacher=ranker", f"teacher.checkpoint={saved}", "teacher.loss=listwise_kl", "training.loss=lambdarank"]
+    options = [
+        "teacher=ranker",
+        f"teacher.checkpoint={saved}",
+        "teacher.loss=listwise_kl",
+        "training.loss=lambdarank",
+    ]
     train(composed(*SMALL, *options), folder, [*SMALL, *options])
     assert len(scored) == 1
     assert len(steps) == 12
@@ -252,7 +284,12 @@ def test_every_option_of_the_group_is_taken(saved, tmp_path):
     chosen = [f"teacher.{key}={value}" for key, value in common.items()]
     by_run = made("teacher=run", f"teacher.files={path}", *chosen)
     assert by_run == RunTeacher(files=str(path), **common)
-    special = {"candidates_per_query": 7, "dtype": "bfloat16", "tokens_per_batch": 900, "workers": 2}
+    special = {
+        "candidates_per_query": 7,
+        "dtype": "bfloat16",
+        "tokens_per_batch": 900,
+        "workers": 2,
+    }
     chosen += [f"teacher.{key}={value}" for key, value in special.items()]
     by_ranker = made("teacher=ranker", f"teacher.checkpoint={saved}", *chosen)
     assert by_ranker == RankerTeacher(checkpoint=str(saved), **common, **special)
@@ -272,7 +309,9 @@ def all_there(rows):
 def lists(seed, shape=(3, 5)):
     """Random scores of student and teacher (some nan), labels and masks."""
     generator = torch.Generator().manual_seed(seed)
-    scores, teacher = (torch.randn(shape, generator=generator, dtype=torch.float64) * 3 for _ in range(2))
+    scores, teacher = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) * 3 for _ in range(2)
+    )
     teacher = teacher.masked_fill(torch.rand(shape, generator=generator) < 0.2, NAN)
     labels = torch.randint(0, 3, shape, generator=generator)
     return scores, teacher, labels, torch.rand(shape, generator=generator) < 0.8
@@ -288,7 +327,9 @@ def mean(totals, rows):
 
 def margin_mse_in_loops(scores, teacher, labels, mask):
     totals = []
-    for s, t, y, m in zip(*(part.tolist() for part in (scores, teacher, labels, mask)), strict=True):
+    for s, t, y, m in zip(
+        *(part.tolist() for part in (scores, teacher, labels, mask)), strict=True
+    ):
         known = known_places(t, m)
         errors = [
             ((s[i] - s[j]) - (t[i] - t[j])) ** 2 for i in known if y[i] > 0 for j in known if y[j] == 0
@@ -313,20 +354,28 @@ def listwise_kl_in_loops(scores, teacher, mask, temperature):
 def test_margin_mse_by_hand():
     scores, teacher, labels = tensors([[1.0, 0.5, 2.0]], [[10.0, 7.0, 9.0]], [[1, 0, 0]])
     # Margins of the student .5 and -1, of the teacher 3 and 1.
-    assert margin_mse(scores, teacher, labels, all_there(scores)) == (pytest.approx((2.5**2 + 2**2) / 2), 0)
+    assert margin_mse(scores, teacher, labels, all_there(scores)) == (
+        pytest.approx((2.5**2 + 2**2) / 2),
+        0,
+    )
 
 
 def test_margins_are_between_relevant_and_other_documents_alone():
     scores, teacher, labels = tensors([[1.0, 5.0, 0.0]], [[0.0, 0.0, 0.0]], [[2, 1, 0]])
-    assert margin_mse(scores, teacher, labels, all_there(scores))[0].item() == pytest.approx((1 + 25) / 2)
+    assert margin_mse(scores, teacher, labels, all_there(scores))[0].item() == pytest.approx(
+        (1 + 25) / 2
+    )
 
 
 def test_listwise_kl_by_hand():
     scores, teacher = tensors([[0.0, 0.0]], [[math.log(3), 0.0]])
     expected = 3 / 4 * math.log((3 / 4) / (1 / 2)) + 1 / 4 * math.log((1 / 4) / (1 / 2))
     assert listwise_kl(scores, teacher, all_there(scores))[0].item() == pytest.approx(expected)
-    # At temperature 2 twice these logits give the same distributions; the square of 2 is the factor.
-    assert listwise_kl(2 * scores, 2 * teacher, all_there(scores), 2.0)[0].item() == pytest.approx(4 * expected)
+    # At temperature 2 twice these logits give the same distributions; the square of 2 is the
+    # factor.
+    assert listwise_kl(2 * scores, 2 * teacher, all_there(scores), 2.0)[0].item() == pytest.approx(
+        4 * expected
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -334,10 +383,19 @@ def test_listwise_kl_by_hand():
 def test_losses_are_those_of_loops(seed, rows, size, temperature):
     scores, teacher, labels, mask = lists(seed, (rows, size))
     for found, expected in (
-        (margin_mse(scores, teacher, labels, mask), margin_mse_in_loops(scores, teacher, labels, mask)),
-        (listwise_kl(scores, teacher, mask, temperature), listwise_kl_in_loops(scores, teacher, mask, temperature)),
+        (
+            margin_mse(scores, teacher, labels, mask),
+            margin_mse_in_loops(scores, teacher, labels, mask),
+        ),
+        (
+            listwise_kl(scores, teacher, mask, temperature),
+            listwise_kl_in_loops(scores, teacher, mask, temperature),
+        ),
     ):
-        assert (found[0].item(), found[1]) == (pytest.approx(expected[0], rel=1e-9, abs=1e-9), expected[1])
+        assert (found[0].item(), found[1]) == (
+            pytest.approx(expected[0], rel=1e-9, abs=1e-9),
+            expected[1],
+        )
 
 
 @settings(max_examples=30, deadline=None)
@@ -346,9 +404,13 @@ def test_constants_added_to_either_ones_scores_change_nothing(seed, own, other):
     scores, teacher, labels, mask = lists(seed)
     close = {"rtol": 1e-7, "atol": 1e-7}
     plain = margin_mse(scores, teacher, labels, mask)[0]
-    torch.testing.assert_close(margin_mse(scores + own, teacher + other, labels, mask)[0], plain, **close)
+    torch.testing.assert_close(
+        margin_mse(scores + own, teacher + other, labels, mask)[0], plain, **close
+    )
     plain = listwise_kl(scores, teacher, mask, 2.0)[0]
-    torch.testing.assert_close(listwise_kl(scores + own, teacher + other, mask, 2.0)[0], plain, **close)
+    torch.testing.assert_close(
+        listwise_kl(scores + own, teacher + other, mask, 2.0)[0], plain, **close
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -412,10 +474,14 @@ def test_gradients():
     scores, teacher, labels = tensors([[0.0, 1.0, 0.5]], [[2.0, 0.0, -1.0]], [[1, 0, 0]])
     scores.requires_grad_()
     # Errors of the margins: -1 - 2 and -0.5 - 3, each twice over two pairs.
-    (gradient,) = torch.autograd.grad(margin_mse(scores, teacher, labels, all_there(scores))[0], scores)
+    (gradient,) = torch.autograd.grad(
+        margin_mse(scores, teacher, labels, all_there(scores))[0], scores
+    )
     assert gradient[0].tolist() == pytest.approx([-3 - 3.5, 3.0, 3.5])
     # Of the divergence: T (q - p).
-    (gradient,) = torch.autograd.grad(listwise_kl(scores, teacher, all_there(scores), 2.0)[0], scores)
+    (gradient,) = torch.autograd.grad(
+        listwise_kl(scores, teacher, all_there(scores), 2.0)[0], scores
+    )
     expected = 2.0 * ((scores / 2).softmax(-1) - (teacher / 2).softmax(-1))
     torch.testing.assert_close(gradient, expected.detach())
     random, teacher, labels, mask = lists(3)
@@ -442,20 +508,34 @@ def test_the_term_is_its_loss_of_the_batchs_scores_with_its_own_temperature():
     scores, teacher, labels, mask = lists(6)
     batch = ListBatch(PackedBatch.from_sequences([np.array([1])]), labels, mask, teacher)
     found = {
-        (kind, temperature): Distillation(kind, temperature=temperature).loss(None, batch, None, scores).item()
+        (kind, temperature): Distillation(kind, temperature=temperature)
+        .loss(None, batch, None, scores)
+        .item()
         for kind in ("margin_mse", "listwise_kl")
         for temperature in (1.0, 4.0)
     }
-    assert found["margin_mse", 1.0] == found["margin_mse", 4.0] == margin_mse(scores, teacher, labels, mask)[0].item()
+    assert (
+        found["margin_mse", 1.0]
+        == found["margin_mse", 4.0]
+        == margin_mse(scores, teacher, labels, mask)[0].item()
+    )
     assert found["listwise_kl", 1.0] == listwise_kl(scores, teacher, mask)[0].item()
-    assert found["listwise_kl", 4.0] == listwise_kl(scores, teacher, mask, 4.0)[0].item() != found["listwise_kl", 1.0]
+    assert (
+        found["listwise_kl", 4.0]
+        == listwise_kl(scores, teacher, mask, 4.0)[0].item()
+        != found["listwise_kl", 1.0]
+    )
 
 
 @pytest.fixture(scope="module")
 def jobs():
     """Documents of eight jobs; each query has two relevant ones."""
     words = ["doctor", "nurse", "engineer", "cook", "carpenter", "bridge", "soup", "hospital"]
-    documents = {f"d{i}{j}": f"The {word} works near house {j}." for i, word in enumerate(words) for j in range(2)}
+    documents = {
+        f"d{i}{j}": f"The {word} works near house {j}."
+        for i, word in enumerate(words)
+        for j in range(2)
+    }
     queries = {f"q{i}": f"a {word}" for i, word in enumerate(words)}
     qrels = {f"q{i}": {f"d{i}0": 1, f"d{i}1": 1} for i in range(len(words))}
     return Collection("jobs", MemoryStore(documents), queries, qrels)
@@ -463,19 +543,27 @@ def jobs():
 
 @pytest.fixture(scope="module")
 def teacher_run(jobs, make_backpack, pair_tokenizer):
-    """A teacher's scores of all pairs: a ranker with large random weights, whose order no label tells."""
-    candidates = {query_id: {doc_id: 0.0 for doc_id, _ in jobs.documents} for query_id in jobs.queries}
+    """A teacher's scores of all pairs: a ranker with large random weights, whose order no label
+    tells.
+    """
+    candidates = {
+        query_id: {doc_id: 0.0 for doc_id, _ in jobs.documents} for query_id in jobs.queries
+    }
     return PointwiseReranker(Scorer(make_backpack(seed=5), pair_tokenizer)).rerank(candidates, jobs)
 
 
 def agreement(ranker, pair_tokenizer, jobs, run):
     """Mean Kendall's tau with the teacher over the queries."""
     found = PointwiseReranker(Scorer(ranker, pair_tokenizer)).rerank(run, jobs)
-    return float(np.mean([kendalltau(list(run[q].values()), [found[q][d] for d in run[q]])[0] for q in run]))
+    return float(
+        np.mean([kendalltau(list(run[q].values()), [found[q][d] for d in run[q]])[0] for q in run])
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-def test_a_student_learns_the_order_of_its_teacher(tokenizer, pair_tokenizer, jobs, teacher_run, tmp_path):
+def test_a_student_learns_the_order_of_its_teacher(
+    tokenizer, pair_tokenizer, jobs, teacher_run, tmp_path
+):
     def student(terms, weight=1.0):
         torch.manual_seed(0)
         shape = {"layers": 1, "hidden_size": 32, "heads": 4, "positions": 64, "dropout": 0.0}
@@ -490,7 +578,9 @@ def test_a_student_learns_the_order_of_its_teacher(tokenizer, pair_tokenizer, jo
             lists_per_batch=2,
             teacher=TeacherRun(teacher_run) if terms else None,
         )
-        module = RankingModule(ranker, OptimizerConfig(5e-3), pairs, 0, terms, RankingLoss(weight=weight))
+        module = RankingModule(
+            ranker, OptimizerConfig(5e-3), pairs, 0, terms, RankingLoss(weight=weight)
+        )
         trainer = L.Trainer(
             accelerator="cpu", max_epochs=12, logger=False, enable_checkpointing=False, num_sanity_val_steps=0,
             limit_val_batches=0, enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
@@ -518,4 +608,6 @@ def test_a_term_needs_a_teacher_and_a_loss_needs_something_to_train_on(
     with pytest.raises(ValueError, match="give RankingData a teacher"):
         module.training_step(batch, 0)
     with pytest.raises(ValueError, match=r"training\.loss_weight=0"):
-        RankingModule(make_backpack(), OptimizerConfig(), pairs, ranking_loss=RankingLoss(weight=0.0))
+        RankingModule(
+            make_backpack(), OptimizerConfig(), pairs, ranking_loss=RankingLoss(weight=0.0)
+        )

@@ -18,8 +18,15 @@ from backpack_rank.training.warm_start import WarmStart
 @pytest.fixture
 def bert(tokenizer):
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    return BertConfig(vocab_size=len(tokenizer), max_position_embeddings=48, initializer_range=0.3, **shape)
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+    return BertConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=48, initializer_range=0.3, **shape
+    )
 
 
 @pytest.fixture
@@ -59,11 +66,17 @@ def test_without_options_nothing_is_done_to_any_ranker(ranker, bert, begin):
 def test_a_start_and_a_reconstruction_change_senses_and_weights_alone(ranker, begin):
     before = state(ranker)
     begin(ranker, WarmStart("sharp"))
-    changed = {name for name, value in ranker.state_dict().items() if not torch.equal(value, before[name])}
+    changed = {
+        name for name, value in ranker.state_dict().items() if not torch.equal(value, before[name])
+    }
     assert changed == {"backpack.sense_weight_net.c_attn.weight"}
     begin(ranker, WarmStart(reconstruction=Reconstruction(steps=2)))
-    changed = {name for name, value in ranker.state_dict().items() if not torch.equal(value, before[name])}
-    assert changed == {name for name in before if ".sense_network." in name or ".sense_weight_net." in name}
+    changed = {
+        name for name, value in ranker.state_dict().items() if not torch.equal(value, before[name])
+    }
+    assert changed == {
+        name for name in before if ".sense_network." in name or ".sense_weight_net." in name
+    }
 
 
 def test_a_ranker_without_senses_is_refused(bert, begin):
@@ -86,6 +99,10 @@ def test_an_unknown_start_is_refused_before_anything_is_loaded():
 
 
 def test_the_configuration_says_how_to_begin():
-    with initialize_config_dir(str(Path(__file__).resolve().parents[2] / "conf"), version_base="1.3"):
+    with initialize_config_dir(
+        str(Path(__file__).resolve().parents[2] / "conf"), version_base="1.3"
+    ):
         config = compose("train", overrides=["start.weights=sharp", "reconstruct.steps=2"])
-    assert TrainingSettings(config).ranking().beginning == WarmStart("sharp", Reconstruction(steps=2))
+    assert TrainingSettings(config).ranking().beginning == WarmStart(
+        "sharp", Reconstruction(steps=2)
+    )

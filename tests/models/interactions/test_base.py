@@ -10,7 +10,9 @@ from backpack_rank.models.interactions.base import KernelPooling, cosine_match
 
 
 def test_the_exact_kernel_is_first_and_the_others_divide_the_interval():
-    assert KernelPooling().means == pytest.approx([1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9])
+    assert KernelPooling().means == pytest.approx(
+        [1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9]
+    )
     assert KernelPooling().widths == (0.001, *(0.1,) * 10)
     assert KernelPooling(5, 0.2, 0.01).means == pytest.approx([1.0, 0.75, 0.25, -0.25, -0.75])
 
@@ -23,7 +25,10 @@ def test_pooled_sums_are_those_of_loops_over_terms_and_kernels():
     query_mask = torch.arange(4)[None] < torch.tensor([4, 1, 0])[:, None]
     document_mask = torch.arange(5)[None] < torch.tensor([5, 3, 2])[:, None]
     pooled = KernelPooling()(match, query_mask, document_mask)
-    means, widths = [1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9], [0.001] + [0.1] * 10
+    means, widths = (
+        [1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9],
+        [0.001] + [0.1] * 10,
+    )
     for text in range(3):
         for i in range(4):
             for k in range(11):
@@ -40,7 +45,10 @@ def test_gradients_of_the_pooling_are_those_of_finite_differences():
     # Not the exact kernel, which is narrower than float32 can be differentiated at.
     pooling = KernelPooling(5, 0.3, 0.3)
     match = (torch.rand(2, 2, 3) * 1.6 - 0.8).requires_grad_()
-    masks = torch.tensor([[True, True], [True, False]]), torch.tensor([[True, True, False], [True, True, True]])
+    masks = (
+        torch.tensor([[True, True], [True, False]]),
+        torch.tensor([[True, True, False], [True, True, True]]),
+    )
     weight = torch.randn(2, 2, 5)
     (pooling(match, *masks) * weight).sum().backward()
     assert match.grad is not None
@@ -61,7 +69,11 @@ def test_equal_words_match_exactly_in_every_number_format(dtype):
         match = cosine_match(query.to(dtype), document.to(dtype))
         exact = KernelPooling()(match, query_mask, document_mask)[..., 0]
     assert match.dtype == exact.dtype == torch.float32
-    equal = (query_ids[:, :, None] == document_ids[:, None]) & query_mask[:, :, None] & document_mask[:, None]
+    equal = (
+        (query_ids[:, :, None] == document_ids[:, None])
+        & query_mask[:, :, None]
+        & document_mask[:, None]
+    )
     assert equal.any()
     assert (exact - equal.sum(-1)).abs().max() < 1e-3
 
@@ -74,7 +86,9 @@ def test_cosines_are_those_of_the_definition():
         for j in range(4):
             a, b = query[0, i].double(), document[0, j].double()
             norm = math.sqrt((a @ a).item() * (b @ b).item())
-            assert match[i, j].item() == pytest.approx((a @ b).item() / norm if norm else 0, abs=1e-6)
+            assert match[i, j].item() == pytest.approx(
+                (a @ b).item() / norm if norm else 0, abs=1e-6
+            )
 
 
 def test_a_zero_vector_spoils_no_gradient():

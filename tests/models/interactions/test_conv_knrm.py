@@ -23,7 +23,9 @@ def grams_by_hand(text, weight, bias, length):
             total = filter_bias
             for step in range(length):
                 if start + step < len(text):
-                    total += sum(filter_weight[i][step] * text[start + step][i] for i in range(len(text[0])))
+                    total += sum(
+                        filter_weight[i][step] * text[start + step][i] for i in range(len(text[0]))
+                    )
             vector.append(max(total, 0.0))
         found.append(np.array(vector))
     return found
@@ -33,14 +35,19 @@ def score_by_hand(model, query, document):
     w = weights(model)
     features = []
     for h in (1, 2, 3):
-        query_grams = grams_by_hand(query, w[f"convolutions.{h - 1}.weight"], w[f"convolutions.{h - 1}.bias"], h)
+        query_grams = grams_by_hand(
+            query, w[f"convolutions.{h - 1}.weight"], w[f"convolutions.{h - 1}.bias"], h
+        )
         for g in (1, 2, 3):
             name = f"convolutions.{g - 1}"
             document_grams = grams_by_hand(document, w[f"{name}.weight"], w[f"{name}.bias"], g)
             for mean, width in zip(MEANS, WIDTHS, strict=True):
                 total = 0.0
                 for a in query_grams:
-                    count = sum(math.exp(-((cosine(a, b) - mean) ** 2) / (2 * width**2)) for b in document_grams)
+                    count = sum(
+                        math.exp(-((cosine(a, b) - mean) ** 2) / (2 * width**2))
+                        for b in document_grams
+                    )
                     total += 0.01 * math.log(max(count, 1e-10))
                 features.append(total)
     return float(np.dot(w["score.weight"][0], features) + w["score.bias"][0])
@@ -68,7 +75,11 @@ def test_a_repeated_phrase_is_counted_by_the_exact_kernel_of_its_length():
 def test_sizes_are_those_of_the_paper():
     model = ConvKnrm(300)
     convolutions = sum(length * 300 * 128 + 128 for length in (1, 2, 3))
-    assert sum(parameter.numel() for parameter in model.parameters()) == convolutions + 9 * 11 + 1 == 230_884
+    assert (
+        sum(parameter.numel() for parameter in model.parameters())
+        == convolutions + 9 * 11 + 1
+        == 230_884
+    )
 
 
 @pytest.mark.parametrize("options", [{"filters": 0}, {"ngrams": 0}, {"kernels": 1}])

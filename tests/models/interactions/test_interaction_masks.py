@@ -68,7 +68,8 @@ def test_scores_depend_on_the_document(name):
     query, query_mask, document, mask, query_ids, document_ids = batch([3, 3], [6, 6])
     matching = torch.cat([query[:1], document[:1, 3:]], dim=1)
     one, other = (
-        model(query[:1], query_mask[:1], d, mask[:1], query_ids[:1], document_ids[:1]) for d in (document[:1], matching)
+        model(query[:1], query_mask[:1], d, mask[:1], query_ids[:1], document_ids[:1])
+        for d in (document[:1], matching)
     )
     assert (one - other).abs().item() > 1e-4
 
@@ -117,4 +118,6 @@ def test_autocast_gives_finite_scores(name):
     arguments = batch([4, 2], [9, 0], seed=3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = model(*arguments)
-    assert (found.float() - model(*arguments)).abs().max() < 0.1 * model(*arguments).abs().max() + 0.05
+    assert (found.float() - model(*arguments)).abs().max() < 0.1 * model(
+        *arguments
+    ).abs().max() + 0.05

@@ -1,4 +1,6 @@
-"""MatchPyramid against loops over windows and cells; dynamic pooling against torch's own on one text at a time."""
+"""MatchPyramid against loops over windows and cells; dynamic pooling against torch's own on one
+text at a time.
+"""
 
 import numpy as np
 import pytest
@@ -34,7 +36,9 @@ def pooled_by_hand(maps, pool):
     for p in range(pool[0]):
         for r in range(pool[1]):
             ys = range(int(np.floor(p * rows / pool[0])), int(np.ceil((p + 1) * rows / pool[0])))
-            xs = range(int(np.floor(r * columns / pool[1])), int(np.ceil((r + 1) * columns / pool[1])))
+            xs = range(
+                int(np.floor(r * columns / pool[1])), int(np.ceil((r + 1) * columns / pool[1]))
+            )
             for channel in range(len(maps)):
                 values = [maps[channel, y, x] for y in ys for x in xs]
                 found[channel, p, r] = max(values) if values else 0.0
@@ -44,9 +48,13 @@ def pooled_by_hand(maps, pool):
 def score_by_hand(model, query, document, match):
     w = weights(model)
     compare = cosine if match == "cosine" else lambda a, b: float((a * b).sum())
-    maps = np.array([[compare(q, d) for d in document] for q in query]).reshape(1, len(query), len(document))
+    maps = np.array([[compare(q, d) for d in document] for q in query]).reshape(
+        1, len(query), len(document)
+    )
     for layer in range(2):
-        maps = convolved_by_hand(maps, w[f"convolutions.{layer}.weight"], w[f"convolutions.{layer}.bias"])
+        maps = convolved_by_hand(
+            maps, w[f"convolutions.{layer}.weight"], w[f"convolutions.{layer}.bias"]
+        )
     cells = pooled_by_hand(maps, model.pool).reshape(-1)
     hidden = np.maximum(w["dense.weight"] @ cells + w["dense.bias"], 0)
     return float(w["score.weight"][0] @ hidden + w["score.bias"][0])
@@ -55,9 +63,13 @@ def score_by_hand(model, query, document, match):
 @torch.no_grad()
 @pytest.mark.parametrize("match", ["cosine", "dot"])
 def test_scores_are_those_of_loops_over_windows_and_cells(match):
-    model = random_weights(MatchPyramid(EMBEDDING, filters=(2, 3), hidden=5, match=match), scale=0.3)
+    model = random_weights(
+        MatchPyramid(EMBEDDING, filters=(2, 3), hidden=5, match=match), scale=0.3
+    )
     arguments = batch([5, 1, 3], [14, 3, 1], seed=2)
-    for score, (query, document, _) in zip(model(*arguments).tolist(), texts(arguments), strict=True):
+    for score, (query, document, _) in zip(
+        model(*arguments).tolist(), texts(arguments), strict=True
+    ):
         assert score == pytest.approx(score_by_hand(model, query, document, match), abs=1e-5)
 
 
@@ -76,7 +88,11 @@ def test_sizes_are_those_of_the_papers():
     first, second = 8 * 25 + 8, 16 * 8 * 9 + 16
     dense = 16 * 3 * 10 * 128 + 128 + 128 + 1
     model = MatchPyramid(300)
-    assert sum(parameter.numel() for parameter in model.parameters()) == first + second + dense == 63_073
+    assert (
+        sum(parameter.numel() for parameter in model.parameters())
+        == first + second + dense
+        == 63_073
+    )
 
 
 @pytest.mark.parametrize(

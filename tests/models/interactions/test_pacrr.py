@@ -18,7 +18,10 @@ def row_by_hand(w, matrix, term, windows, top):
             if length == 1:
                 signals.append(matrix[term, j])
                 continue
-            weight, bias = w[f"convolutions.{length - 2}.weight"], w[f"convolutions.{length - 2}.bias"]
+            weight, bias = (
+                w[f"convolutions.{length - 2}.weight"],
+                w[f"convolutions.{length - 2}.bias"],
+            )
             values = []
             for kernel, shift in zip(weight[:, 0], bias, strict=True):
                 total = shift
@@ -36,7 +39,9 @@ def row_by_hand(w, matrix, term, windows, top):
 def score_by_hand(model, query, document, query_ids, windows, top):
     w = weights(model)
     query, query_ids = query[: model.query_length], query_ids[: model.query_length]
-    matrix = np.array([[cosine(q, d) for d in document] for q in query]).reshape(len(query), len(document))
+    matrix = np.array([[cosine(q, d) for d in document] for q in query]).reshape(
+        len(query), len(document)
+    )
     rows = [row_by_hand(w, matrix, term, windows, top) for term in range(len(query))]
     if "idf" in w:
         powers = [np.exp(w["idf"][term]) for term in query_ids]
@@ -58,8 +63,12 @@ def test_scores_are_those_of_loops_over_terms_windows_and_filters(vocabulary):
         model.set_idf(torch.rand(VOCABULARY, generator=torch.Generator().manual_seed(1)) * 5)
     # One query is longer than 5 terms, one document shorter than any window and than k.
     arguments = batch([7, 1, 3, 5], [12, 1, 2, 6], seed=4)
-    for score, (query, document, ids) in zip(model(*arguments).tolist(), texts(arguments), strict=True):
-        assert score == pytest.approx(score_by_hand(model, query, document, ids, windows=3, top=3), abs=1e-5)
+    for score, (query, document, ids) in zip(
+        model(*arguments).tolist(), texts(arguments), strict=True
+    ):
+        assert score == pytest.approx(
+            score_by_hand(model, query, document, ids, windows=3, top=3), abs=1e-5
+        )
 
 
 @torch.no_grad()
@@ -67,7 +76,9 @@ def test_terms_behind_the_longest_query_change_nothing():
     model = random_weights(Pacrr(EMBEDDING, query_length=4))
     query, query_mask, document, document_mask, query_ids, document_ids = batch([6, 6], [8, 9])
     whole = model(query, query_mask, document, document_mask, query_ids, document_ids)
-    cut = model(query[:, :4], query_mask[:, :4], document, document_mask, query_ids[:, :4], document_ids)
+    cut = model(
+        query[:, :4], query_mask[:, :4], document, document_mask, query_ids[:, :4], document_ids
+    )
     assert torch.equal(whole, cut)
 
 

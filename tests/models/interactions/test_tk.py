@@ -29,7 +29,10 @@ def layer_by_hand(w, name, hidden, heads, size):
     weight, bias = w[f"{name}.projections.weight"], w[f"{name}.projections.bias"]
     width = heads * size
     queries, keys, values = (
-        [weight[part * width : (part + 1) * width] @ x + bias[part * width : (part + 1) * width] for x in hidden]
+        [
+            weight[part * width : (part + 1) * width] @ x + bias[part * width : (part + 1) * width]
+            for x in hidden
+        ]
         for part in range(3)
     )
     out = []
@@ -38,7 +41,9 @@ def layer_by_hand(w, name, hidden, heads, size):
         for head in range(heads):
             part = slice(head * size, (head + 1) * size)
             powers = [math.exp(queries[i][part] @ key[part] / math.sqrt(size)) for key in keys]
-            mixed.append(sum(p / sum(powers) * value[part] for p, value in zip(powers, values, strict=True)))
+            mixed.append(
+                sum(p / sum(powers) * value[part] for p, value in zip(powers, values, strict=True))
+            )
         attended = w[f"{name}.out.weight"] @ np.concatenate(mixed) + w[f"{name}.out.bias"]
         y = norm(x + attended, w[f"{name}.norm_1.weight"], w[f"{name}.norm_1.bias"])
         inner = np.maximum(w[f"{name}.wide.weight"] @ y + w[f"{name}.wide.bias"], 0)
@@ -80,24 +85,32 @@ def test_contextualised_terms_are_those_of_loops_over_heads_and_positions(model)
     vectors, mask, *_ = batch([6, 2], [1, 1], seed=5)
     found = model.contextualise(vectors, mask, 500)
     for row, length in enumerate((6, 2)):
-        expected = np.array(contextualised_by_hand(model, vectors[row, :length].double().numpy(), 500))
+        expected = np.array(
+            contextualised_by_hand(model, vectors[row, :length].double().numpy(), 500)
+        )
         np.testing.assert_allclose(found[row, :length].numpy(), expected, atol=1e-5)
         assert (found[row, length:] == 0).all()
 
 
 @torch.no_grad()
 def test_scores_are_those_of_loops_over_terms_and_kernels(model):
-    # Log sums of far kernels are large, so the layer above them is given weights of the size it has when trained.
+    # Log sums of far kernels are large, so the layer above them is given weights of the size it has
+    # when trained.
     model.score.weight.mul_(0.02)
     arguments = batch([4, 1, 3], [9, 2, 1], seed=7)
-    for score, (query, document, _) in zip(model(*arguments).tolist(), texts(arguments), strict=True):
+    for score, (query, document, _) in zip(
+        model(*arguments).tolist(), texts(arguments), strict=True
+    ):
         assert score == pytest.approx(score_by_hand(model, query, document), abs=1e-5)
 
 
 @torch.no_grad()
 def test_documents_and_queries_of_the_same_terms_differ_by_their_positions(model):
     vectors, mask, *_ = batch([5], [1])
-    query, document = model.contextualise(vectors, mask, 0), model.contextualise(vectors, mask, model.document_shift)
+    query, document = (
+        model.contextualise(vectors, mask, 0),
+        model.contextualise(vectors, mask, model.document_shift),
+    )
     assert (query - document).abs().max() > 1e-3
     assert torch.equal(model.contextualise(vectors, mask, 500), document)
 
@@ -121,7 +134,11 @@ def test_sizes_are_those_of_the_paper():
     feed_forward = 300 * 100 + 100 + 100 * 300 + 300
     layer = attention + feed_forward + 2 * 2 * 300
     model = Tk(300)
-    assert sum(parameter.numel() for parameter in model.parameters()) == 2 * layer + 1 + 11 + 1 == 1_355_685
+    assert (
+        sum(parameter.numel() for parameter in model.parameters())
+        == 2 * layer + 1 + 11 + 1
+        == 1_355_685
+    )
     assert model.document_shift == 500
 
 

@@ -11,7 +11,9 @@ OTHER = {"q": {"b": 9.0, "a": 8.0, "c": 7.0}}
 
 
 def test_runs_are_aggregated_query_by_query():
-    reranker = AggregatedRuns([FirstStageOrder("first"), SavedRun("x", OTHER), SavedRun("y", OTHER)], Borda(), depth=2)
+    reranker = AggregatedRuns(
+        [FirstStageOrder("first"), SavedRun("x", OTHER), SavedRun("y", OTHER)], Borda(), depth=2
+    )
     found = reranker.rerank(FIRST, COLLECTION)
     assert list(found["q"])[:2] == ["b", "a"]
     assert reranker.name.endswith("depth 2")

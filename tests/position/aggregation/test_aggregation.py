@@ -16,19 +16,31 @@ from backpack_rank.position.aggregation.kemeny import Kemeny
 from backpack_rank.position.aggregation.rankings import Rankings
 from backpack_rank.position.aggregation.runs import fuse
 
-SCORES = [{"a": 3.0, "b": 1.0, "c": 1.0}, {"c": 9.0, "d": 8.0}, {"b": 0.5, "a": 0.25, "c": -1.0, "d": -2.0}]
+SCORES = [
+    {"a": 3.0, "b": 1.0, "c": 1.0},
+    {"c": 9.0, "d": 8.0},
+    {"b": 0.5, "a": 0.25, "c": -1.0, "d": -2.0},
+]
 """Ranks: a 1, b and c 2.5; c 1, d 2; b 1, a 2, c 3, d 4."""
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=5, max_size=5), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=5, max_size=5),
+        min_size=1,
+        max_size=6,
+    )
+)
 def test_precedence_and_ranks_are_those_of_loops(profile: list[list[int | None]]) -> None:
     places = np.array([[math.nan if place is None else place for place in row] for row in profile])
     rankings = Rankings(tuple("abcde"), places)
     wins, ranks = rankings.precedence(), rankings.ranks()
     for i in range(5):
         for j in range(5):
-            named = [(row[i], row[j]) for row in profile if row[i] is not None and row[j] is not None]
+            named = [
+                (row[i], row[j]) for row in profile if row[i] is not None and row[j] is not None
+            ]
             assert wins[i, j] == sum(first < second for first, second in named)
     for row, found in zip(profile, ranks.tolist(), strict=True):
         named_places = [place for place in row if place is not None]
@@ -69,7 +81,12 @@ def test_equal_scores_keep_the_sequence_of_the_items() -> None:
 
 def test_reciprocal_rank_fusion_is_the_sum_of_reciprocal_ranks() -> None:
     found = ReciprocalRankFusion().aggregate(Rankings.of_scores(SCORES))
-    expected = {"a": 1 / 61 + 1 / 62, "b": 1 / 62.5 + 1 / 61, "c": 1 / 62.5 + 1 / 61 + 1 / 63, "d": 1 / 62 + 1 / 64}
+    expected = {
+        "a": 1 / 61 + 1 / 62,
+        "b": 1 / 62.5 + 1 / 61,
+        "c": 1 / 62.5 + 1 / 61 + 1 / 63,
+        "d": 1 / 62 + 1 / 64,
+    }
     assert found.order == ("c", "a", "b", "d")
     assert found.scores == pytest.approx([expected[item] for item in found.order], abs=1e-15)
     sharp = ReciprocalRankFusion(k=0).aggregate(Rankings.of_scores(SCORES))
@@ -106,7 +123,10 @@ def test_a_result_says_when_it_is_proven_optimal() -> None:
         ),
         (lambda: Rankings.of_orders([["a"]], items=["a", "b", "a"]), "the items name 'a' twice"),
         (lambda: Rankings.of_orders(["abc", "bca"]), "a sequence of items, not a text"),
-        (lambda: Rankings.of_scores([{"a": 1.0}, {"b": math.nan}]), "ranking 2 of 2: the score of 'b' is nan"),
+        (
+            lambda: Rankings.of_scores([{"a": 1.0}, {"b": math.nan}]),
+            "ranking 2 of 2: the score of 'b' is nan",
+        ),
         (lambda: Rankings(("a", "b"), np.zeros((1, 3))), "by 2 items, got"),
         (lambda: Borda("first"), "absent='first'"),  # type: ignore[arg-type]
         (lambda: ReciprocalRankFusion(k=-1), "k=-1 of reciprocal rank fusion"),
@@ -122,7 +142,9 @@ def test_rankings_without_an_item_count_for_nothing() -> None:
     orders = [["a", "b", "c"], [], ["b", "a"]]
     for absent in ("ignored", "last"):
         for method in (Borda(absent), Kemeny(absent)):
-            full, without = (Rankings.of_orders(given) for given in (orders, [orders[0], orders[2]]))
+            full, without = (
+                Rankings.of_orders(given) for given in (orders, [orders[0], orders[2]])
+            )
             assert method.aggregate(full).order == method.aggregate(without).order
 
 
@@ -139,7 +161,11 @@ def test_runs_are_fused_query_by_query_to_a_depth() -> None:
         "q2": {"d9": 1 / 61},
         "q3": {"d4": 1 / 61.5, "d5": 1 / 61.5},
     }
-    assert [(q.query_id, q.runs, q.documents) for q in found.queries] == [("q1", 2, 3), ("q2", 1, 1), ("q3", 1, 2)]
+    assert [(q.query_id, q.runs, q.documents) for q in found.queries] == [
+        ("q1", 2, 3),
+        ("q2", 1, 1),
+        ("q3", 1, 2),
+    ]
     assert set(fuse(RUNS, ReciprocalRankFusion()).run["q1"]) == {"d1", "d2", "d3", "d4"}
     with pytest.raises(ValueError, match="depth=0 must be at least 1"):
         fuse(RUNS, Borda(), depth=0)
@@ -147,11 +173,16 @@ def test_runs_are_fused_query_by_query_to_a_depth() -> None:
         fuse([], Borda())
 
 
-@pytest.mark.parametrize("method", [Kemeny("last"), Kemeny(), Borda("last"), ReciprocalRankFusion()])
+@pytest.mark.parametrize(
+    "method", [Kemeny("last"), Kemeny(), Borda("last"), ReciprocalRankFusion()]
+)
 def test_the_sequence_of_runs_and_writing_them_change_no_order(method, tmp_path) -> None:
     rng = np.random.default_rng(1)
     runs = [
-        {f"q{q}": {f"d{d}": round(float(score), 1) for d, score in enumerate(rng.random(12))} for q in range(4)}
+        {
+            f"q{q}": {f"d{d}": round(float(score), 1) for d, score in enumerate(rng.random(12))}
+            for q in range(4)
+        }
         for _ in range(3)
     ]
     one, other = fuse(runs, method, depth=8), fuse(runs[::-1], method, depth=8)
@@ -159,7 +190,9 @@ def test_the_sequence_of_runs_and_writing_them_change_no_order(method, tmp_path)
     assert [(q.cost, q.bound) for q in one.queries] == [(q.cost, q.bound) for q in other.queries]
     write_run(tmp_path / "fused.run", one.run, "fused")
     written = read_run(tmp_path / "fused.run")
-    assert {q: ranking(scores) for q, scores in written.items()} == {q: list(scores) for q, scores in one.run.items()}
+    assert {q: ranking(scores) for q, scores in written.items()} == {
+        q: list(scores) for q, scores in one.run.items()
+    }
 
 
 def test_one_run_keeps_its_order() -> None:
@@ -170,9 +203,14 @@ def test_one_run_keeps_its_order() -> None:
 
 @pytest.mark.slow
 def test_real_runs_at_depth_100_are_solved_and_beat_each_run(real_data) -> None:
-    """The unions have 122 to 278 documents; nDCG@10 of BM25, SPLADE++ and TAS-B is .506, .731, .721."""
+    """The unions have 122 to 278 documents; nDCG@10 of BM25, SPLADE++ and TAS-B is .506, .731,
+    .721.
+    """
     ir_measures = pytest.importorskip("ir_measures")
-    runs = [read_run(real_data / "dl19" / "candidates" / f"{name}.trec") for name in ("bm25", "splade_pp_ed", "tasb")]
+    runs = [
+        read_run(real_data / "dl19" / "candidates" / f"{name}.trec")
+        for name in ("bm25", "splade_pp_ed", "tasb")
+    ]
     qrels = {}
     for line in (real_data / "trec_dl" / "qrels.dl19-passage.txt").read_text().splitlines():
         query_id, _, doc_id, relevance = line.split()

@@ -10,7 +10,12 @@ from backpack_rank.position.aggregation.fused import FusedRuns
 
 @pytest.fixture
 def collection():
-    return Collection("c", MemoryStore({name: f"text {name}" for name in "abcd"}), {"q": "query", "r": "other"}, {})
+    return Collection(
+        "c",
+        MemoryStore({name: f"text {name}" for name in "abcd"}),
+        {"q": "query", "r": "other"},
+        {},
+    )
 
 
 @pytest.fixture
@@ -24,7 +29,9 @@ def runs(tmp_path):
 def test_scores_are_sums_of_reciprocal_ranks(collection, runs):
     found = FusedRuns(runs).candidates(collection)
     # By hand: a 1/61, b 2/62, c 1/63 + 1/61, d 1/63.
-    assert found["q"] == pytest.approx({"b": 2 / 62, "c": 1 / 63 + 1 / 61, "a": 1 / 61, "d": 1 / 63})
+    assert found["q"] == pytest.approx(
+        {"b": 2 / 62, "c": 1 / 63 + 1 / 61, "a": 1 / 61, "d": 1 / 63}
+    )
     assert list(found["q"]) == ["c", "b", "a", "d"]
     assert list(found["r"]) == ["d"]
 

@@ -1,4 +1,6 @@
-"""Kemeny-Young against all permutations, its components, its limits and its choice among equal orders."""
+"""Kemeny-Young against all permutations, its components, its limits and its choice among equal
+orders.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def pair_costs(profile: list[list[int | None]], items: int) -> list[list[int]]:
 
 
 def cost_of(order: list[int], costs: list[list[int]]) -> int:
-    return sum(costs[order[a]][order[b]] for a in range(len(order)) for b in range(a + 1, len(order)))
+    return sum(
+        costs[order[a]][order[b]] for a in range(len(order)) for b in range(a + 1, len(order))
+    )
 
 
 def least_cost(costs: list[list[int]]) -> int:
@@ -41,12 +45,16 @@ def least_cost(costs: list[list[int]]) -> int:
 
 
 def rankings_of(profile: list[list[int | None]]) -> Rankings[int]:
-    places = np.array([[np.nan if place is LEFT_OUT else place for place in row] for row in profile], dtype=float)
+    places = np.array(
+        [[np.nan if place is LEFT_OUT else place for place in row] for row in profile], dtype=float
+    )
     return Rankings(tuple(range(places.shape[1])), places)
 
 
 def mallows(items: int, voters: int, phi: float, seed: int) -> list[list[int]]:
-    """Orders by repeated insertion: item i goes j places from the end with a probability proportional to phi^j."""
+    """Orders by repeated insertion: item i goes j places from the end with a probability
+    proportional to phi^j.
+    """
     rng = np.random.default_rng(seed)
     orders = []
     for _ in range(voters):
@@ -60,11 +68,17 @@ def mallows(items: int, voters: int, phi: float, seed: int) -> list[list[int]]:
 
 @st.composite
 def profiles(draw: st.DrawFn, most: int = 7) -> list[list[int | None]]:
-    """Up to nine rankings of up to seven items: complete without ties, with ties, or with ties and items left out."""
+    """Up to nine rankings of up to seven items: complete without ties, with ties, or with ties and
+    items left out.
+    """
     items = draw(st.integers(1, most))
     if draw(st.booleans()):
         return draw(st.lists(st.permutations(range(items)), min_size=1, max_size=9))
-    place = st.one_of(st.none(), st.integers(0, items)) if draw(st.booleans()) else st.integers(0, items // 2)
+    place = (
+        st.one_of(st.none(), st.integers(0, items))
+        if draw(st.booleans())
+        else st.integers(0, items // 2)
+    )
     return draw(st.lists(st.lists(place, min_size=items, max_size=items), min_size=1, max_size=9))
 
 
@@ -106,7 +120,9 @@ def test_other_names_and_another_sequence_of_rankings_change_nothing_else(profil
 
 @settings(max_examples=40, deadline=None)
 @given(profiles())
-def test_within_the_limits_of_local_search_the_bound_still_holds(profile: list[list[int | None]]) -> None:
+def test_within_the_limits_of_local_search_the_bound_still_holds(
+    profile: list[list[int | None]],
+) -> None:
     least = least_cost(pair_costs(profile, len(profile[0])))
     for method in (Kemeny(largest=0, time_limit=100), Kemeny(time_limit=1e-9)):
         found = method.aggregate(rankings_of(profile))
@@ -116,7 +132,9 @@ def test_within_the_limits_of_local_search_the_bound_still_holds(profile: list[l
 
 
 def test_a_circle_is_cut_at_its_weakest_place() -> None:
-    """a before b by 5 : 2, b before c by 5 : 2, c before a by 4 : 3: abc costs 2 + 2 + 4, bca and cab cost 10."""
+    """a before b by 5 : 2, b before c by 5 : 2, c before a by 4 : 3: abc costs 2 + 2 + 4, bca and
+    cab cost 10.
+    """
     orders = [["c", "a", "b"]] * 2 + [["b", "c", "a"]] * 2 + [["a", "b", "c"]] * 3
     found = Kemeny().aggregate(Rankings.of_orders(orders))
     assert (found.order, found.cost, found.optimal) == (("a", "b", "c"), 8, True)
@@ -125,7 +143,9 @@ def test_a_circle_is_cut_at_its_weakest_place() -> None:
 def test_components_of_a_profile_are_solved_in_their_order() -> None:
     """Two circles of three and a single item between them."""
     circle = ["abc", "bca", "cab"]
-    orders = [[*first, "m", *second] for first, second in zip(circle, ["xyz", "yzx", "zxy"], strict=True)]
+    orders = [
+        [*first, "m", *second] for first, second in zip(circle, ["xyz", "yzx", "zxy"], strict=True)
+    ]
     rankings = Rankings.of_orders(orders)
     found = Kemeny().aggregate(rankings)
     assert [set(part) for part in (found.order[:3], found.order[3:4], found.order[4:])] == [
@@ -136,7 +156,11 @@ def test_components_of_a_profile_are_solved_in_their_order() -> None:
     # Every circle of three 2:1 majorities costs 1 + 1 + 2.
     assert found.cost == 8
     wins = rankings.precedence()
-    assert [sorted(part.tolist()) for part in components(wins - wins.T)] == [[0, 1, 2], [3], [4, 5, 6]]
+    assert [sorted(part.tolist()) for part in components(wins - wins.T)] == [
+        [0, 1, 2],
+        [3],
+        [4, 5, 6],
+    ]
 
 
 def test_components_with_a_free_order_come_by_lowest_index() -> None:
@@ -150,9 +174,18 @@ def test_ties_go_to_the_mean_rank_and_then_to_the_first_item() -> None:
     assert Kemeny().aggregate(Rankings.of_orders([["a", "b"], ["b", "a"]])).order == ("a", "b")
     assert Kemeny().aggregate(Rankings.of_orders([["b", "a"], ["a", "b"]])).order == ("b", "a")
     # b and x are never compared; b is second in its ranking, x first in its own.
-    assert Kemeny().aggregate(Rankings.of_orders([["a", "b"], ["x", "y"]])).order == ("a", "x", "b", "y")
+    assert Kemeny().aggregate(Rankings.of_orders([["a", "b"], ["x", "y"]])).order == (
+        "a",
+        "x",
+        "b",
+        "y",
+    )
     # Nothing is said about q, which comes last.
-    assert Kemeny().aggregate(Rankings.of_orders([["b", "a"]], items=["q", "a", "b"])).order == ("b", "a", "q")
+    assert Kemeny().aggregate(Rankings.of_orders([["b", "a"]], items=["q", "a", "b"])).order == (
+        "b",
+        "a",
+        "q",
+    )
 
 
 def test_neighbours_that_tie_stand_by_mean_rank() -> None:
@@ -167,7 +200,9 @@ def test_neighbours_that_tie_stand_by_mean_rank() -> None:
 
 
 @pytest.mark.parametrize(("items", "phi", "seed"), [(12, 1.0, 0), (14, 0.97, 1), (15, 0.95, 2)])
-def test_the_cost_is_that_of_the_programme_with_all_constraints(items: int, phi: float, seed: int) -> None:
+def test_the_cost_is_that_of_the_programme_with_all_constraints(
+    items: int, phi: float, seed: int
+) -> None:
     orders = mallows(items, 9, phi, seed)
     costs = pair_costs([[order.index(item) for item in range(items)] for order in orders], items)
     column = {pair: number for number, pair in enumerate(itertools.combinations(range(items), 2))}
@@ -190,12 +225,18 @@ def test_the_cost_is_that_of_the_programme_with_all_constraints(items: int, phi:
 
 
 def brute_loss(margins: np.ndarray) -> int:
-    return least_cost([[max(int(margins[j, i]), 0) for j in range(len(margins))] for i in range(len(margins))])
+    return least_cost(
+        [[max(int(margins[j, i]), 0) for j in range(len(margins))] for i in range(len(margins))]
+    )
 
 
 @pytest.mark.parametrize("seed", [1186, 1508])
-def test_fractions_of_the_relaxation_are_made_integers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without local search the programme alone must find the order; for these margins it needs integers."""
+def test_fractions_of_the_relaxation_are_made_integers(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without local search the programme alone must find the order; for these margins it needs
+    integers.
+    """
     upper = np.triu(np.random.default_rng(seed).integers(-50, 51, (7, 7)), 1)
     margins = upper - upper.T
     asked = []
@@ -215,7 +256,9 @@ def test_fractions_of_the_relaxation_are_made_integers(seed: int, monkeypatch: p
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([3, 6, 7]), st.sampled_from([1, 3, 50]))
-def test_any_margins_are_solved_with_and_without_local_search(seed: int, items: int, largest: int) -> None:
+def test_any_margins_are_solved_with_and_without_local_search(
+    seed: int, items: int, largest: int
+) -> None:
     upper = np.triu(np.random.default_rng(seed).integers(-largest, largest + 1, (items, items)), 1)
     margins = upper - upper.T
     parts = [margins[np.ix_(part, part)] for part in components(margins) if len(part) > 2]
@@ -230,13 +273,19 @@ def test_any_margins_are_solved_with_and_without_local_search(seed: int, items: 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([6, 7]), st.sampled_from([1, 3]), st.booleans())
-def test_the_bound_of_a_relaxation_is_below_every_order(seed: int, items: int, largest: int, even: bool) -> None:
+def test_the_bound_of_a_relaxation_is_below_every_order(
+    seed: int, items: int, largest: int, even: bool
+) -> None:
     """The programme is stopped after its first solution, and nothing else finds a good order."""
-    upper = np.triu(np.random.default_rng(seed).integers(-largest, largest + 1, (items, items)), 1) * (1 + even)
+    upper = np.triu(
+        np.random.default_rng(seed).integers(-largest, largest + 1, (items, items)), 1
+    ) * (1 + even)
     margins = upper - upper.T
     solve = linear_ordering._Programme.solve
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear_ordering._Programme, "solve", lambda *arguments: (None, solve(*arguments)[1]))
+        patch.setattr(
+            linear_ordering._Programme, "solve", lambda *arguments: (None, solve(*arguments)[1])
+        )
         for name in ("insertion_search", "iterated_search"):
             patch.setattr(linear_ordering, name, lambda margins, order, *_, **__: order)
         for part in (margins[np.ix_(part, part)] for part in components(margins) if len(part) > 2):
@@ -244,7 +293,9 @@ def test_the_bound_of_a_relaxation_is_below_every_order(seed: int, items: int, l
             assert 0 < found.bound <= brute_loss(part) <= found.loss
 
 
-def test_when_the_solver_runs_out_of_time_local_search_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_solver_runs_out_of_time_local_search_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rankings = Rankings.of_orders(mallows(25, 20, 1.0, 3))
     exact = Kemeny(time_limit=100).aggregate(rankings)
     late = OptimizeResult(status=1, x=None, fun=None, mip_dual_bound=None)
@@ -276,9 +327,15 @@ def test_components_above_the_largest_go_to_local_search(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("items", [300, 1500])
-def test_many_items_that_agree_need_no_programme(items: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_items_that_agree_need_no_programme(
+    items: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(linear_ordering, "milp", None)
-    orders = [list(range(items)), [*range(items // 2), *range(items - 1, items // 2 - 1, -1)], list(range(items))]
+    orders = [
+        list(range(items)),
+        [*range(items // 2), *range(items - 1, items // 2 - 1, -1)],
+        list(range(items)),
+    ]
     found = Kemeny().aggregate(Rankings.of_orders(orders))
     assert found.order == tuple(range(items))
     assert found.optimal

@@ -1,4 +1,6 @@
-"""Single runs and aggregates of the first k rankings, against permutation self-consistency and slow loops."""
+"""Single runs and aggregates of the first k rankings, against permutation self-consistency and slow
+loops.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from backpack_rank.position.aggregation.kemeny import Kemeny
 from backpack_rank.position.aggregation.study import ndcg_of, study_aggregation, tau_of
 from backpack_rank.position.lists.base import Ranking
 from backpack_rank.position.lists.passages import PassageList
-from backpack_rank.position.lists.permutation import PermutationSelfConsistency, ShuffledRankings, rank_shuffled
+from backpack_rank.position.lists.permutation import (
+    PermutationSelfConsistency,
+    ShuffledRankings,
+    rank_shuffled,
+)
 
 AGGREGATORS = (Kemeny(), Borda(), ReciprocalRankFusion())
 
@@ -42,7 +48,9 @@ def counted(times: int, lists, ranker):
     answers = [[None] * times for _ in lists]
     for number, owner in enumerate(shuffled.lists):
         shown = shuffled.permutations[number]
-        answers[owner][number % times] = [int(shown[place]) for place in shuffled.rankings[number].order]
+        answers[owner][number % times] = [
+            int(shown[place]) for place in shuffled.rankings[number].order
+        ]
     return shuffled, answers
 
 
@@ -88,9 +96,14 @@ def test_borda_and_rrf_are_those_of_loops(lists):
     study = study_aggregation(shuffled, tau_of(targets), AGGREGATORS, [2, 4])
     for row, number in enumerate([2, 4]):
         for n in range(len(lists)):
-            ranks = [[answer.index(item) + 1 for answer in answers[n][:number]] for item in range(6)]
+            ranks = [
+                [answer.index(item) + 1 for answer in answers[n][:number]] for item in range(6)
+            ]
             borda = sorted(range(6), key=lambda item: (sum(ranks[item]), item))
-            rrf = sorted(range(6), key=lambda item: (-round(sum(1 / (60 + r) for r in ranks[item]), 12), item))
+            rrf = sorted(
+                range(6),
+                key=lambda item: (-round(sum(1 / (60 + r) for r in ranks[item]), 12), item),
+            )
             assert study.aggregates["borda"][row, n] == pytest.approx(slow_tau(borda, targets[n]))
             assert study.aggregates["rrf"][row, n] == pytest.approx(slow_tau(rrf, targets[n]))
 
@@ -98,39 +111,56 @@ def test_borda_and_rrf_are_those_of_loops(lists):
 @pytest.mark.parametrize("keeps", [None, 3])
 @pytest.mark.parametrize("number", [2, 6])
 def test_aggregates_are_those_of_permutation_self_consistency(lists, keeps, number):
-    """Answers that leave passages out too; and the model is asked once for all numbers and aggregators."""
+    """Answers that leave passages out too; and the model is asked once for all numbers and
+    aggregators.
+    """
     ranker = SmallRanker(slope=3.0, keeps=keeps)
     targets = targets_of(lists)
     shuffled = rank_shuffled(ranker, lists, 6, seed=3)
     study = study_aggregation(shuffled, tau_of(targets), AGGREGATORS, [number])
     assert len(ranker.calls) == 1
     for aggregator in AGGREGATORS:
-        psc = PermutationSelfConsistency(SmallRanker(slope=3.0, keeps=keeps), number, aggregator, seed=3)
-        expected = [stats.kendalltau(r.ranks(), t)[0] for r, t in zip(psc.rank(lists), targets, strict=True)]
+        psc = PermutationSelfConsistency(
+            SmallRanker(slope=3.0, keeps=keeps), number, aggregator, seed=3
+        )
+        expected = [
+            stats.kendalltau(r.ranks(), t)[0] for r, t in zip(psc.rank(lists), targets, strict=True)
+        ]
         assert study.aggregates[aggregator.name][0] == pytest.approx(np.array(expected))
         assert study.by_number(aggregator.name)[0] == pytest.approx(np.mean(expected))
 
 
 def test_ndcg_is_that_of_a_formula_and_needs_a_relevant_document(lists):
     lists = lists[:2]
-    qrels = {"q0": {lists[0].ids[4]: 2, lists[0].ids[1]: 1, "elsewhere": 1}, "q1": {lists[1].ids[0]: 1}}
+    qrels = {
+        "q0": {lists[0].ids[4]: 2, lists[0].ids[1]: 1, "elsewhere": 1},
+        "q1": {lists[1].ids[0]: 1},
+    }
     orders = [np.array([3, 4, 0, 1, 2, 5]), np.array([5, 4, 3, 2, 1, 0])]
     log = np.log2(np.arange(2, 12))
     # Gains are grades; the document that is not in the list counts for the best order.
     expected = [(2 / log[1] + 1 / log[3]) / (2 / log[0] + 1 / log[1] + 1 / log[2]), 1 / log[5]]
-    assert ndcg_of(lists, qrels)([Ranking(order) for order in orders]) == pytest.approx(np.array(expected))
-    with pytest.raises(ValueError, match="query 'q1' has no relevant document, so nDCG@10 has no value"):
+    assert ndcg_of(lists, qrels)([Ranking(order) for order in orders]) == pytest.approx(
+        np.array(expected)
+    )
+    with pytest.raises(
+        ValueError, match="query 'q1' has no relevant document, so nDCG@10 has no value"
+    ):
         ndcg_of(lists, {"q0": qrels["q0"]})([Ranking(order) for order in orders])
 
 
 def test_what_does_not_fit_is_named(lists):
     shuffled, score = rank_shuffled(SmallRanker(), lists, 3), tau_of(targets_of(lists))
     for wrong in ([0], [1, 4], []):
-        with pytest.raises(ValueError, match="of aggregated rankings must lie between 1 and the 3 there are"):
+        with pytest.raises(
+            ValueError, match="of aggregated rankings must lie between 1 and the 3 there are"
+        ):
             study_aggregation(shuffled, score, AGGREGATORS, wrong)
     for aggregators in ([], [Borda(), Borda(absent="last")]):
         with pytest.raises(ValueError, match="give at least one, each once"):
             study_aggregation(shuffled, score, aggregators, [1])
-    uneven = ShuffledRankings(shuffled.rankings[:-1], shuffled.permutations[:-1], shuffled.lists[:-1])
+    uneven = ShuffledRankings(
+        shuffled.rankings[:-1], shuffled.permutations[:-1], shuffled.lists[:-1]
+    )
     with pytest.raises(ValueError, match="every list must be ranked equally often"):
         study_aggregation(uneven, score, AGGREGATORS, [1])

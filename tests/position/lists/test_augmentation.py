@@ -7,11 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backpack_rank.position.lists.augmentation import NoAugmentation, PositionAware, RandomShuffles, augmentation_of
+from backpack_rank.position.lists.augmentation import (
+    NoAugmentation,
+    PositionAware,
+    RandomShuffles,
+    augmentation_of,
+)
 
 
-@given(st.integers(2, 20).flatmap(lambda m: st.tuples(st.just(m), st.integers(2, m))), st.integers(0, 2**32 - 1))
-def test_every_passage_stands_once_in_every_group_position(shape: tuple[int, int], seed: int) -> None:
+@given(
+    st.integers(2, 20).flatmap(lambda m: st.tuples(st.just(m), st.integers(2, m))),
+    st.integers(0, 2**32 - 1),
+)
+def test_every_passage_stands_once_in_every_group_position(
+    shape: tuple[int, int], seed: int
+) -> None:
     size, groups = shape
     orders = PositionAware(groups).orders(size, np.random.default_rng(seed))
     assert orders.shape == (groups, size)

@@ -1,4 +1,6 @@
-"""Content-free calibration (CapCal): by hand, against a slow loop, and on a model with a bias put into it."""
+"""Content-free calibration (CapCal): by hand, against a slow loop, and on a model with a bias put
+into it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "calibration"
-SHAPE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+SHAPE = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 SHAPE |= {"max_position_embeddings": 512, "initializer_range": 0.3}
 
 
@@ -47,13 +54,19 @@ def model(tokenizer):
 
 
 def ranker_of(model, tokenizer, mode, calibration=None, identifiers="alphabetic"):
-    prompt = Prompt("plain", "query: {query}", "[{identifier}] {passage}", identifiers=identifiers, chat=False)
-    return CausalLmRanker(model, PromptTokenizer(tokenizer, prompt, 512), mode, calibration, device="cpu")
+    prompt = Prompt(
+        "plain", "query: {query}", "[{identifier}] {passage}", identifiers=identifiers, chat=False
+    )
+    return CausalLmRanker(
+        model, PromptTokenizer(tokenizer, prompt, 512), mode, calibration, device="cpu"
+    )
 
 
 def test_entropy_by_hand():
     assert entropy(np.array([0.25] * 4)) == pytest.approx(math.log(4))
-    assert entropy(np.array([0.5, 0.25, 0.25])) == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
+    assert entropy(np.array([0.5, 0.25, 0.25])) == pytest.approx(
+        0.5 * math.log(2) + 0.5 * math.log(4)
+    )
     assert entropy(np.array([1.0, 0.0])) == 0
 
 
@@ -64,7 +77,9 @@ def test_normalised_by_hand():
 
 def test_equation_3_by_hand():
     scores = calibrated(np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.2, 0.2]), 0.5)
-    assert scores == pytest.approx([0.5 - 0.5 * (0.6 - 1 / 3), 0.3 + 0.5 * (1 / 3 - 0.2), 0.2 + 0.5 * (1 / 3 - 0.2)])
+    assert scores == pytest.approx(
+        [0.5 - 0.5 * (0.6 - 1 / 3), 0.3 + 0.5 * (1 / 3 - 0.2), 0.2 + 0.5 * (1 / 3 - 0.2)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +91,8 @@ def test_equation_3_by_hand():
     ],
 )
 def test_scores_by_hand(options, alpha):
-    # The probabilities of the identifiers need not add up to 1: 0.2 and 0.2 are halves of what the candidates have.
+    # The probabilities of the identifiers need not add up to 1: 0.2 and 0.2 are halves of what the
+    # candidates have.
     scores = ContentFreeCalibration(**options).scores(np.log([0.2, 0.2]), np.log([0.3, 0.1]))
     assert scores == pytest.approx([0.5 - alpha * 0.25, 0.5 + alpha * 0.25])
 
@@ -99,7 +115,11 @@ def test_placeholders_are_those_of_table_3():
     assert found["spaces_each"] == (" " * 4, " " * 11)
     assert [len(text) for text in found["random_20"] + found["random_first"]] == [20, 20, 4, 4]
     assert len(set(found["random_20"])) == 1
-    assert placeholders("random_20", passages) == found["random_20"] != placeholders("random_20", passages, seed=1)
+    assert (
+        placeholders("random_20", passages)
+        == found["random_20"]
+        != placeholders("random_20", passages, seed=1)
+    )
 
 
 @torch.no_grad()
@@ -114,7 +134,11 @@ def slow_scores(model, pair_tokenizer, shown, empty, before, left, beta, close):
     for one in (shown, empty):
         text = pair_tokenizer.encode(one).ids.tolist() + before
         values = [
-            math.exp(slow_log_probability(model, text, [*pair_tokenizer.identifiers(len(shown))[i], *close]))
+            math.exp(
+                slow_log_probability(
+                    model, text, [*pair_tokenizer.identifiers(len(shown))[i], *close]
+                )
+            )
             for i in left
         ]
         tables.append([value / sum(values) for value in values])
@@ -123,20 +147,27 @@ def slow_scores(model, pair_tokenizer, shown, empty, before, left, beta, close):
     return [a - alpha * (b - 1 / len(left)) for a, b in zip(p, q, strict=True)]
 
 
-@pytest.mark.parametrize("placeholder", ["fixed_string", "spaces_each", "first_passage", "random_20"])
+@pytest.mark.parametrize(
+    "placeholder", ["fixed_string", "spaces_each", "first_passage", "random_20"]
+)
 def test_first_token_scores_are_those_of_a_slow_loop(placeholder, model, tokenizer, lists):
     calibration = ContentFreeCalibration(beta=1.5, placeholder=placeholder)
     ranker = ranker_of(model, tokenizer, "first_token", calibration)
     for shown, ranking in zip(lists, ranker.rank(lists), strict=True):
         empty = PassageList(shown.query, placeholders(placeholder, shown.passages))
-        expected = slow_scores(model, ranker.pair_tokenizer, shown, empty, [], range(len(shown)), 1.5, [])
+        expected = slow_scores(
+            model, ranker.pair_tokenizer, shown, empty, [], range(len(shown)), 1.5, []
+        )
         assert ranking.scores == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("identifiers", ["alphabetic", "numeric"])
 def test_generated_permutations_are_those_of_a_slow_loop(identifiers, model, tokenizer, sentences):
     count = 5 if identifiers == "alphabetic" else 11
-    lists = [PassageList("bridge", (*sentences, *sentences[:3])[:count]), PassageList("soup", sentences[2:5])]
+    lists = [
+        PassageList("bridge", (*sentences, *sentences[:3])[:count]),
+        PassageList("soup", sentences[2:5]),
+    ]
     ranker = ranker_of(model, tokenizer, "generate", ContentFreeCalibration(beta=1.0), identifiers)
     pair_tokenizer = ranker.pair_tokenizer
     for shown, ranking in zip(lists, ranker.rank(lists), strict=True):
@@ -144,7 +175,9 @@ def test_generated_permutations_are_those_of_a_slow_loop(identifiers, model, tok
         order, before = [], []
         while len(order) < len(shown):
             left = [i for i in range(len(shown)) if i not in order]
-            scores = slow_scores(model, pair_tokenizer, shown, empty, before, left, 1.0, pair_tokenizer.closing)
+            scores = slow_scores(
+                model, pair_tokenizer, shown, empty, before, left, 1.0, pair_tokenizer.closing
+            )
             order.append(left[int(np.argmax(scores))])
             before += [
                 *pair_tokenizer.identifiers(len(shown))[order[-1]],
@@ -179,11 +212,15 @@ def test_one_extra_pass_per_query_however_often_it_is_shuffled(model, tokenizer,
 
 def test_priors_of_passages_are_those_of_the_list_at_hand(model, tokenizer, lists):
     turned = lists[0].select([3, 2, 1, 0])
-    once = ranker_of(model, tokenizer, "first_token", ContentFreeCalibration(placeholder="spaces_each"))
+    once = ranker_of(
+        model, tokenizer, "first_token", ContentFreeCalibration(placeholder="spaces_each")
+    )
     together = once.rank([lists[0], turned])
     assert once.usage.passes == 4
     for shown, ranking in zip((lists[0], turned), together, strict=True):
-        alone = ranker_of(model, tokenizer, "first_token", ContentFreeCalibration(placeholder="spaces_each"))
+        alone = ranker_of(
+            model, tokenizer, "first_token", ContentFreeCalibration(placeholder="spaces_each")
+        )
         assert alone.rank([shown])[0].scores == pytest.approx(ranking.scores, abs=1e-5)
 
 
@@ -212,7 +249,9 @@ def test_memory_is_bounded_and_belongs_to_one_ranker(lists):
 def decoder(tokenizer, seed=5):
     """A decoder with a bias for each token in its output layer, which is 0."""
     torch.manual_seed(seed)
-    config = BertConfig(vocab_size=len(tokenizer), is_decoder=True, **{**SHAPE, "initializer_range": 0.15})
+    config = BertConfig(
+        vocab_size=len(tokenizer), is_decoder=True, **{**SHAPE, "initializer_range": 0.15}
+    )
     return BertLMHeadModel(config).eval()
 
 
@@ -229,7 +268,9 @@ def test_a_model_that_sees_nothing_but_position_is_left_without_a_preference(tok
     assert normalised(plain.scores) == pytest.approx(bias.softmax(0).numpy(), abs=1e-5)
     # With alpha = beta H(P) = 1, P - (P - 1/8) is left.
     beta = 1 / entropy(bias.double().softmax(0).numpy())
-    (calibrated_one,) = ranker_of(model, tokenizer, "first_token", ContentFreeCalibration(beta)).rank([shown])
+    (calibrated_one,) = ranker_of(
+        model, tokenizer, "first_token", ContentFreeCalibration(beta)
+    ).rank([shown])
     assert calibrated_one.scores == pytest.approx(np.full(8, 1 / 8), abs=1e-5)
 
 
@@ -262,7 +303,10 @@ def test_a_bias_of_the_output_layer_is_corrected(mode, tokenizer, sentences):
         ({"beta": math.nan}, "calibration.beta=nan"),
         ({"limit": 0.0}, "calibration.limit=0.0 must be a number above 0, or null for none"),
         ({"remembered": -1}, "calibration.remembered=-1"),
-        ({"placeholder": "empty"}, "calibration.placeholder=empty: use one of fixed_string, first_passage, space"),
+        (
+            {"placeholder": "empty"},
+            "calibration.placeholder=empty: use one of fixed_string, first_passage, space",
+        ),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -273,4 +317,8 @@ def test_wrong_options_are_named(options, message):
 def test_the_configuration_makes_one():
     calibration = instantiate(yaml.safe_load((CONF / "capcal.yaml").read_text()))
     assert calibration.alpha(np.full(20, 1 / 20)) == pytest.approx(1, abs=0.11)
-    assert (calibration.beta, calibration.limit, calibration.placeholder) == (0.3, None, "fixed_string")
+    assert (calibration.beta, calibration.limit, calibration.placeholder) == (
+        0.3,
+        None,
+        "fixed_string",
+    )

@@ -38,7 +38,9 @@ def test_first_token_scores_are_those_of_single_passes(name, identifiers, tokeni
     model = MODELS[name](tokenizer)
     ranker = ranker_of(model, tokenizer, "first_token", identifiers)
     assert can_share(model, 512)
-    assert max(map(len, ranker.pair_tokenizer.identifiers(12))) == (2 if identifiers == "numeric" else 1)
+    assert max(map(len, ranker.pair_tokenizer.identifiers(12))) == (
+        2 if identifiers == "numeric" else 1
+    )
     for shown, ranking in zip(lists, ranker.rank(lists), strict=True):
         expected = slow_first(model, ranker.pair_tokenizer, shown)
         assert ranking.scores == pytest.approx(expected, abs=2e-4)
@@ -47,7 +49,9 @@ def test_first_token_scores_are_those_of_single_passes(name, identifiers, tokeni
 
 @pytest.mark.parametrize("identifiers", ["numeric", "alphabetic"])
 @pytest.mark.parametrize("name", MODELS)
-def test_generated_permutations_are_those_of_a_loop_without_cache(name, identifiers, tokenizer, lists):
+def test_generated_permutations_are_those_of_a_loop_without_cache(
+    name, identifiers, tokenizer, lists
+):
     model = MODELS[name](tokenizer)
     ranker = ranker_of(model, tokenizer, "generate", identifiers)
     chosen = [lists[0], lists[2], lists[3].select(range(5))]
@@ -78,7 +82,9 @@ def test_batches_change_nothing(name, mode, tokenizer, lists):
 
 
 @pytest.mark.parametrize("mode", ["first_token", "generate"])
-def test_a_model_without_a_cache_reads_again_and_finds_the_same(mode, tokenizer, lists, monkeypatch):
+def test_a_model_without_a_cache_reads_again_and_finds_the_same(
+    mode, tokenizer, lists, monkeypatch
+):
     model = gpt2(tokenizer)
     lists = lists if mode == "first_token" else [lists[0], lists[3].select(range(5))]
     with_cache = ranker_of(model, tokenizer, mode)
@@ -101,7 +107,9 @@ def test_a_backpack_language_model_ranks(mode, tokenizer, make_backpack, lists):
     if mode == "first_token":
         assert ranker.usage.passes == 2
         for shown, ranking in zip(chosen, rankings, strict=True):
-            assert ranking.scores == pytest.approx(slow_first(model, ranker.pair_tokenizer, shown), abs=1e-4)
+            assert ranking.scores == pytest.approx(
+                slow_first(model, ranker.pair_tokenizer, shown), abs=1e-4
+            )
     else:
         assert [r.order.tolist() for r in rankings] == [
             slow_generate(model, ranker.pair_tokenizer, one) for one in chosen
@@ -134,7 +142,9 @@ def test_first_takes_the_order_of_the_logits(tokenizer, lists):
     with torch.no_grad():
         logits = model(prompt).logits[0, -1]
     scores = ranker.rank([lists[1]])[0].scores
-    of_identifiers = logits[[ids[0] for ids in ranker.pair_tokenizer.identifiers(12)]].double().numpy()
+    of_identifiers = (
+        logits[[ids[0] for ids in ranker.pair_tokenizer.identifiers(12)]].double().numpy()
+    )
     differences = of_identifiers - scores
     assert differences == pytest.approx(np.full(12, differences[0]), abs=1e-4)
 
@@ -142,7 +152,9 @@ def test_first_takes_the_order_of_the_logits(tokenizer, lists):
 def test_passes_are_counted(tokenizer, lists):
     first = ranker_of(llama(tokenizer), tokenizer, "first_token")
     first.rank(lists)
-    assert first.usage.passes == 1 + 2 + 1 + 1  # only the list of twelve has identifiers of two tokens
+    assert (
+        first.usage.passes == 1 + 2 + 1 + 1
+    )  # only the list of twelve has identifiers of two tokens
     assert (first.usage.lists, first.usage.generated_tokens, first.usage.shortened) == (4, 4, 0)
     prompts = first.pair_tokenizer.encode_all(lists)
     assert first.usage.prompt_tokens == sum(map(len, prompts))
@@ -161,10 +173,19 @@ def test_shortened_passages_are_counted(tokenizer, sentences):
 
 
 def test_sliding_attention_shorter_than_the_prompt_is_read_again(tokenizer, lists):
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
     torch.manual_seed(0)
     config = MistralConfig(
-        vocab_size=len(tokenizer), num_key_value_heads=2, sliding_window=24, initializer_range=0.3, **shape
+        vocab_size=len(tokenizer),
+        num_key_value_heads=2,
+        sliding_window=24,
+        initializer_range=0.3,
+        **shape,
     )
     model = MistralForCausalLM(config).eval()
     assert not can_share(model, 512)
@@ -187,7 +208,9 @@ def test_half_precision_gives_permutations_near_the_full_one(tokenizer, lists):
 def test_the_model_stays_in_training_mode_and_ranks_without_dropout(tokenizer, lists):
     model = gpt2(tokenizer, resid_pdrop=0.5, embd_pdrop=0.5).train()
     ranker = ranker_of(model, tokenizer, "generate")
-    assert [r.order.tolist() for r in ranker.rank(lists[:1])] == [r.order.tolist() for r in ranker.rank(lists[:1])]
+    assert [r.order.tolist() for r in ranker.rank(lists[:1])] == [
+        r.order.tolist() for r in ranker.rank(lists[:1])
+    ]
     assert model.training
 
 
@@ -197,7 +220,11 @@ def test_trees_share_beginnings():
     assert tree.depths.tolist() == [0, 1, 0, 1]
     assert [tree.path(node) for node in range(4)] == [[1], [1, 0], [2], [1, 1]]
     third = tree.candidate == 3
-    assert list(zip(tree.at[third].tolist(), tree.next[third].tolist(), strict=True)) == [(0, 1), (1, 1), (4, 9)]
+    assert list(zip(tree.at[third].tolist(), tree.next[third].tolist(), strict=True)) == [
+        (0, 1),
+        (1, 1),
+        (4, 9),
+    ]
     assert len(TokenTrie.of([[5], [6]])) == 0
 
 
@@ -226,9 +253,17 @@ def test_limits_of_the_model_are_checked(tokenizer):
     pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain"), 600)
     with pytest.raises(ValueError, match="max_length=600 exceeds the model's 512 positions"):
         CausalLmRanker(gpt2(tokenizer), pair_tokenizer, device="cpu")
-    small = BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, is_decoder=True)
-    with pytest.raises(ValueError, match="the tokenizer has 420 tokens, but BertLMHeadModel embeds 50"):
-        CausalLmRanker(BertLMHeadModel(small), PromptTokenizer(tokenizer, prompt_file("plain"), 128), device="cpu")
+    small = BertConfig(
+        vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, is_decoder=True
+    )
+    with pytest.raises(
+        ValueError, match="the tokenizer has 420 tokens, but BertLMHeadModel embeds 50"
+    ):
+        CausalLmRanker(
+            BertLMHeadModel(small),
+            PromptTokenizer(tokenizer, prompt_file("plain"), 128),
+            device="cpu",
+        )
 
 
 def test_numbers_that_are_none_are_an_error(tokenizer, lists):

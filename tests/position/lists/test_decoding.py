@@ -1,4 +1,6 @@
-"""Rankings drawn at a temperature: their distribution against exact probabilities, what they depend on, mistakes."""
+"""Rankings drawn at a temperature: their distribution against exact probabilities, what they depend
+on, mistakes.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,13 @@ def ranker_of(tokenizer, mode, model=None, identifiers="alphabetic", **options):
 
 
 def repeated(sentences, times: int) -> list[PassageList]:
-    """One prompt many times over; the query ids, which no model is shown, make the draws independent."""
-    return [PassageList("doctor in the ward", sentences[:4], query_id=str(number)) for number in range(times)]
+    """One prompt many times over; the query ids, which no model is shown, make the draws
+    independent.
+    """
+    return [
+        PassageList("doctor in the ward", sentences[:4], query_id=str(number))
+        for number in range(times)
+    ]
 
 
 def plackett_luce(weights) -> dict[tuple[int, ...], float]:
@@ -47,12 +54,16 @@ def plackett_luce(weights) -> dict[tuple[int, ...], float]:
 
 
 def check_shares(orders: list[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> None:
-    """Shares of all orders, and of the items in each place, within 4.5 standard errors of what is expected."""
+    """Shares of all orders, and of the items in each place, within 4.5 standard errors of what is
+    expected.
+    """
     assert sum(expected.values()) == pytest.approx(1)
     assert max(expected.values()) < 0.9
     for order, probability in expected.items():
         error = math.sqrt(probability * (1 - probability) / len(orders))
-        assert orders.count(order) / len(orders) == pytest.approx(probability, abs=4.5 * error + 1e-9)
+        assert orders.count(order) / len(orders) == pytest.approx(
+            probability, abs=4.5 * error + 1e-9
+        )
     for place, item in itertools.product(range(2), range(len(next(iter(expected))))):
         probability = sum(p for order, p in expected.items() if order[place] == item)
         error = math.sqrt(probability * (1 - probability) / len(orders))
@@ -63,7 +74,9 @@ def check_shares(orders: list[tuple[int, ...]], expected: dict[tuple[int, ...], 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_noise_gives_the_plackett_luce_distribution(temperature: float):
     scores = np.log([0.5, 0.3, 0.15, 0.05])
-    lists = [PassageList("q", ("a", "b", "c", "d"), query_id=str(number)) for number in range(DRAWS)]
+    lists = [
+        PassageList("q", ("a", "b", "c", "d"), query_id=str(number)) for number in range(DRAWS)
+    ]
     found = [sample_scores(scores, temperature, list_rng(one, 0)) for one in lists]
     orders = [tuple(np.argsort(-one).tolist()) for one in found]
     check_shares(orders, plackett_luce([p ** (1 / temperature) for p in (0.5, 0.3, 0.15, 0.05)]))
@@ -82,39 +95,55 @@ def test_first_tokens_are_drawn_by_the_models_probabilities(tokenizer, sentences
 
 
 def test_generated_passages_are_drawn_step_by_step(tokenizer, sentences):
-    """Probabilities of later steps are those behind what was written before, not those of the first step."""
+    """Probabilities of later steps are those behind what was written before, not those of the first
+    step.
+    """
     temperature = 1.0
     model = gpt2(tokenizer)
     ranker = ranker_of(tokenizer, "generate", model, "numeric", temperature=temperature)
     lists = [PassageList("doctor", sentences[:3], query_id=str(number)) for number in range(600)]
-    prompt, names = ranker.pair_tokenizer.encode(lists[0]).ids.tolist(), ranker.pair_tokenizer.identifiers(3)
+    prompt, names = (
+        ranker.pair_tokenizer.encode(lists[0]).ids.tolist(),
+        ranker.pair_tokenizer.identifiers(3),
+    )
     close, between = ranker.pair_tokenizer.closing, ranker.pair_tokenizer.between
     expected = {}
     for order in itertools.permutations(range(3)):
         probability, text, left = 1.0, list(prompt), list(range(3))
         for item in order:
-            weights = {i: math.exp(slow_log_probability(model, text, [*names[i], *close]) / temperature) for i in left}
+            weights = {
+                i: math.exp(slow_log_probability(model, text, [*names[i], *close]) / temperature)
+                for i in left
+            }
             probability *= weights[item] / sum(weights.values())
             text += [*names[item], *close, *between]
             left.remove(item)
         expected[order] = probability
     first = [slow_log_probability(model, prompt, [*ids, *close]) / temperature for ids in names]
     at_once = plackett_luce(np.exp(first))
-    assert max(abs(expected[order] - at_once[order]) for order in expected) > 0.1  # so the two are told apart
+    assert (
+        max(abs(expected[order] - at_once[order]) for order in expected) > 0.1
+    )  # so the two are told apart
     check_shares([tuple(ranking.order.tolist()) for ranking in ranker.rank(lists)], expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_temperature_near_zero_is_greedy_and_zero_changes_nothing(mode, tokenizer, sentences):
-    lists = [PassageList("doctor", sentences), PassageList("bridge", (*sentences, "", *sentences[2:5]))]
+    lists = [
+        PassageList("doctor", sentences),
+        PassageList("bridge", (*sentences, "", *sentences[2:5])),
+    ]
     model = llama(tokenizer)
     greedy = ranker_of(tokenizer, mode, model, "numeric").rank(lists)
     for temperature in (0.0, 1e-9):
-        found = ranker_of(tokenizer, mode, model, "numeric", temperature=temperature, seed=3).rank(lists)
+        found = ranker_of(tokenizer, mode, model, "numeric", temperature=temperature, seed=3).rank(
+            lists
+        )
         assert [one.order.tolist() for one in found] == [one.order.tolist() for one in greedy]
         if mode == "first_token":
             assert all(
-                one.scores == pytest.approx(other.scores, abs=1e-6) for one, other in zip(found, greedy, strict=True)
+                one.scores == pytest.approx(other.scores, abs=1e-6)
+                for one, other in zip(found, greedy, strict=True)
             )
 
 
@@ -154,10 +183,14 @@ def test_corrected_probabilities_are_drawn(mode, tokenizer, sentences):
     plain = ranker_of(tokenizer, mode, model, temperature=4.0).rank(lists)
     tiny = ContentFreeCalibration(beta=1e-9)
     found = ranker_of(tokenizer, mode, model, temperature=4.0, calibration=tiny)
-    assert [one.order.tolist() for one in found.rank(lists)] == [one.order.tolist() for one in plain]
+    assert [one.order.tolist() for one in found.rank(lists)] == [
+        one.order.tolist() for one in plain
+    ]
     assert found.name == "GPT2LMHeadModel T=4 CapCal"
     greedy, cold = (
-        ranker_of(tokenizer, mode, model, calibration=ContentFreeCalibration(), temperature=t).rank(lists[:3])
+        ranker_of(tokenizer, mode, model, calibration=ContentFreeCalibration(), temperature=t).rank(
+            lists[:3]
+        )
         for t in (0.0, 1e-6)
     )
     assert [one.order.tolist() for one in cold] == [one.order.tolist() for one in greedy]
@@ -181,7 +214,9 @@ def test_corrected_probabilities_below_zero_stand_behind_in_their_order():
 
 def test_saved_rankers_are_loaded_with_a_temperature(tokenizer, sentences, tmp_path):
     torch.manual_seed(0)
-    save_listwise(tmp_path / "ranker", gpt2(tokenizer), tokenizer, prompt_file("plain"), "first_token", 8, 512)
+    save_listwise(
+        tmp_path / "ranker", gpt2(tokenizer), tokenizer, prompt_file("plain"), "first_token", 8, 512
+    )
     ranker = load_listwise(tmp_path / "ranker", temperature=0.75, seed=5)
     assert (ranker.temperature, ranker.seed, ranker.name) == (0.75, 5, "listwise LM T=0.75")
     assert load_listwise(tmp_path / "ranker").name == "listwise LM"
@@ -189,5 +224,7 @@ def test_saved_rankers_are_loaded_with_a_temperature(tokenizer, sentences, tmp_p
 
 @pytest.mark.parametrize("temperature", [-0.1, math.nan, math.inf])
 def test_a_temperature_that_is_none_is_refused(temperature, tokenizer):
-    with pytest.raises(ValueError, match=f"temperature={temperature} must be a finite number of at least 0"):
+    with pytest.raises(
+        ValueError, match=f"temperature={temperature} must be a finite number of at least 0"
+    ):
         ranker_of(tokenizer, "first_token", temperature=temperature)

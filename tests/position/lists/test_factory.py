@@ -18,23 +18,33 @@ def test_a_new_model_has_the_tokenizer_s_vocabulary_and_tied_embeddings(tokenize
     assert (len(model.model.layers), model.config.max_position_embeddings) == (2, 64)
     assert model.config.eos_token_id == tokenizer.eos_token_id
     assert model.training
-    with pytest.raises(ValueError, match=r"model\.ranker\.hidden_size=36 must be a multiple of 2 x heads=4"):
+    with pytest.raises(
+        ValueError, match=r"model\.ranker\.hidden_size=36 must be a multiple of 2 x heads=4"
+    ):
         new_causal_lm(tokenizer, hidden_size=36, heads=4)
 
 
-def test_a_pretrained_model_keeps_its_weights_in_the_format_asked_for(tokenizer, tmp_path: Path) -> None:
-    own = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=1, n_head=2, n_positions=64))
+def test_a_pretrained_model_keeps_its_weights_in_the_format_asked_for(
+    tokenizer, tmp_path: Path
+) -> None:
+    own = GPT2LMHeadModel(
+        GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=1, n_head=2, n_positions=64)
+    )
     own.half().save_pretrained(tmp_path)
     for dtype in ("float32", "bfloat16"):
         model = pretrained_causal_lm(tokenizer, name=str(tmp_path), dtype=dtype)
         assert model.training
         assert str(model.dtype) == f"torch.{dtype}"
-        assert torch.allclose(model.transformer.wte.weight.float(), own.transformer.wte.weight.float(), atol=1e-2)
+        assert torch.allclose(
+            model.transformer.wte.weight.float(), own.transformer.wte.weight.float(), atol=1e-2
+        )
     with pytest.raises(ValueError, match="dtype=float16"):
         pretrained_causal_lm(tokenizer, name=str(tmp_path), dtype="float16")
 
 
 def test_a_tokenizer_of_another_model_is_refused(tokenizer, tmp_path: Path) -> None:
-    GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=1, n_head=2)).save_pretrained(tmp_path)
+    GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=1, n_head=2)).save_pretrained(
+        tmp_path
+    )
     with pytest.raises(ValueError, match=r"embeddings for 50: .*model\.tokenizer\.name"):
         pretrained_causal_lm(tokenizer, name=str(tmp_path))

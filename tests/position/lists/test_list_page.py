@@ -14,7 +14,12 @@ TABLE = Table(
     "What <remedies> do",
     ("system",),
     (Group("nDCG@10", ("mean", "range")), Group("", ("passes",))),
-    (Section("Here", (Row(("plain",), (Cell("0.50", bold=True), Cell("0.20", raised="†"), Cell("1.00"))),)),),
+    (
+        Section(
+            "Here",
+            (Row(("plain",), (Cell("0.50", bold=True), Cell("0.20", raised="†"), Cell("1.00"))),),
+        ),
+    ),
     ("A note & more.",),
 )
 
@@ -57,7 +62,20 @@ def test_tables_pictures_and_configuration_are_on_the_page(tmp_path: Path) -> No
     assert read.text["title"] == ["Bias of <x>"]
     assert read.text["h2"] == ["What <remedies> do", "Positions", "Configuration"]
     assert "A note & more." in read.text["p"]
-    cells = ["", "nDCG@10", "", "system", "mean", "range", "passes", "Here", "plain", "0.50", "0.20†", "1.00"]
+    cells = [
+        "",
+        "nDCG@10",
+        "",
+        "system",
+        "mean",
+        "range",
+        "passes",
+        "Here",
+        "plain",
+        "0.50",
+        "0.20†",
+        "1.00",
+    ]
     assert read.cells == cells
     (image,) = read.images
     kind, _, data = image.partition(",")

@@ -1,4 +1,6 @@
-"""Transitions, reversals, controlled positions, order robustness, sorting scores, first stages, by hand."""
+"""Transitions, reversals, controlled positions, order robustness, sorting scores, first stages, by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ def random_rankings(number: int, size: int, seed: int = 0) -> list[Ranking]:
 
 def test_transitions_are_counted_by_hand_and_by_loops():
     # Order [2, 0, 1]: input 2 comes out first, input 0 second, input 1 third.
-    assert transition_counts([Ranking(np.array([2, 0, 1]))], 3).tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert transition_counts([Ranking(np.array([2, 0, 1]))], 3).tolist() == [
+        [0, 1, 0],
+        [0, 0, 1],
+        [1, 0, 0],
+    ]
     rankings = random_rankings(50, 6)
     expected = np.zeros((6, 6), dtype=int)
     for ranking in rankings:
@@ -71,9 +77,14 @@ def test_the_distance_from_uniform_has_its_ends():
 
 @pytest.mark.parametrize(("number", "size"), [(7, 4), (40, 3), (12, 4), (5, 1)])
 def test_the_distance_that_chance_alone_gives_is_that_of_simulations(number: int, size: int):
-    drawn = [Transitions.of(random_rankings(number, size, seed), size).total_variation for seed in range(600)]
+    drawn = [
+        Transitions.of(random_rankings(number, size, seed), size).total_variation
+        for seed in range(600)
+    ]
     error = np.std(drawn) / math.sqrt(600)
-    assert Transitions.of(random_rankings(number, size), size).chance == pytest.approx(np.mean(drawn), abs=4 * error)
+    assert Transitions.of(random_rankings(number, size), size).chance == pytest.approx(
+        np.mean(drawn), abs=4 * error
+    )
 
 
 def test_an_oracle_on_shuffled_lists_is_no_more_than_chance_from_uniform():
@@ -101,7 +112,9 @@ def test_shuffled_rankings_lead_back_to_the_list():
     lists = [numbers(5, 9, 7, 1), numbers(3, 4, query_id="r")]
     found = rank_shuffled(SmallRanker(), lists, 3)
     assert found.lists == (0, 0, 0, 1, 1, 1)
-    assert [found.original(number).tolist() for number in range(6)] == [[1, 2, 0, 3]] * 3 + [[1, 0]] * 3
+    assert [found.original(number).tolist() for number in range(6)] == [[1, 2, 0, 3]] * 3 + [
+        [1, 0]
+    ] * 3
 
 
 # Reversals
@@ -135,7 +148,8 @@ def test_a_ranker_that_keeps_the_input_order_reverses_nothing_and_an_oracle_half
 
 
 def test_wrong_pairs_are_those_that_contradict_the_right_order():
-    # Read 30, 10, 20, 10 (smaller first): right is 10, 10, 20, 30. Answered: 10 (position 1), 30, 10 (position 3), 20.
+    # Read 30, 10, 20, 10 (smaller first): right is 10, 10, 20, 30. Answered: 10 (position 1), 30,
+    # 10 (position 3), 20.
     found = wrong_pairs([Ranking(np.array([1, 0, 3, 2]))], [np.array([30.0, 10.0, 20.0, 10.0])], 4)
     assert {(i, j) for i, j in np.argwhere(found.counts).tolist()} == {(0, 2), (0, 3)}
     assert found.of[1, 3] == 0  # two equal ones have no right order
@@ -151,7 +165,9 @@ def test_an_oracle_makes_no_pair_wrong_and_a_blind_ranker_half():
         (SmallRanker(KEEPS_ORDER), 0.45, 0.55),
     ):
         found = rank_shuffled(ranker, lists, 10)
-        targets = [-order.astype(float) for order in found.permutations]  # the list's passages are 0, 1, ... 5
+        targets = [
+            -order.astype(float) for order in found.permutations
+        ]  # the list's passages are 0, 1, ... 5
         assert low <= wrong_pairs(found.rankings, targets, 6).mean <= high
     with pytest.raises(ValueError, match="a target of 6 places for each of the 400"):
         wrong_pairs(found.rankings, targets[:-1], 6)
@@ -184,9 +200,9 @@ def test_a_ranker_that_keeps_the_input_order_has_the_value_of_the_position():
 
 
 def test_a_ranker_that_prefers_early_positions_by_a_known_amount():
-    # 10 against 9.5, 7.5, 4 with a loss of 1 per position: ahead of all at the first, behind 9.5 at the second (9
-    # against 9.5), behind it at the third (8 against 9.5 and 6.5), and behind 9.5 alone at the last (7 against 9.5,
-    # 6.5, 2).
+    # 10 against 9.5, 7.5, 4 with a loss of 1 per position: ahead of all at the first, behind 9.5 at
+    # the second (9 against 9.5), behind it at the third (8 against 9.5 and 6.5), and behind 9.5
+    # alone at the last (7 against 9.5, 6.5, 2).
     found = controlled_positions(SmallRanker(slope=1.0), [numbers(9.5, 10, 7.5, 4)], [1])
     assert found.ranks.tolist() == [[0, 1, 1, 1]]
     assert found.curve("accuracy@1").values == (1.0, 0.0, 0.0, 0.0)
@@ -207,16 +223,26 @@ def test_the_others_keep_their_order_and_all_lists_are_one_call_for_each_positio
 def test_values_are_those_of_ir_measures():
     lists = [numbers(*np.random.default_rng(n).permutation(15), query_id=str(n)) for n in range(20)]
     found = controlled_positions(SmallRanker(slope=1.5), lists, [n % 15 for n in range(20)])
-    names = {"nDCG@10": ir_measures.nDCG @ 10, "MRR": ir_measures.RR, "accuracy@1": ir_measures.P @ 1}
+    names = {
+        "nDCG@10": ir_measures.nDCG @ 10,
+        "MRR": ir_measures.RR,
+        "accuracy@1": ir_measures.P @ 1,
+    }
     for measure, reference in names.items():
         # The right passage stands before as many of the 14 others as its rank leaves.
         run = {
-            f"{n} {p}": {"right": float(-found.ranks[n, p]), **{f"other {r}": -r - 0.5 for r in range(14)}}
+            f"{n} {p}": {
+                "right": float(-found.ranks[n, p]),
+                **{f"other {r}": -r - 0.5 for r in range(14)},
+            }
             for n in range(20)
             for p in range(15)
         }
         qrels = {query: {"right": 1} for query in run}
-        values = {metric.query_id: metric.value for metric in ir_measures.iter_calc([reference], qrels, run)}
+        values = {
+            metric.query_id: metric.value
+            for metric in ir_measures.iter_calc([reference], qrels, run)
+        }
         expected = [[values[f"{n} {p}"] for p in range(15)] for n in range(20)]
         assert found.values(measure) == pytest.approx(np.array(expected))
         curve = found.curve(measure)
@@ -227,7 +253,9 @@ def test_permutation_self_consistency_lowers_the_range():
     lists = [numbers(8, 7, 6, 5, 4, 3, 2, 1, query_id=str(number)) for number in range(8)]
     biased = SmallRanker(slope=0.9)
     plain = controlled_positions(biased, lists, [0] * 8).curve("MRR")
-    remedied = controlled_positions(PermutationSelfConsistency(biased, 20), lists, [0] * 8).curve("MRR")
+    remedied = controlled_positions(PermutationSelfConsistency(biased, 20), lists, [0] * 8).curve(
+        "MRR"
+    )
     assert plain.range > 0.4
     assert remedied.range < plain.range / 2
     assert remedied.mean > plain.mean
@@ -300,7 +328,8 @@ def test_taus_are_those_of_counted_pairs():
         for number in range(5):
             one, other = (found.rankings[place][number].order.tolist() for place in (first, second))
             agree = [
-                (one.index(i) < one.index(j)) == (other.index(i) < other.index(j)) for i, j in combinations(range(7), 2)
+                (one.index(i) < one.index(j)) == (other.index(i) < other.index(j))
+                for i, j in combinations(range(7), 2)
             ]
             tau = 2 * sum(agree) / len(agree) - 1
             assert found.taus[number, first, second] == pytest.approx(tau)
@@ -319,7 +348,11 @@ def test_all_orders_are_one_call():
 
 
 def test_sorting_scores_by_hand():
-    right, reverse, swapped = Ranking(np.array([1, 2, 0])), Ranking(np.array([0, 2, 1])), Ranking(np.array([2, 1, 0]))
+    right, reverse, swapped = (
+        Ranking(np.array([1, 2, 0])),
+        Ranking(np.array([0, 2, 1])),
+        Ranking(np.array([2, 1, 0])),
+    )
     target = [3.5, -1.0, 2.0]  # positions 1, 2, 0 in this order
     found = sorting_scores([right, reverse, swapped], [target] * 3)
     assert found.taus == pytest.approx([1, -1, 1 / 3])
@@ -330,7 +363,9 @@ def test_sorting_scores_by_hand():
 
 def test_equal_items_may_come_in_any_order():
     target = [1.0, 2.0, 1.0]
-    found = sorting_scores([Ranking(np.array([0, 2, 1])), Ranking(np.array([2, 0, 1]))], [target] * 2)
+    found = sorting_scores(
+        [Ranking(np.array([0, 2, 1])), Ranking(np.array([2, 0, 1]))], [target] * 2
+    )
     assert found.exact.tolist() == [True, True]
     with pytest.raises(ValueError, match="list 1: its 2 items have one place"):
         sorting_scores([Ranking(np.array([0, 1]))], [[4, 4]])
@@ -344,7 +379,9 @@ def test_equal_items_may_come_in_any_order():
 def test_rankings_become_a_run_and_back():
     documents = {f"d{n}": str(n) for n in range(6)}
     queries = {"a": "which", "b": "which", "c": "which"}
-    collection = Collection("numbers", MemoryStore(documents), queries, {"a": {"d5": 1}, "b": {"d0": 0}})
+    collection = Collection(
+        "numbers", MemoryStore(documents), queries, {"a": {"d5": 1}, "b": {"d0": 0}}
+    )
     run = {"a": {"d1": 0.5, "d5": 0.5, "d3": 2.0}, "b": {"d0": 1.0}, "other": {"d1": 1.0}}
     lists = lists_of(run, collection, depth=2)
     assert [(one.query_id, one.ids, one.passages) for one in lists] == [
@@ -353,7 +390,10 @@ def test_rankings_become_a_run_and_back():
     ]
     assert [one.query_id for one in lists_of(run, collection, judged=True)] == ["a"]
     lists = lists_of(run, collection, None)
-    assert run_of(lists, SmallRanker().rank(lists)) == {"a": {"d5": 3.0, "d3": 2.0, "d1": 1.0}, "b": {"d0": 1.0}}
+    assert run_of(lists, SmallRanker().rank(lists)) == {
+        "a": {"d5": 3.0, "d3": 2.0, "d1": 1.0},
+        "b": {"d0": 1.0},
+    }
     with pytest.raises(ValueError, match="none of the queries of numbers"):
         lists_of({"other": {"d1": 1.0}}, collection)
 
@@ -366,23 +406,33 @@ def test_lists_that_no_run_can_hold_are_refused():
     with pytest.raises(ValueError, match="needs ids"):
         run_of([PassageList("q", ("a", "b"))], [ranking])
     with pytest.raises(ValueError, match="document 'd1' stands 2 times"):
-        effectiveness_of([PassageList("q", ("a", "a"), ("d1", "d1"), "q")], [ranking], {"q": {"d1": 1}})
+        effectiveness_of(
+            [PassageList("q", ("a", "a"), ("d1", "d1"), "q")], [ranking], {"q": {"d1": 1}}
+        )
 
 
 def test_every_first_stage_and_their_fusion_before_and_after():
     documents = {f"d{n}": str(n) for n in range(1, 7)}
     collection = Collection(
-        "numbers", MemoryStore(documents), {"a": "which", "b": "which"}, {"a": {"d6": 1}, "b": {"d1": 0}}
+        "numbers",
+        MemoryStore(documents),
+        {"a": "which", "b": "which"},
+        {"a": {"d6": 1}, "b": {"d1": 0}},
     )
     runs = {
         "low first": {"a": {"d1": 3.0, "d2": 2.0, "d6": 1.0}, "b": {"d1": 1.0}},
         "without": {"a": {"d3": 3.0, "d2": 2.0, "d6": 1.0}},
     }
-    found = first_stage_study(SmallRanker(), collection, runs, depth=3, fusions=[ReciprocalRankFusion()])
+    found = first_stage_study(
+        SmallRanker(), collection, runs, depth=3, fusions=[ReciprocalRankFusion()]
+    )
     assert [stage.name for stage in found] == ["low first", "without", "rrf of low first, without"]
     assert [stage.queries for stage in found] == [1, 1, 1]
-    # d2 and d6 are in both runs and lead the fusion, d2 ahead: its ranks are 2 and 2, those of d6 3 and 3.
-    assert [stage.before.mean("nDCG@10") for stage in found] == pytest.approx([0.5, 0.5, 1 / math.log2(3)])
+    # d2 and d6 are in both runs and lead the fusion, d2 ahead: its ranks are 2 and 2, those of d6 3
+    # and 3.
+    assert [stage.before.mean("nDCG@10") for stage in found] == pytest.approx(
+        [0.5, 0.5, 1 / math.log2(3)]
+    )
     assert [stage.after.mean("nDCG@10") for stage in found] == [1.0] * 3
     assert found[0].run == {"a": {"d6": 3.0, "d2": 2.0, "d1": 1.0}}
     cut = first_stage_study(SmallRanker(), collection, runs, depth=2)
@@ -401,9 +451,16 @@ class InputOrder(SmallRanker):
 def test_first_stages_of_dl19_have_the_figures_of_tang_et_al(real_data):
     folder = real_data / "dl19"
     collection = load_beir(folder, "test", qrels=real_data / "trec_dl" / "qrels.dl19-passage.txt")
-    runs = {name: read_run(folder / "candidates" / f"{name}.trec", depth=20) for name in ("bm25", "splade_pp_ed")}
+    runs = {
+        name: read_run(folder / "candidates" / f"{name}.trec", depth=20)
+        for name in ("bm25", "splade_pp_ed")
+    }
     found = first_stage_study(InputOrder(), collection, runs, depth=20)
     assert [stage.queries for stage in found] == [43, 43]
     # Table 4, rows 1 and 2.
-    assert [round(100 * stage.before.mean("nDCG@10"), 2) for stage in found] == pytest.approx([50.58, 73.08], abs=0.1)
-    assert [stage.after.mean("nDCG@10") for stage in found] == [stage.before.mean("nDCG@10") for stage in found]
+    assert [round(100 * stage.before.mean("nDCG@10"), 2) for stage in found] == pytest.approx(
+        [50.58, 73.08], abs=0.1
+    )
+    assert [stage.after.mean("nDCG@10") for stage in found] == [
+        stage.before.mean("nDCG@10") for stage in found
+    ]

@@ -1,4 +1,6 @@
-"""evaluate.py listwise=...: rankings of candidates, remedies, going on, tables, instruments, mistakes."""
+"""evaluate.py listwise=...: rankings of candidates, remedies, going on, tables, instruments,
+mistakes.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from backpack_rank.position.tables.reranking_grid import RerankingGrid
 @pytest.fixture(scope="module")
 def ranker(tmp_path_factory: pytest.TempPathFactory, sentences) -> Path:
     """A listwise ranker with large random weights, so that its order is not the input's."""
-    return saved_ranker(tmp_path_factory.mktemp("lm"), sentences, 20, words="query [A] [B] [C] [D] [E] [F] > ")
+    return saved_ranker(
+        tmp_path_factory.mktemp("lm"), sentences, 20, words="query [A] [B] [C] [D] [E] [F] > "
+    )
 
 
 def run_of(folder: Path) -> dict:
@@ -39,7 +43,9 @@ def run_of(folder: Path) -> dict:
     return read_run(file)
 
 
-def test_the_first_candidates_are_reordered_as_the_model_says_and_the_others_stay(ranker, tmp_path) -> None:
+def test_the_first_candidates_are_reordered_as_the_model_says_and_the_others_stay(
+    ranker, tmp_path
+) -> None:
     config = composed(*options(ranker))
     report = evaluate(config, tmp_path, quiet=True)
     assert report.rows[0].label == "BM25"
@@ -67,13 +73,19 @@ def test_a_job_goes_on_where_it_was_interrupted(ranker, tmp_path) -> None:
     assert run_of(tmp_path) == before
     assert any("3 lists, 3 forward passes" in note for note in report.about.notes)
     # Other options are other rankings.
-    report = evaluate(composed(*options(ranker, "listwise.input.order=reversed")), tmp_path, quiet=True)
+    report = evaluate(
+        composed(*options(ranker, "listwise.input.order=reversed")), tmp_path, quiet=True
+    )
     assert any("6 lists, 6 forward passes" in note for note in report.about.notes)
 
 
 @pytest.mark.parametrize(
     "harm",
-    ["nonsense", "no checksum", *(pytest.param(name, marks=pytest.mark.slow) for name in ("zeroed", "another order"))],
+    [
+        "nonsense",
+        "no checksum",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("zeroed", "another order")),
+    ],
 )
 def test_damaged_rankings_are_left_out_and_ranked_again(ranker, tmp_path, caplog, harm) -> None:
     evaluate(composed(*options(ranker)), tmp_path, quiet=True)
@@ -83,12 +95,18 @@ def test_damaged_rankings_are_left_out_and_ranked_again(ranker, tmp_path, caplog
     changed = {**row, "order": row["order"][::-1]}
     if harm == "no checksum":  # of an older version: taken as it is
         changed = {name: value for name, value in row.items() if name != "checksum"}
-    lines[2] = {"nonsense": "nonsense\n", "zeroed": "\0" * len(lines[2])}.get(harm, json.dumps(changed) + "\n")
+    lines[2] = {"nonsense": "nonsense\n", "zeroed": "\0" * len(lines[2])}.get(
+        harm, json.dumps(changed) + "\n"
+    )
     file.write_text("".join(lines))
     report = evaluate(composed(*options(ranker)), tmp_path, quiet=True)
     assert run_of(tmp_path) == before
-    again = 0 if harm == "no checksum" else 1 + (harm == "zeroed")  # zeros take the line behind them along
-    assert not again or any(f"{again} lists" in note or f"{again} list," in note for note in report.about.notes)
+    again = (
+        0 if harm == "no checksum" else 1 + (harm == "zeroed")
+    )  # zeros take the line behind them along
+    assert not again or any(
+        f"{again} lists" in note or f"{again} list," in note for note in report.about.notes
+    )
     assert ("damaged lines are left out" in caplog.text) == (harm != "no checksum")
 
 
@@ -101,17 +119,25 @@ def test_input_orders_are_those_that_are_shown(ranker, tmp_path) -> None:
     for one in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=DEPTH):
         shown = one.select(range(len(one) - 1, -1, -1))
         (ranking,) = model.rank([shown])
-        assert list(found[one.query_id])[: len(one)] == [shown.ids[place] for place in ranking.order]
+        assert list(found[one.query_id])[: len(one)] == [
+            shown.ids[place] for place in ranking.order
+        ]
 
 
 def test_remedies_and_windows_are_put_around_one_another(ranker, tmp_path) -> None:
-    more = ["permutation=psc", "permutation.permutations=3", "calibration=capcal", "listwise.depth=8"]
+    more = [
+        "permutation=psc",
+        "permutation.permutations=3",
+        "calibration=capcal",
+        "listwise.depth=8",
+    ]
     more += ["listwise.window.size=4", "listwise.window.stride=2"]
     report = evaluate(composed(*options(ranker, *more)), tmp_path, quiet=True)
     label = report.rows[-1].label
     assert re.search(r"CapCal PSC 3 kemeny windows 4/2$", label)
     (note,) = [note for note in report.about.notes if "forward passes" in note]
-    # Six queries, three windows of 4 in 8 candidates, three shuffles each; the priors of six queries come on top.
+    # Six queries, three windows of 4 in 8 candidates, three shuffles each; the priors of six
+    # queries come on top.
     assert "54 lists" in note
     passes = int(re.search(r"(\d+) forward passes", note)[1])
     assert 54 < passes <= 54 + 6 * 1
@@ -119,30 +145,49 @@ def test_remedies_and_windows_are_put_around_one_another(ranker, tmp_path) -> No
 
 def test_orders_are_averaged_over_renditions(ranker, tmp_path) -> None:
     plain = evaluate(composed(*options(ranker)), tmp_path, quiet=True)
-    found = evaluate(composed(*options(ranker, "alpha=0", "policy=renditions")), tmp_path, quiet=True)
+    found = evaluate(
+        composed(*options(ranker, "alpha=0", "policy=renditions")), tmp_path, quiet=True
+    )
     assert found.rows[-1].label == f"{plain.rows[-1].label} renditions_keep borda"
     (note,) = [note for note in found.about.notes if "forward passes" in note]
     assert int(re.search(r"(\d+) lists", note)[1]) > 6, "lists with a class word are ranked twice"
     kemeny = evaluate(
-        composed(*options(ranker, "alpha=0", "policy=renditions", "aggregate=kemeny")), tmp_path, quiet=True
+        composed(*options(ranker, "alpha=0", "policy=renditions", "aggregate=kemeny")),
+        tmp_path,
+        quiet=True,
     )
     assert kemeny.rows[-1].label.endswith("renditions_keep kemeny")
 
 
-def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(ranker, tmp_path) -> None:
-    texts = {"d1": "the doctor works in the ward", "d2": "a bridge was built", "d3": "soup for many guests"}
-    candidates = [{"docid": name, "score": 3.0 - n, "doc": {"text": t}} for n, (name, t) in enumerate(texts.items())]
+def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(
+    ranker, tmp_path
+) -> None:
+    texts = {
+        "d1": "the doctor works in the ward",
+        "d2": "a bridge was built",
+        "d3": "soup for many guests",
+    }
+    candidates = [
+        {"docid": name, "score": 3.0 - n, "doc": {"text": t}}
+        for n, (name, t) in enumerate(texts.items())
+    ]
     request = {"query": {"text": "who works in a ward", "qid": "7"}, "candidates": candidates}
     file = tmp_path / "requests.jsonl"
     file.write_text(json.dumps(request) + "\n")
     more = ["listwise=trained", f"checkpoint={ranker}", "data=rank_llm", f"data.test.path={file}"]
     evaluate(composed(*more), tmp_path / "out", quiet=True)
-    (ranking,) = load_listwise(ranker).rank([PassageList("who works in a ward", tuple(texts.values()))])
+    (ranking,) = load_listwise(ranker).rank(
+        [PassageList("who works in a ward", tuple(texts.values()))]
+    )
     (line,) = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
     found = json.loads(line)
     assert found["query"] == {"text": "who works in a ward", "qid": "7"}
-    assert [one["docid"] for one in found["candidates"]] == [list(texts)[place] for place in ranking.order]
-    assert [one["doc"] for one in found["candidates"]] == [candidates[place]["doc"] for place in ranking.order]
+    assert [one["docid"] for one in found["candidates"]] == [
+        list(texts)[place] for place in ranking.order
+    ]
+    assert [one["doc"] for one in found["candidates"]] == [
+        candidates[place]["doc"] for place in ranking.order
+    ]
 
 
 @pytest.mark.parametrize(
@@ -155,15 +200,27 @@ def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(ranke
             ["listwise=trained", "alpha=0.5", "policy=renditions"],
             "alpha=0.5: orders are averaged in full or not at all",
         ),
-        (["listwise=trained", "alpha=0", "policy=renditions", "certificate=true"], "certificate=true does nothing"),
+        (
+            ["listwise=trained", "alpha=0", "policy=renditions", "certificate=true"],
+            "certificate=true does nothing",
+        ),
         (["listwise=trained", "run=a.trec"], "run=a.trec does nothing to listwise=..."),
         (
             ["listwise=trained", "listwise.depth=0"],
             "listwise.depth=0 must be a whole number of at least 1",
         ),
-        (["listwise=trained", "listwise.input.order=up"], "listwise.input.order=up: use one of first_stage, reversed"),
-        (["listwise=openai", "calibration=capcal", "listwise.ranker.model=m", "data=synthetic"], "a server gives only"),
-        (["listwise=hugging_face", "listwise.ranker.name=m"], "this needs the collection to rank: add data="),
+        (
+            ["listwise=trained", "listwise.input.order=up"],
+            "listwise.input.order=up: use one of first_stage, reversed",
+        ),
+        (
+            ["listwise=openai", "calibration=capcal", "listwise.ranker.model=m", "data=synthetic"],
+            "a server gives only",
+        ),
+        (
+            ["listwise=hugging_face", "listwise.ranker.name=m"],
+            "this needs the collection to rank: add data=",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(overrides, message, tmp_path) -> None:
@@ -179,10 +236,14 @@ def test_the_option_that_a_server_needs_is_named_as_it_is_given() -> None:
     assert settings.label == "gpt-4o"
 
 
-def test_a_ranker_that_is_not_there_or_is_none_is_named(tmp_path, make_backpack, pair_tokenizer) -> None:
+def test_a_ranker_that_is_not_there_or_is_none_is_named(
+    tmp_path, make_backpack, pair_tokenizer
+) -> None:
     with pytest.raises(FileNotFoundError, match=r"run `.*train.* task=listwise` first"):
         evaluate(composed("listwise=trained", f"output={tmp_path}"), tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"neither a run's folder nor a saved listwise ranker \(no listwise"):
+    with pytest.raises(
+        FileNotFoundError, match=r"neither a run's folder nor a saved listwise ranker \(no listwise"
+    ):
         evaluate(composed("listwise=trained", f"checkpoint={tmp_path}"), tmp_path)
 
 
@@ -196,7 +257,9 @@ def test_a_listwise_ranker_is_not_taken_for_a_pointwise_one(ranker, tmp_path) ->
 def test_rankings_are_kept_by_everything_they_depend_on(tmp_path) -> None:
     one = PassageList("query", ("a", "b"), ("1", "2"), "q")
     file = tmp_path / "rankings.jsonl"
-    RankingCache(file, {"mode": "x"}).add([one], [Ranking(np.array([1, 0]), np.array([0.5, 2.0]), 1)])
+    RankingCache(file, {"mode": "x"}).add(
+        [one], [Ranking(np.array([1, 0]), np.array([0.5, 2.0]), 1)]
+    )
     known = RankingCache(file, {"mode": "x"})
     assert one in known
     assert known[one].order.tolist() == [1, 0]
@@ -211,38 +274,59 @@ def test_a_papers_table_has_measured_figures_above_the_published_ones(ranker, tm
     synthetic = OmegaConf.to_container(config.data, resolve=True)
     rows = {
         "Base": {},
-        "CapCal": {"calibration": OmegaConf.to_container(composed("calibration=capcal").calibration)},
+        "CapCal": {
+            "calibration": OmegaConf.to_container(composed("calibration=capcal").calibration)
+        },
         "Top 2": {"data": {"first_stage": {"depth": 2}}},
     }
     table = RerankingGrid("capcal_table3", {"DL19": synthetic}, rows, baseline="Base")
     table.run(EvaluationSettings.of(config), tmp_path, quiet=True)
     with open(tmp_path / "capcal_table3.csv", newline="") as file:
         lines = list(csv.DictReader(file))
-    measured = {line["row"]: float(line["nDCG@10"]) for line in lines if line["source"] == "measured"}
+    measured = {
+        line["row"]: float(line["nDCG@10"]) for line in lines if line["source"] == "measured"
+    }
     assert list(measured) == ["BM25 (first stage)", "Base", "CapCal", "Top 2"]
     # The same ranker by the plain way.
     report = evaluate(config, tmp_path / "plain", quiet=True)
     assert measured["Base"] == pytest.approx(report.rows[-1].effectiveness.figures["nDCG@10"].mean)
-    assert measured["BM25 (first stage)"] == pytest.approx(report.rows[0].effectiveness.figures["nDCG@10"].mean)
+    assert measured["BM25 (first stage)"] == pytest.approx(
+        report.rows[0].effectiveness.figures["nDCG@10"].mean
+    )
     assert measured["Top 2"] < measured["Base"]  # relevant documents behind the second are lost
-    published = {(line["row"], line["column"]): line["nDCG@10"] for line in lines if line["source"] == "published"}
+    published = {
+        (line["row"], line["column"]): line["nDCG@10"]
+        for line in lines
+        if line["source"] == "published"
+    }
     assert published["Fixed String", "DL20"] == "41.26"  # as printed in the paper
     markdown = (tmp_path / "capcal_table3.md").read_text()
     assert f"{100 * measured['Base']:.2f}" in markdown
-    with pytest.raises(ValueError, match="none: there is no such published table; use one of capcal_table1"):
+    with pytest.raises(
+        ValueError, match="none: there is no such published table; use one of capcal_table1"
+    ):
         RerankingGrid("none", {}, {})
     with pytest.raises(ValueError, match=r"task\.baseline=x is none of the rows Base"):
         RerankingGrid("capcal_table3", {}, {"Base": {}}, baseline="x")
 
 
 def test_position_bias_is_reported_for_every_remedy(ranker, tmp_path) -> None:
-    more = ["experiment=lists/bias", "task.lists=collection", "task.size=4", "task.number=3", "task.shuffles=2"]
+    more = [
+        "experiment=lists/bias",
+        "task.lists=collection",
+        "task.size=4",
+        "task.number=3",
+        "task.shuffles=2",
+    ]
     more += ["task.options.psc.permutations=2", "~task.rows.CapCal_PSC"]
     evaluate(composed(*options(ranker, *more)), tmp_path)
     with open(tmp_path / "remedies.csv", newline="") as file:
         rows = {row["system"]: row for row in csv.DictReader(file)}
     assert list(rows) == ["plain", "CapCal", "PSC"]
-    curves = {one["label"]: one for one in json.loads((tmp_path / "controlled_positions.json").read_text())["systems"]}
+    curves = {
+        one["label"]: one
+        for one in json.loads((tmp_path / "controlled_positions.json").read_text())["systems"]
+    }
     for label, row in rows.items():
         values = curves[label]["curves"][0]["values"]
         assert float(row["range"]) == pytest.approx(max(values) - min(values))
@@ -250,7 +334,12 @@ def test_position_bias_is_reported_for_every_remedy(ranker, tmp_path) -> None:
     ranked = int(rows["PSC"]["ranked"])
     assert (int(rows["plain"]["passes"]), int(rows["PSC"]["passes"])) == (ranked, 2 * ranked)
     page = (tmp_path / "report.html").read_text()
-    for heading in ("over input positions", "Robustness to the input order", "Evenness of input", "Reversed pairs"):
+    for heading in (
+        "over input positions",
+        "Robustness to the input order",
+        "Evenness of input",
+        "Reversed pairs",
+    ):
         assert heading in page
     assert page.count("data:image/svg+xml;base64,") == 4
     assert "http://" not in re.sub(r"data:[^\"]+", "", page)
@@ -260,7 +349,9 @@ def test_first_stages_are_reranked_and_so_is_their_fusion(ranker, tmp_path) -> N
     config = composed(*options(ranker))
     synthetic = OmegaConf.to_container(config.data, resolve=True)
     stages = {"BM25": {}, "Steep": {"first_stage": {"k1": 4.0, "b": 0.9}}}
-    FirstStages({"synthetic": synthetic}, stages).run(EvaluationSettings.of(config), tmp_path, quiet=True)
+    FirstStages({"synthetic": synthetic}, stages).run(
+        EvaluationSettings.of(config), tmp_path, quiet=True
+    )
     with open(tmp_path / "first_stages.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["first_stage"] for row in rows} == {"BM25", "Steep", "RRF"}
@@ -276,17 +367,29 @@ def test_first_stages_are_reranked_and_so_is_their_fusion(ranker, tmp_path) -> N
 
 
 def test_sorting_tasks_are_ranked_once_and_consistently(ranker, tmp_path) -> None:
-    more = ["experiment=lists/psc_table3", "task.tasks=[mathsort]", "task.files=null", "task.number=4", "task.size=4"]
+    more = [
+        "experiment=lists/psc_table3",
+        "task.tasks=[mathsort]",
+        "task.files=null",
+        "task.number=4",
+        "task.size=4",
+    ]
     evaluate(composed(*options(ranker, *more, "task.options.psc.permutations=3")), tmp_path)
     (file,) = tmp_path.glob("*.csv")
     with open(file, newline="") as handle:
         rows = [row for row in csv.DictReader(handle) if row["source"] == "here"]
-    assert [(row["task"], row["kind"]) for row in rows] == [("MathSort", "Orig."), ("MathSort", "PSC")]
+    assert [(row["task"], row["kind"]) for row in rows] == [
+        ("MathSort", "Orig."),
+        ("MathSort", "PSC"),
+    ]
     assert {row["model"] for row in rows} == {"listwise LM"}
     saved = load_listwise(ranker)
     lists = ListwiseDataConfig("mathsort", 4, 4, held_out=4).held_out_lists(None)
     ranked = saved.rank([item.passages for item in lists])
-    taus = [kendalltau(one.ranks(), item.relevance_levels).statistic for one, item in zip(ranked, lists, strict=True)]
+    taus = [
+        kendalltau(one.ranks(), item.relevance_levels).statistic
+        for one, item in zip(ranked, lists, strict=True)
+    ]
     assert float(rows[0]["tau"]) == pytest.approx(np.mean(taus))
     with pytest.raises(ValueError, match="gsm8ksort is read from its file"):
         evaluate(composed(*options(ranker, *more, "task.tasks=[gsm8ksort]")), tmp_path)
@@ -326,7 +429,11 @@ def test_rankers_that_differ_in_remedies_share_the_model_and_count_on_their_own(
     assert built("listwise.ranker.dtype=bfloat16").model is not plain.model
 
 
-@pytest.mark.parametrize("option", ["explain.query=who", "explain.document=he", "recalibrate.run=a.trec"])
+@pytest.mark.parametrize(
+    "option", ["explain.query=who", "explain.document=he", "recalibrate.run=a.trec"]
+)
 def test_options_of_pointwise_rankers_are_refused(option, ranker, tmp_path) -> None:
-    with pytest.raises(ValueError, match=rf"{option.split('=')[0]}=\.\.\. does nothing to listwise"):
+    with pytest.raises(
+        ValueError, match=rf"{option.split('=')[0]}=\.\.\. does nothing to listwise"
+    ):
         evaluate(composed(*options(ranker, option)), tmp_path)

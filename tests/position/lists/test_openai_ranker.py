@@ -1,4 +1,6 @@
-"""A listwise ranker behind a server: real HTTP to a server of the test's own, and to transformers' ``serve``."""
+"""A listwise ranker behind a server: real HTTP to a server of the test's own, and to transformers'
+``serve``.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,18 @@ from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.prompt import Prompt
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
-PROMPT = Prompt(name="short", prefix="query: {query}", passage="[{identifier}] {passage}", suffix="Order them.")
+PROMPT = Prompt(
+    name="short", prefix="query: {query}", passage="[{identifier}] {passage}", suffix="Order them."
+)
 KEY = "sk-secret-0123456789"
 WORTH = (3, 9, 1, 7)
 
 
 def shown(name: str, worth=WORTH) -> PassageList:
     ids = tuple(f"d{number}" for number in range(len(worth)))
-    return PassageList(f"query {name}", tuple(f"a passage worth {number}" for number in worth), ids, name)
+    return PassageList(
+        f"query {name}", tuple(f"a passage worth {number}" for number in worth), ids, name
+    )
 
 
 def many(count: int) -> list[PassageList]:
@@ -56,7 +62,12 @@ def make(server, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
     def make(**options):
-        quick = {"base_url": server.url, "responses": tmp_path / "responses", "backoff": 0.01, "retries": 2}
+        quick = {
+            "base_url": server.url,
+            "responses": tmp_path / "responses",
+            "backoff": 0.01,
+            "retries": 2,
+        }
         return OpenAiRanker("tiny", options.pop("prompt", PROMPT), **{**quick, **options})
 
     return make
@@ -79,16 +90,29 @@ def test_lists_are_ranked_as_the_server_says_and_what_it_takes_is_counted(server
 
 
 def test_a_request_holds_the_prompt_and_the_options(server, make):
-    make(max_tokens=None, extra={"max_completion_tokens": 50, "top_p": 1}, seed=7).rank([shown("q1")])
+    make(max_tokens=None, extra={"max_completion_tokens": 50, "top_p": 1}, seed=7).rank(
+        [shown("q1")]
+    )
     body = server.bodies[0]
     assert body.pop("messages") == PROMPT.messages(shown("q1"))
-    assert body == {"model": "tiny", "temperature": 0.0, "seed": 7, "max_completion_tokens": 50, "top_p": 1}
+    assert body == {
+        "model": "tiny",
+        "temperature": 0.0,
+        "seed": 7,
+        "max_completion_tokens": 50,
+        "top_p": 1,
+    }
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
 
 
 def test_letters_are_asked_for_and_read(server, make):
     server.trouble = lambda number, body: completion("[C] > [A] > [D] > [B]")
-    letters = Prompt(name="letters", prefix="{query}", passage="[{identifier}] {passage}", identifiers="alphabetic")
+    letters = Prompt(
+        name="letters",
+        prefix="{query}",
+        passage="[{identifier}] {passage}",
+        identifiers="alphabetic",
+    )
     assert orders(make(prompt=letters).rank([shown("q1")])) == [[2, 0, 3, 1]]
     assert "[D] a passage worth 7" in server.bodies[0]["messages"][-1]["content"]
 
@@ -110,7 +134,9 @@ def test_running_again_sends_nothing_and_needs_no_key(server, make, monkeypatch)
     assert (again.usage.prompt_tokens, again.usage.passes, again.usage.cost) == (0, 0, 0.0)
 
 
-@pytest.mark.parametrize("other", [{"temperature": 0.5}, {"seed": 1}, {"extra": {"top_p": 0.5}}, {"passage_words": 2}])
+@pytest.mark.parametrize(
+    "other", [{"temperature": 0.5}, {"seed": 1}, {"extra": {"top_p": 0.5}}, {"passage_words": 2}]
+)
 def test_another_request_is_not_answered_from_disk(server, make, other):
     make().rank([shown("q1")])
     make(**other).rank([shown("q1")])
@@ -119,7 +145,10 @@ def test_another_request_is_not_answered_from_disk(server, make, other):
 
 def test_the_order_of_the_passages_is_a_part_of_the_request(server, make):
     ranker = make()
-    assert orders(ranker.rank([shown("q1"), shown("q1").select([3, 2, 1, 0])])) == [[1, 3, 0, 2], [2, 0, 3, 1]]
+    assert orders(ranker.rank([shown("q1"), shown("q1").select([3, 2, 1, 0])])) == [
+        [1, 3, 0, 2],
+        [2, 0, 3, 1],
+    ]
     assert len(server.bodies) == 2
 
 
@@ -140,7 +169,9 @@ def test_identical_lists_of_one_call_are_sent_once(server, make):
 def test_identical_requests_of_several_jobs_are_sent_once(server, make):
     server.seconds = 0.05
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda ranker: orders(ranker.rank(many(3))), [make() for _ in range(4)]))
+        results = list(
+            pool.map(lambda ranker: orders(ranker.rank(many(3))), [make() for _ in range(4)])
+        )
     assert results == [[[1, 3, 0, 2]] * 3] * 4
     assert len(server.bodies) == 3
 
@@ -177,7 +208,9 @@ def test_a_trouble_that_passes_is_waited_out(server, make, trouble):
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
 def test_a_trouble_that_stays_ends_the_job_with_the_reason(server, make, trouble):
     server.trouble = lambda number, body: trouble
-    with pytest.raises(ServerError, match=r"3 attempts.*0 of 1 lists.*running again continues") as caught:
+    with pytest.raises(
+        ServerError, match=r"3 attempts.*0 of 1 lists.*running again continues"
+    ) as caught:
         make().rank([shown("q1")])
     assert server.url in str(caught.value)
     assert len(server.bodies) == 3
@@ -264,7 +297,9 @@ def test_a_server_that_dies_in_the_middle_costs_nothing_twice(make, tmp_path):
 
 def test_an_answer_is_on_disk_before_the_next_request_is_sent(server, make, tmp_path):
     kept = []
-    server.trouble = lambda number, body: kept.append(len(list((tmp_path / "responses").rglob("*.json"))))
+    server.trouble = lambda number, body: kept.append(
+        len(list((tmp_path / "responses").rglob("*.json")))
+    )
     make(concurrency=1).rank(many(4))
     assert kept == [0, 1, 2, 3]
     assert not list((tmp_path / "responses").rglob("*.lock"))
@@ -315,7 +350,9 @@ def test_nonsense_leaves_the_input_order_and_is_told(server, make, caplog, text)
 
 
 def test_repairs_are_counted_and_a_few_are_not_worth_a_warning(server, make, caplog):
-    server.trouble = lambda number, body: completion("[2] > [2] > [9] > [1]") if "q7" in str(body) else None
+    server.trouble = lambda number, body: (
+        completion("[2] > [2] > [9] > [1]") if "q7" in str(body) else None
+    )
     ranker = make()
     rankings = ranker.rank(many(20))
     assert rankings[7].order.tolist() == [1, 0, 2, 3]
@@ -348,30 +385,44 @@ def test_long_passages_are_cut_and_counted(server, make):
 
 
 def test_one_list_that_is_refused_does_not_keep_the_others_from_being_answered(server, make):
-    server.trouble = lambda number, body: complaint(400, "too long for me") if "query q3" in str(body) else None
+    server.trouble = lambda number, body: (
+        complaint(400, "too long for me") if "query q3" in str(body) else None
+    )
     ranker = make(concurrency=1)
-    with pytest.raises(ValueError, match=r"refuses 1 of 6 lists.*'q3'.*too long for me.*5 lists are answered"):
+    with pytest.raises(
+        ValueError, match=r"refuses 1 of 6 lists.*'q3'.*too long for me.*5 lists are answered"
+    ):
         ranker.rank(many(6))
     assert len(server.bodies) == 6
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 404])
 def test_options_that_are_wrong_for_every_list_end_the_job_at_once(server, make, status):
-    server.trouble = lambda number, body: (status, {"Location": server.url + "/elsewhere"}, b'{"detail": "not so"}')
+    server.trouble = lambda number, body: (
+        status,
+        {"Location": server.url + "/elsewhere"},
+        b'{"detail": "not so"}',
+    )
     with pytest.raises(ServerError, match=f"status {status}: not so"):
         make(concurrency=1).rank(many(6))
-    assert len(server.bodies) <= (2 if status == 400 else 1)  # 400 may be about one list: the next is on its way
+    assert len(server.bodies) <= (
+        2 if status == 400 else 1
+    )  # 400 may be about one list: the next is on its way
 
 
 def test_the_key_stands_nowhere(server, make, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
-    server.trouble = lambda number, body: complaint(401, f"wrong key {KEY}") if number > 1 else completion(f"{KEY} [1]")
+    server.trouble = lambda number, body: (
+        complaint(401, f"wrong key {KEY}") if number > 1 else completion(f"{KEY} [1]")
+    )
     ranker = make(concurrency=1)
     ranker.rank([shown("q1")])
     with pytest.raises(ServerError, match=r"wrong key \*\*\*") as caught:
         ranker.rank(many(3)[1:])
     assert KEY in server.headers[0]["Authorization"]
-    assert KEY not in str(caught.value) + caplog.text + repr(vars(ranker)) + repr(vars(ranker._server))
+    assert KEY not in str(caught.value) + caplog.text + repr(vars(ranker)) + repr(
+        vars(ranker._server)
+    )
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     assert not [path for path in files if KEY in path.read_text()]
@@ -388,7 +439,9 @@ def test_without_a_key_variable_no_password_is_sent(server, make, tmp_path, monk
     assert server.headers[1]["Authorization"] == f"Bearer {KEY}"
 
 
-def test_nothing_but_the_key_is_taken_from_the_environment_of_the_package(server, make, monkeypatch):
+def test_nothing_but_the_key_is_taken_from_the_environment_of_the_package(
+    server, make, monkeypatch
+):
     for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY"):
         monkeypatch.setenv(name, f"{KEY}-of-{name}")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
@@ -403,7 +456,10 @@ def test_a_key_that_changes_is_the_next_requests(server, make, monkeypatch):
     ranker.rank([shown("q1")])
     monkeypatch.setenv("OPENAI_API_KEY", "another-key-0123")
     ranker.rank([shown("q2")])
-    assert [headers["Authorization"] for headers in server.headers] == [f"Bearer {KEY}", "Bearer another-key-0123"]
+    assert [headers["Authorization"] for headers in server.headers] == [
+        f"Bearer {KEY}",
+        "Bearer another-key-0123",
+    ]
 
 
 def test_no_redirect_is_followed_and_no_cookie_kept(server, make):
@@ -412,7 +468,11 @@ def test_no_redirect_is_followed_and_no_cookie_kept(server, make):
     ranker.rank(many(2))
     assert not [headers for headers in server.headers if "Cookie" in headers]
     with serving() as other:
-        server.trouble = lambda number, body: (307, {"Location": f"{other.url}/chat/completions"}, b"")
+        server.trouble = lambda number, body: (
+            307,
+            {"Location": f"{other.url}/chat/completions"},
+            b"",
+        )
         with pytest.raises(ServerError, match="status 307"):
             ranker.rank([shown("q9")])
         assert other.bodies == []
@@ -435,14 +495,19 @@ def test_requests_that_go_well_write_nothing_to_the_log(server, make, caplog):
 
 def test_without_the_package_it_is_said_how_to_install_it(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(ImportError, match=r"listwise=openai needs the openai package: pip install '\.\[openai\]'"):
+    with pytest.raises(
+        ImportError, match=r"listwise=openai needs the openai package: pip install '\.\[openai\]'"
+    ):
         make()
 
 
 @pytest.mark.parametrize(
-    ("key", "problem"), [("", "set the environment variable OPENAI_API_KEY"), ("k\u00e9y", "header")]
+    ("key", "problem"),
+    [("", "set the environment variable OPENAI_API_KEY"), ("k\u00e9y", "header")],
 )
-def test_a_key_that_is_missing_or_impossible_is_told_before_anything_is_sent(server, make, monkeypatch, key, problem):
+def test_a_key_that_is_missing_or_impossible_is_told_before_anything_is_sent(
+    server, make, monkeypatch, key, problem
+):
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(ValueError, match=problem):
         make().rank([shown("q1")])
@@ -491,7 +556,11 @@ def test_the_configuration_has_every_option_of_the_ranker(server, monkeypatch, t
     given = inspect.signature(OpenAiRanker).parameters
     for name in set(config.ranker) - {"_target_", "model", "extra", "prompt"}:
         assert config.ranker[name] == given[name].default, name
-    assert [message["role"] for message in server.bodies[0]["messages"][:3]] == ["system", "user", "assistant"]
+    assert [message["role"] for message in server.bodies[0]["messages"][:3]] == [
+        "system",
+        "user",
+        "assistant",
+    ]
 
 
 TEMPLATE = (
@@ -505,7 +574,9 @@ def chat_model(tmp_path, sentences):
     """A folder with a chat model of random weights, its model and its tokenizer."""
     tokenizer = train_bpe([*sentences, "[1] > [2] > [3] a passage worth 12"] * 2, vocab_size=420)
     tokenizer.chat_template = TEMPLATE
-    model = new_causal_lm(tokenizer, layers=1, hidden_size=16, heads=2, positions=512, initializer_range=1.0).eval()
+    model = new_causal_lm(
+        tokenizer, layers=1, hidden_size=16, heads=2, positions=512, initializer_range=1.0
+    ).eval()
     folder = tmp_path / "chat_model"
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -513,9 +584,14 @@ def chat_model(tmp_path, sentences):
 
 
 def test_a_real_model_behind_the_server_of_transformers(chat_model, tmp_path):
-    """``transformers serve`` with a tiny model says what the model itself generates, and counts the same tokens."""
+    """``transformers serve`` with a tiny model says what the model itself generates, and counts the
+    same tokens.
+    """
     if not is_serve_available():
-        pytest.skip("transformers serve needs fastapi, uvicorn and openai: pip install 'transformers[serving]'")
+        pytest.skip(
+            "transformers serve needs fastapi, uvicorn and openai: pip install "
+            "'transformers[serving]'"
+        )
     folder, model, tokenizer = chat_model
     lists = [shown("q1"), shown("q2", (1, 2))]
     with socket.socket() as free:
@@ -542,7 +618,9 @@ def test_a_real_model_behind_the_server_of_transformers(chat_model, tmp_path):
         prompt = tokenizer.apply_chat_template(
             PROMPT.messages(item), add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
-        ids = model.generate(**prompt, do_sample=False, max_new_tokens=12)[0, prompt["input_ids"].shape[1] :]
+        ids = model.generate(**prompt, do_sample=False, max_new_tokens=12)[
+            0, prompt["input_ids"].shape[1] :
+        ]
         text = tokenizer.decode(ids, skip_special_tokens=True)
         assert ranking.order.tolist() == parse_ranking(text, len(item)).order.tolist()
         read, generated = read + prompt["input_ids"].shape[1], generated + len(ids)

@@ -17,11 +17,14 @@ from backpack_rank.position.lists.permutation import PermutationSelfConsistency
 from backpack_rank.position.lists.windows import SlidingWindows
 
 Answers = dict[tuple[int, int], int | None]
-"""What is named first, by the two passages in the order in which they are shown; None: no answer."""
+"""What is named first, by the two passages in the order in which they are shown; None: no answer.
+"""
 
 
 class TableRanker(SmallRanker):
-    """Answers about two passages as a table says, which may depend on the order in which they are shown."""
+    """Answers about two passages as a table says, which may depend on the order in which they are
+    shown.
+    """
 
     def __init__(self, tables: dict[str, Answers]) -> None:
         super().__init__()
@@ -32,7 +35,9 @@ class TableRanker(SmallRanker):
         answer = self.tables[passages.query_id][first, second]
         if answer is None:
             return Ranking(np.array([0, 1]), num_ranked=0)
-        return Ranking(np.array([0, 1] if answer == first else [1, 0]), num_ranked=1 + (first + second) % 2)
+        return Ranking(
+            np.array([0, 1] if answer == first else [1, 0]), num_ranked=1 + (first + second) % 2
+        )
 
 
 def winner(answers: Answers, one: int, other: int) -> int | None:
@@ -70,20 +75,25 @@ def named_of(order: list[int], answers: Answers, asked: set[frozenset[int]]) -> 
     for one, other in map(sorted, asked):
         if answers[one, other] is not None or answers[other, one] is not None:
             answered |= {one, other}
-    length = max((place + 1 for place, passage in enumerate(order) if passage in answered), default=0)
+    length = max(
+        (place + 1 for place, passage in enumerate(order) if passage in answered), default=0
+    )
     return None if length == len(order) else length
 
 
 @st.composite
 def tables(draw: st.DrawFn) -> dict[str, tuple[int, Answers]]:
-    """For some queries a number of passages and an answer to every pair in both orders, consistent or not."""
+    """For some queries a number of passages and an answer to every pair in both orders, consistent
+    or not.
+    """
     found = {}
     for number in range(draw(st.integers(1, 4))):
         size = draw(st.integers(1, 7))
         # By their share of no answers, lists differ in how much of them is left out.
         silent = draw(st.sampled_from([0, 1, 4]))
         answers = {
-            pair: draw(st.sampled_from([*pair, *pair, *[None] * silent])) for pair in permutations(range(size), 2)
+            pair: draw(st.sampled_from([*pair, *pair, *[None] * silent]))
+            for pair in permutations(range(size), 2)
         }
         found[f"q{number}"] = (size, answers)
     return found
@@ -126,7 +136,9 @@ def test_all_pairs_count_wins_and_halves_of_ties(drawn):
         assert ranking.scores.tolist() == points
         assert ranking.order.tolist() == sorted(range(size), key=lambda one: (-points[one], one))
         asked = {frozenset(pair) for pair in combinations(range(size), 2)}
-        assert ranking.num_ranked == (None if size == 1 else named_of(ranking.order.tolist(), answers, asked))
+        assert ranking.num_ranked == (
+            None if size == 1 else named_of(ranking.order.tolist(), answers, asked)
+        )
     pairs = sum(size * (size - 1) // 2 for size, _ in drawn.values())
     assert wrapper.compared == pairs
     assert wrapper.usage.lists == 2 * pairs
@@ -134,11 +146,13 @@ def test_all_pairs_count_wins_and_halves_of_ties(drawn):
 
 
 def test_by_hand():
-    # 0 beats 1 and 1 beats 2 whatever comes first; of 0 and 2 the one that is shown first is preferred.
+    # 0 beats 1 and 1 beats 2 whatever comes first; of 0 and 2 the one that is shown first is
+    # preferred.
     answers: Answers = {(0, 1): 0, (1, 0): 0, (1, 2): 1, (2, 1): 1, (0, 2): 0, (2, 0): 2}
     passages = PassageList("which", ("2", "1", "0"), query_id="q")
     ranker = TableRanker({"q": answers})
-    # From the back: 0 passes 1; 2 and 0 are tied and stay. Then 1 stays behind 0, and 2 is at the front for good.
+    # From the back: 0 passes 1; 2 and 0 are tied and stay. Then 1 stays behind 0, and 2 is at the
+    # front for good.
     assert shown(passages, SlidingPairs(ranker, 1).rank([passages])[0]) == ["2", "0", "1"]
     found = AllPairs(ranker).rank([passages])[0]
     assert found.scores.tolist() == [0.5, 1.0, 1.5]
@@ -149,10 +163,15 @@ def test_passes_settle_as_many_places_at_the_front_and_no_more():
     values = list(np.random.default_rng(3).permutation(30))
     passages, ordered = numbers(*values), sorted(values, reverse=True)
     for passes in (1, 4, 10):
-        found = [int(text) for text in shown(passages, SlidingPairs(SmallRanker(), passes).rank([passages])[0])]
+        found = [
+            int(text)
+            for text in shown(passages, SlidingPairs(SmallRanker(), passes).rank([passages])[0])
+        ]
         assert found[:passes] == ordered[:passes]
         assert found != ordered
-    assert [int(text) for text in shown(passages, SlidingPairs(SmallRanker(), 29).rank([passages])[0])] == ordered
+    assert [
+        int(text) for text in shown(passages, SlidingPairs(SmallRanker(), 29).rank([passages])[0])
+    ] == ordered
 
 
 @pytest.mark.parametrize(
@@ -177,7 +196,9 @@ def test_a_ranker_that_prefers_a_place_leaves_the_order_and_a_pair_is_asked_once
     # Every pass compares the same neighbours again.
     assert (wrapper.compared, wrapper.tied, wrapper.usage.lists) == (4, 4, 8)
     asked = [one.passages for call in ranker.calls for one in call]
-    assert sorted(asked) == sorted([*zip("3819", "8195", strict=True), *zip("8195", "3819", strict=True)])
+    assert sorted(asked) == sorted(
+        [*zip("3819", "8195", strict=True), *zip("8195", "3819", strict=True)]
+    )
     everything = AllPairs(ranker).rank([passages])[0]
     assert everything.scores.tolist() == [2.0] * 5
     assert everything.order.tolist() == [0, 1, 2, 3, 4]
@@ -187,7 +208,10 @@ def test_the_step_of_all_lists_is_one_call_of_the_ranker():
     ranker = SmallRanker()
     lists = [numbers(1, 2, 3, query_id="a"), numbers(4, 5, query_id="b"), numbers(6, query_id="c")]
     SlidingPairs(ranker, 1).rank(lists)
-    assert [[one.query_id for one in call] for call in ranker.calls] == [["a", "a", "b", "b"], ["a", "a"]]
+    assert [[one.query_id for one in call] for call in ranker.calls] == [
+        ["a", "a", "b", "b"],
+        ["a", "a"],
+    ]
     assert ranker.calls[0][0].ids == ("d2", "d3")
 
 
@@ -238,5 +262,7 @@ def test_labels_and_mistakes():
     assert AllPairs(SmallRanker()).name == "small PRP all pairs"
     assert issubclass(SlidingPairs, PairwiseRanker)
     assert issubclass(AllPairs, PairwiseRanker)
-    with pytest.raises(ValueError, match=r"pairwise\.passes=0 must be a whole number of at least 1"):
+    with pytest.raises(
+        ValueError, match=r"pairwise\.passes=0 must be a whole number of at least 1"
+    ):
         SlidingPairs(SmallRanker(), 0)

@@ -1,4 +1,6 @@
-"""evaluate.py pairwise=...: rankings by comparisons with a real model, what is counted, Table 8, mistakes."""
+"""evaluate.py pairwise=...: rankings by comparisons with a real model, what is counted, Table 8,
+mistakes.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,29 @@ from backpack_rank.position.lists.saved import load_listwise
 @pytest.fixture(scope="module")
 def ranker(tmp_path_factory: pytest.TempPathFactory, sentences) -> Path:
     """A listwise ranker that was made for lists of four."""
-    return saved_ranker(tmp_path_factory.mktemp("lm"), sentences, 4, words="query [A] [B] [C] [D] [E] [F] > ")
+    return saved_ranker(
+        tmp_path_factory.mktemp("lm"), sentences, 4, words="query [A] [B] [C] [D] [E] [F] > "
+    )
 
 
 def winners(ranker: Path, one: PassageList) -> dict[frozenset[int], int | None]:
-    """For every pair of positions the one that the model puts first in both orders, each asked alone."""
+    """For every pair of positions the one that the model puts first in both orders, each asked
+    alone.
+    """
     model, found = load_listwise(ranker), {}
     for low in range(len(one)):
         for high in range(low + 1, len(one)):
-            forth, back = (order[model.rank([one.select(order)])[0].order[0]] for order in ([low, high], [high, low]))
+            forth, back = (
+                order[model.rank([one.select(order)])[0].order[0]]
+                for order in ([low, high], [high, low])
+            )
             found[frozenset((low, high))] = forth if forth == back else None
     return found
 
 
-def bubbled(preferred: dict[frozenset[int], int | None], size: int, passes: int) -> tuple[list[int], set]:
+def bubbled(
+    preferred: dict[frozenset[int], int | None], size: int, passes: int
+) -> tuple[list[int], set]:
     order, asked = list(range(size)), set()
     for _ in range(passes):
         for place in reversed(range(1, size)):
@@ -47,9 +58,12 @@ def bubbled(preferred: dict[frozenset[int], int | None], size: int, passes: int)
 def test_candidates_are_sorted_by_comparisons_of_the_model(ranker, tmp_path) -> None:
     config = composed(*options(ranker, "pairwise=sliding", "pairwise.passes=2"))
     report = evaluate(config, tmp_path, quiet=True)
-    # A comparison shows two, so the whole list is sorted, not windows of the four that the model was made for.
+    # A comparison shows two, so the whole list is sorted, not windows of the four that the model
+    # was made for.
     assert report.rows[-1].label == "listwise LM PRP sliding 2"
-    (file,) = [path for path in (tmp_path / "runs").glob("*.run") if not path.name.startswith("BM25")]
+    (file,) = [
+        path for path in (tmp_path / "runs").glob("*.run") if not path.name.startswith("BM25")
+    ]
     found = read_run(file)
     dataset = dataset_of(config.data)
     comparisons = ties = 0
@@ -57,7 +71,9 @@ def test_candidates_are_sorted_by_comparisons_of_the_model(ranker, tmp_path) -> 
         shown = one.select(range(min(DEPTH, len(one))))
         preferred = winners(ranker, shown)
         order, asked = bubbled(preferred, len(shown), 2)
-        assert list(found[one.query_id]) == [shown.ids[place] for place in order] + list(one.ids[DEPTH:])
+        assert list(found[one.query_id]) == [shown.ids[place] for place in order] + list(
+            one.ids[DEPTH:]
+        )
         comparisons += len(asked)
         ties += sum(preferred[pair] is None for pair in asked)
     assert 0 < ties < comparisons
@@ -75,12 +91,19 @@ def test_saved_rankings_depend_on_comparisons_and_are_taken_up_again(ranker, tmp
     again = evaluate(pairs, tmp_path, quiet=True)
     assert any("nothing was ranked anew" in note for note in again.about.notes)
     assert not any("comparisons" in note for note in again.about.notes)
-    other = evaluate(composed(*options(ranker, "pairwise=sliding", "pairwise.passes=3")), tmp_path, quiet=True)
+    other = evaluate(
+        composed(*options(ranker, "pairwise=sliding", "pairwise.passes=3")), tmp_path, quiet=True
+    )
     assert any("lists," in note for note in other.about.notes)
 
 
 def test_calibration_is_inside_and_permutations_are_outside(ranker, tmp_path) -> None:
-    more = ["pairwise=all_pairs", "listwise.window.size=3", "permutation=psc", "permutation.permutations=2"]
+    more = [
+        "pairwise=all_pairs",
+        "listwise.window.size=3",
+        "permutation=psc",
+        "permutation.permutations=2",
+    ]
     config = composed(*options(ranker, *more, "calibration=capcal"))
     report = evaluate(config, tmp_path, quiet=True)
     assert report.rows[-1].label == "listwise LM CapCal PRP all pairs PSC 2 kemeny"
@@ -93,7 +116,10 @@ def test_calibration_is_inside_and_permutations_are_outside(ranker, tmp_path) ->
     ("overrides", "message"),
     [
         (["pairwise=sliding"], "pairwise=... is for listwise rankers: add listwise=trained"),
-        (["listwise=trained", "pairwise=sliding", "run=a.trec"], "run=a.trec does nothing to listwise=..."),
+        (
+            ["listwise=trained", "pairwise=sliding", "run=a.trec"],
+            "run=a.trec does nothing to listwise=...",
+        ),
     ],
 )
 def test_comparisons_need_a_listwise_ranker(overrides, message, tmp_path) -> None:
@@ -104,8 +130,14 @@ def test_comparisons_need_a_listwise_ranker(overrides, message, tmp_path) -> Non
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["pairwise=sliding", "pairwise.passes=0"], "pairwise.passes=0 must be a whole number of at least 1"),
-        (["+prompt@listwise.ranker.prompt=pairwise"], "prompt pairwise shows 2 passages at most, not 4"),
+        (
+            ["pairwise=sliding", "pairwise.passes=0"],
+            "pairwise.passes=0 must be a whole number of at least 1",
+        ),
+        (
+            ["+prompt@listwise.ranker.prompt=pairwise"],
+            "prompt pairwise shows 2 passages at most, not 4",
+        ),
     ],
 )
 def test_options_out_of_range_are_named(ranker, more, message, tmp_path) -> None:
@@ -117,11 +149,19 @@ def test_a_prompt_for_two_ranks_lists_by_comparisons(ranker, tmp_path) -> None:
     more = ["pairwise=sliding", "pairwise.passes=1", "+prompt@listwise.ranker.prompt=pairwise"]
     report = evaluate(composed(*options(ranker, *more)), tmp_path, quiet=True)
     # One pass over five candidates is four comparisons.
-    assert any(note.startswith("24 comparisons, each in both orders") for note in report.about.notes)
+    assert any(
+        note.startswith("24 comparisons, each in both orders") for note in report.about.notes
+    )
 
 
 def test_table_8_has_comparisons_beside_permutations(ranker, tmp_path) -> None:
-    more = ["experiment=lists/psc_table8", "task.tasks=[mathsort]", "task.files=null", "task.number=4", "task.size=4"]
+    more = [
+        "experiment=lists/psc_table8",
+        "task.tasks=[mathsort]",
+        "task.files=null",
+        "task.number=4",
+        "task.size=4",
+    ]
     more += ["task.options.prp.passes=2", "task.options.psc.permutations=3", "+task.ways.once={}"]
     evaluate(composed(*options(ranker, *more)), tmp_path)
     with open(tmp_path / "sorting_methods.csv", newline="") as file:
@@ -130,7 +170,9 @@ def test_table_8_has_comparisons_beside_permutations(ranker, tmp_path) -> None:
     assert list(here) == ["PRP", "PSC", "once"]
     assert {row["model"] for row in rows if row["source"] == "here"} == {"listwise LM"}
     published = {
-        (row["model"], row["kind"], row["task"]): float(row["tau"]) for row in rows if row["source"] == "paper"
+        (row["model"], row["kind"], row["task"]): float(row["tau"])
+        for row in rows
+        if row["source"] == "paper"
     }
     assert published["GPT-4", "PRP", "GSM8KSort"] == pytest.approx(0.799)
     assert len(published) == 12
@@ -142,22 +184,43 @@ def test_table_8_has_comparisons_beside_permutations(ranker, tmp_path) -> None:
     assert 2 * 4 * 3 <= int(note) <= 2 * 4 * 5
     # The plain way of ranking is that of Table 3.
     evaluate(
-        composed(*options(ranker, "experiment=lists/psc_table3", *more[1:5], "task.options.psc.permutations=3")),
+        composed(
+            *options(
+                ranker, "experiment=lists/psc_table3", *more[1:5], "task.options.psc.permutations=3"
+            )
+        ),
         tmp_path,
     )
     with open(tmp_path / "sorting.csv", newline="") as file:
-        third = {row["kind"]: float(row["tau"]) for row in csv.DictReader(file) if row["source"] == "here"}
+        third = {
+            row["kind"]: float(row["tau"])
+            for row in csv.DictReader(file)
+            if row["source"] == "here"
+        }
     assert third == {"Orig.": here["once"], "PSC": here["PSC"]}
 
 
 def test_one_way_of_the_table_may_have_a_prompt_of_its_own(ranker, tmp_path) -> None:
-    more = ["experiment=lists/psc_table8", "task.tasks=[mathsort]", "task.files=null", "task.number=2", "task.size=3"]
-    more += ["+prompt@task.ways.PRP.listwise.ranker.prompt=pairwise", "task.options.psc.permutations=2"]
+    more = [
+        "experiment=lists/psc_table8",
+        "task.tasks=[mathsort]",
+        "task.files=null",
+        "task.number=2",
+        "task.size=3",
+    ]
+    more += [
+        "+prompt@task.ways.PRP.listwise.ranker.prompt=pairwise",
+        "task.options.psc.permutations=2",
+    ]
     evaluate(composed(*options(ranker, *more)), tmp_path, quiet=True)
     text = (tmp_path / "sorting_methods.md").read_text()
     # The texts of that prompt are longer than "query: " of the ranker's own.
     tokens = {
-        way: int(count.replace(",", "")) for way, count in re.findall(r"MathSort, (\w+):.*?([\d,]+) tokens", text)
+        way: int(count.replace(",", ""))
+        for way, count in re.findall(r"MathSort, (\w+):.*?([\d,]+) tokens", text)
     }
-    lists = {way: int(count) for way, count in re.findall(r"MathSort, (\w+): \d+ lists; (\d+) lists", text)}
+    lists = {
+        way: int(count)
+        for way, count in re.findall(r"MathSort, (\w+): \d+ lists; (\d+) lists", text)
+    }
     assert tokens["PRP"] / lists["PRP"] > 2 * tokens["PSC"] / lists["PSC"]

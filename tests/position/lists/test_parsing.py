@@ -154,7 +154,9 @@ def test_what_a_prompt_asks_for_is_read_exactly(data):
         data.draw(st.sampled_from(["", "Sure! ", "<think>[2] > [1]</think>"])),
         data.draw(st.sampled_from([" > ", ">", "\n> ", " -> ", ", ", "\n"])),
     )
-    parsed = parse_ranking(before + sign.join(f"[{names[position]}]" for position in named), m, kind)
+    parsed = parse_ranking(
+        before + sign.join(f"[{names[position]}]" for position in named), m, kind
+    )
     assert parsed.order[: len(named)].tolist() == list(named)
     assert (parsed.missing, parsed.repeated, parsed.invented) == (m - len(named), 0, 0)
 

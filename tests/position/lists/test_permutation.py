@@ -11,7 +11,12 @@ from hydra.utils import instantiate
 from in_process import configured
 from small_rankers import RandomRanker, SmallRanker, numbers, shown
 
-from backpack_rank.position.aggregation.aggregate import Aggregate, Aggregator, Borda, ReciprocalRankFusion
+from backpack_rank.position.aggregation.aggregate import (
+    Aggregate,
+    Aggregator,
+    Borda,
+    ReciprocalRankFusion,
+)
 from backpack_rank.position.aggregation.kemeny import Kemeny
 from backpack_rank.position.lists.base import Ranking
 from backpack_rank.position.lists.passages import PassageList
@@ -41,11 +46,15 @@ def test_an_oracle_stays_right_and_the_input_order_no_longer_matters(method: Agg
 
 
 def test_position_bias_that_hides_the_best_passage_is_averaged_out():
-    # At the last of 8 positions 100 loses 8.4 > 100 - 92 and comes out behind the passage at the first one.
+    # At the last of 8 positions 100 loses 8.4 > 100 - 92 and comes out behind the passage at the
+    # first one.
     passages = numbers(92, *range(1, 7), 100)
     biased = SmallRanker(slope=1.2)
     assert shown(passages, biased.rank([passages])[0])[0] == "92"
-    assert shown(passages, PermutationSelfConsistency(biased, 20).rank([passages])[0])[:2] == ["100", "92"]
+    assert shown(passages, PermutationSelfConsistency(biased, 20).rank([passages])[0])[:2] == [
+        "100",
+        "92",
+    ]
 
 
 def test_the_result_is_the_order_closest_to_the_answers_by_brute_force():
@@ -107,7 +116,9 @@ def test_shuffles_depend_on_the_list_and_the_seed_alone():
     def orders(lists, seed=0, permutations=4):
         ranker = SmallRanker()
         PermutationSelfConsistency(ranker, permutations, seed=seed).rank(lists)
-        return {q: [one.passages for one in ranker.calls[0] if one.query_id == q] for q in ("q", "r")}
+        return {
+            q: [one.passages for one in ranker.calls[0] if one.query_id == q] for q in ("q", "r")
+        }
 
     together = orders([first, second])
     assert orders([second, first]) == together
@@ -116,7 +127,10 @@ def test_shuffles_depend_on_the_list_and_the_seed_alone():
     assert orders([first], seed=1)["q"] != together["q"]
     other_query = PassageList("another question", first.passages, first.ids, "q")
     assert orders([other_query])["q"] != together["q"]
-    without_ids = PassageList("q", first.passages, query_id="q"), PassageList("q", second.passages, query_id="q")
+    without_ids = (
+        PassageList("q", first.passages, query_id="q"),
+        PassageList("q", second.passages, query_id="q"),
+    )
     one, other = (orders([passages])["q"] for passages in without_ids)
     assert [p.index("1") for p in one] != [p.index("9") for p in other]
 
@@ -128,7 +142,9 @@ def test_shuffles_are_uniform():
     for one in ranker.calls[0]:
         counts[one.passages] += 1
     assert len(counts) == 6
-    assert max(abs(count - 1000) for count in counts.values()) < 4 * np.sqrt(6000 * (1 / 6) * (5 / 6))
+    assert max(abs(count - 1000) for count in counts.values()) < 4 * np.sqrt(
+        6000 * (1 / 6) * (5 / 6)
+    )
 
 
 def test_the_original_order_can_be_the_first_of_them():
@@ -139,7 +155,9 @@ def test_the_original_order_can_be_the_first_of_them():
     assert len(ranker.calls[0]) == 3
     shuffled_only = SmallRanker()
     PermutationSelfConsistency(shuffled_only, 2).rank([passages])
-    assert [one.passages for one in ranker.calls[0][1:]] == [one.passages for one in shuffled_only.calls[0]]
+    assert [one.passages for one in ranker.calls[0][1:]] == [
+        one.passages for one in shuffled_only.calls[0]
+    ]
 
 
 def test_a_list_of_one_passage_is_ranked_once():
@@ -156,7 +174,8 @@ def test_a_list_stops_when_its_aggregate_does_not_change_and_others_go_on():
     wrapper = PermutationSelfConsistency(ranker, 40, patience=2, round_size=4)
     found = wrapper.rank([steady, shaky])
     rounds = [[one.query_id for one in call] for call in ranker.calls]
-    # Numbers 1 apart hide no more than neighbours: the first round's order stays, so three rounds are enough.
+    # Numbers 1 apart hide no more than neighbours: the first round's order stays, so three rounds
+    # are enough.
     assert [call.count("q") for call in rounds[:4]] == [4, 4, 4, 0]
     assert shown(steady, found[0]) == ["4", "3", "2", "1"]
     assert len(rounds) > 3
@@ -173,7 +192,9 @@ def test_patience_is_counted_in_rounds_in_a_row():
         ranker = SmallRanker(slope=0.2)
         PermutationSelfConsistency(ranker, 60, patience=patience, round_size=2).rank([passages])
         orders = [
-            PermutationSelfConsistency(SmallRanker(slope=0.2), 2 * n).rank([passages])[0].order.tolist()
+            PermutationSelfConsistency(SmallRanker(slope=0.2), 2 * n)
+            .rank([passages])[0]
+            .order.tolist()
             for n in range(1, len(ranker.calls) + 1)
         ]
         same = [one == other for one, other in pairwise(orders)]
@@ -229,7 +250,9 @@ def test_it_composes_with_windows_both_ways():
     assert wrapper.name == "small windows 4/2 PSC 5 kemeny"
 
 
-@pytest.mark.parametrize(("name", "method"), [("kemeny", Kemeny), ("borda", Borda), ("rrf", ReciprocalRankFusion)])
+@pytest.mark.parametrize(
+    ("name", "method"), [("kemeny", Kemeny), ("borda", Borda), ("rrf", ReciprocalRankFusion)]
+)
 def test_the_configuration_makes_one_around_a_ranker(name: str, method: type[Aggregator]):
     chosen = ["permutation=psc", f"permutation/aggregator={name}", "permutation.patience=2"]
     inside = SmallRanker()

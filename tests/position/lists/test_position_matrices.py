@@ -38,11 +38,18 @@ def texts(path: Path) -> set[str]:
 
 def test_a_matrix_is_written_with_all_digits_and_positions_from_one(tmp_path: Path):
     matrix = np.array([[0.1, 0.2, math.nan], [1 / 3, 0.4, 0.5]])
-    paths = write_heat_map(tmp_path, "m", matrix, title="T", rows="in", columns="out", value="share", centre=0.25)
+    paths = write_heat_map(
+        tmp_path, "m", matrix, title="T", rows="in", columns="out", value="share", centre=0.25
+    )
     assert [path.name for path in paths] == ["m.json", "m.csv", "m.png", "m.svg"]
     found = json.loads(paths[0].read_text())
     assert found["panels"] == {"": [[0.1, 0.2, None], [1 / 3, 0.4, 0.5]]}
-    assert (found["rows"], found["columns"], found["value"], found["centre"]) == ("in", "out", "share", 0.25)
+    assert (found["rows"], found["columns"], found["value"], found["centre"]) == (
+        "in",
+        "out",
+        "share",
+        0.25,
+    )
     lines = rows(paths[1])
     assert lines[0] == ["panel", "row", "column", "value"]
     assert ["", "2", "1", repr(1 / 3)] in lines
@@ -51,7 +58,9 @@ def test_a_matrix_is_written_with_all_digits_and_positions_from_one(tmp_path: Pa
 
 
 def test_several_matrices_are_panels_of_one_picture_with_one_scale(tmp_path: Path):
-    paths = write_heat_map(tmp_path, "m", {"before": np.eye(3), "after": np.full((3, 3), 1 / 3)}, centre=1 / 3)
+    paths = write_heat_map(
+        tmp_path, "m", {"before": np.eye(3), "after": np.full((3, 3), 1 / 3)}, centre=1 / 3
+    )
     assert {"before", "after"} <= texts(paths[3])
     assert {line[0] for line in rows(paths[1])[1:]} == {"before", "after"}
     before, after = np.eye(3).tolist(), np.full((3, 3), 1 / 3).tolist()
@@ -66,9 +75,16 @@ def test_several_matrices_are_panels_of_one_picture_with_one_scale(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("matrix", "centre"),
-    [(np.zeros((3, 3)), None), (np.full((2, 2), 0.5), 0.5), (np.array([[-1.0, 2.0]]), 0.0), (np.zeros((1, 1)), 0.0)],
+    [
+        (np.zeros((3, 3)), None),
+        (np.full((2, 2), 0.5), 0.5),
+        (np.array([[-1.0, 2.0]]), 0.0),
+        (np.zeros((1, 1)), 0.0),
+    ],
 )
-def test_matrices_of_one_value_and_negative_ones_are_drawn(tmp_path: Path, matrix: np.ndarray, centre: float | None):
+def test_matrices_of_one_value_and_negative_ones_are_drawn(
+    tmp_path: Path, matrix: np.ndarray, centre: float | None
+):
     assert write_heat_map(tmp_path, "m", matrix, centre=centre)[2].stat().st_size > 5000
 
 
@@ -93,7 +109,10 @@ def report(*systems: tuple[str, tuple[float, ...]], seconds: float | None = 3.0)
     made = []
     for number, (label, values) in enumerate(systems):
         errors = tuple(0.01 for _ in values)
-        curves = (PositionCurve("nDCG@10", values, errors), PositionCurve("MRR", values[::-1], errors))
+        curves = (
+            PositionCurve("nDCG@10", values, errors),
+            PositionCurve("MRR", values[::-1], errors),
+        )
         made.append(SystemPositions(label, curves, 60, 60 * (number + 1), seconds))
     return PositionReport("wikiqa/test", 20, tuple(made), ("A note.",))
 
@@ -110,7 +129,9 @@ def test_a_curve_has_mean_range_and_variance_over_positions():
 
 def test_curves_are_written_and_drawn_with_mean_and_range(tmp_path: Path):
     paths = write_position_curves(tmp_path, report(*TWO))
-    assert [path.name for path in paths] == [f"controlled_positions.{e}" for e in ("json", "csv", "png", "svg")]
+    assert [path.name for path in paths] == [
+        f"controlled_positions.{e}" for e in ("json", "csv", "png", "svg")
+    ]
     found = json.loads(paths[0].read_text())
     assert found["systems"][1]["curves"][0]["range"] == pytest.approx(0.05)
     assert found["systems"][0]["curves"][1]["values"] == [0.5, 0.7, 0.9]
@@ -119,9 +140,11 @@ def test_curves_are_written_and_drawn_with_mean_and_range(tmp_path: Path):
     assert lines[0] == ["system", "measure", "position", "value", "standard_error"]
     assert ["plain", "nDCG@10", "3", "0.5", "0.01"] in lines
     assert len(lines) == 1 + 2 * 2 * 3
-    assert {"plain: mean 0.700, range 0.400", "remedy: mean 0.783, range 0.050", "wikiqa/test, 20 lists"} <= texts(
-        paths[3]
-    )
+    assert {
+        "plain: mean 0.700, range 0.400",
+        "remedy: mean 0.783, range 0.050",
+        "wikiqa/test, 20 lists",
+    } <= texts(paths[3])
 
 
 def test_a_line_stands_at_its_values():
@@ -129,13 +152,22 @@ def test_a_line_stands_at_its_values():
     panel = spec["concat"][0]["layer"]
     path = next(layer for layer in panel if layer["mark"]["type"] == "line")
     rows = spec["datasets"][path["data"]["name"]]
-    assert [(row["x"], row["y"]) for row in rows] == [(1, 0.9), (2, 0.7), (3, 0.5), (1, 0.8), (2, 0.8), (3, 0.75)]
+    assert [(row["x"], row["y"]) for row in rows] == [
+        (1, 0.9),
+        (2, 0.7),
+        (3, 0.5),
+        (1, 0.8),
+        (2, 0.8),
+        (3, 0.75),
+    ]
     assert path["encoding"]["y"]["title"] == "nDCG@10"
 
 
 def test_one_list_has_no_standard_error(tmp_path: Path):
     curve = PositionCurve("MRR", (1.0, 0.5), (math.nan, math.nan))
-    paths = write_position_curves(tmp_path, PositionReport("c", 1, (SystemPositions("plain", (curve,), 2),)), "one")
+    paths = write_position_curves(
+        tmp_path, PositionReport("c", 1, (SystemPositions("plain", (curve,), 2),)), "one"
+    )
     assert json.loads(paths[0].read_text())["systems"][0]["curves"][0]["errors"] == [None, None]
     assert rows(paths[1])[1] == ["plain", "MRR", "1", "1.0", ""]
 
@@ -168,10 +200,16 @@ def test_dots_stand_at_their_means_and_the_line_spans_them(tmp_path: Path):
     spec = dots(panels, "nDCG@10")
     png, svg = save_chart(tmp_path / "stages", spec, "First stages")
     assert png.stat().st_size > 5000
-    assert {"dl19", "dl20", "BM25", "TAS-B", "before", "after", "nDCG@10", "First stages"} <= texts(svg)
+    assert {"dl19", "dl20", "BM25", "TAS-B", "before", "after", "nDCG@10", "First stages"} <= texts(
+        svg
+    )
     first, second = spec["vconcat"]
     rows = spec["datasets"][first["layer"][2]["data"]["name"]]
-    assert {(row["dot"], row["value"]) for row in rows} == {("before", 0.5), ("after", 0.7), ("after", 0.5)}
+    assert {(row["dot"], row["value"]) for row in rows} == {
+        ("before", 0.5),
+        ("after", 0.7),
+        ("after", 0.5),
+    }
     assert second["layer"][2]["encoding"]["y"]["sort"] == ["BM25"]
     with pytest.raises(ValueError, match="no row"):
         dots({}, "x")

@@ -10,12 +10,19 @@ import pytest
 from small_rankers import RandomRanker, SmallRanker
 
 from backpack_rank.position.lists.passages import PassageList
-from backpack_rank.position.lists.propensity import Propensities, estimate_propensities, load_propensities
+from backpack_rank.position.lists.propensity import (
+    Propensities,
+    estimate_propensities,
+    load_propensities,
+)
 
 
 def some_lists(number: int, size: int) -> list[PassageList]:
     rng = np.random.default_rng(0)
-    return [PassageList("q", tuple(map(str, rng.permutation(size))), query_id=f"q{n}") for n in range(number)]
+    return [
+        PassageList("q", tuple(map(str, rng.permutation(size))), query_id=f"q{n}")
+        for n in range(number)
+    ]
 
 
 def by_hand(ranker: SmallRanker, size: int) -> np.ndarray:
@@ -30,17 +37,27 @@ def by_hand(ranker: SmallRanker, size: int) -> np.ndarray:
 
 def test_every_list_is_shuffled_and_its_transitions_counted() -> None:
     ranker = SmallRanker(slope=0.7)
-    found = estimate_propensities(ranker, [*some_lists(6, 4), *some_lists(2, 3)], 4, shuffles=5, seed=3, floor=0.4)
+    found = estimate_propensities(
+        ranker, [*some_lists(6, 4), *some_lists(2, 3)], 4, shuffles=5, seed=3, floor=0.4
+    )
     shown = [one for call in ranker.calls for one in call]
     assert len(shown) == 30
     assert len({one.passages for one in shown if one.query_id == "q0"}) > 1
     assert np.array_equal(found.counts, by_hand(ranker, 4))
-    assert (found.lists, found.shuffles, found.left_out, found.ranker, found.seed) == (6, 5, 2, "small", 3)
+    assert (found.lists, found.shuffles, found.left_out, found.ranker, found.seed) == (
+        6,
+        5,
+        2,
+        "small",
+        3,
+    )
     assert found.shares == pytest.approx(np.maximum(by_hand(ranker, 4) / (6 * 4 * 5), 0.4 / 16))
 
 
 def test_a_ranker_that_gives_the_input_order_back_has_all_but_the_diagonal_floored() -> None:
-    found = estimate_propensities(SmallRanker(slope=100), some_lists(5, 4), 4, shuffles=2, floor=0.1)
+    found = estimate_propensities(
+        SmallRanker(slope=100), some_lists(5, 4), 4, shuffles=2, floor=0.1
+    )
     assert np.array_equal(found.counts, 10 * np.eye(4))
     assert found.floored == 12
     assert found.shares[0, 0] == pytest.approx(1 / 4)
@@ -71,18 +88,28 @@ def test_the_scale_gives_pairs_a_mean_weight_of_one() -> None:
     assert weighted == pytest.approx(plain)
     with pytest.raises(ValueError, match="no list has two passages of different levels"):
         found.scale_for([np.arange(3)], [np.zeros(3)])
-    with pytest.raises(ValueError, match=r"of lists of 5 passages, and a training list has 6.*task\.size=5"):
+    with pytest.raises(
+        ValueError, match=r"of lists of 5 passages, and a training list has 6.*task\.size=5"
+    ):
         found.scale_for([np.arange(6)], [np.arange(6)])
 
 
 def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
-    found = estimate_propensities(SmallRanker(slope=0.8), some_lists(7, 5), 5, shuffles=3, seed=2, floor=0.25)
+    found = estimate_propensities(
+        SmallRanker(slope=0.8), some_lists(7, 5), 5, shuffles=3, seed=2, floor=0.25
+    )
     found.save(tmp_path / "propensities.json")
     for path in (tmp_path, tmp_path / "propensities.json"):
         again = load_propensities(path)
         assert np.array_equal(again.counts, found.counts)
         assert np.array_equal(again.inverse(), found.inverse())
-        assert (again.lists, again.shuffles, again.seed, again.floor, again.ranker) == (7, 3, 2, 0.25, "small")
+        assert (again.lists, again.shuffles, again.seed, again.floor, again.ranker) == (
+            7,
+            3,
+            2,
+            0.25,
+            "small",
+        )
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:

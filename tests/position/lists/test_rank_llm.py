@@ -16,19 +16,34 @@ from backpack_rank.position.lists.rank_llm import (
     write_requests,
 )
 
-# As rank_llm's own DataWriter writes it: numbers as ids, one object per line, further keys beside those read.
+# As rank_llm's own DataWriter writes it: numbers as ids, one object per line, further keys beside
+# those read.
 LINES = [
     {
         "query": {"text": "how long is the life cycle of a flea", "qid": 264014},
         "candidates": [
-            {"docid": "4834547", "score": 14.97, "doc": {"contents": "The life cycle of a flea can last 20 days."}},
-            {"docid": 6641238, "score": 15.09, "doc": {"title": "Fleas", "segment": "Eggs hatch.", "url": "a"}},
-            {"docid": "96852", "score": 14.26, "doc": {"text": "A flea lives 100 days.", "contents": "not this"}},
+            {
+                "docid": "4834547",
+                "score": 14.97,
+                "doc": {"contents": "The life cycle of a flea can last 20 days."},
+            },
+            {
+                "docid": 6641238,
+                "score": 15.09,
+                "doc": {"title": "Fleas", "segment": "Eggs hatch.", "url": "a"},
+            },
+            {
+                "docid": "96852",
+                "score": 14.26,
+                "doc": {"text": "A flea lives 100 days.", "contents": "not this"},
+            },
         ],
     },
     {
         "query": {"text": "who was \u00c9douard", "qid": "q2"},
-        "candidates": [{"docid": "7", "score": None, "doc": {"passage": "A painter.", "title": ""}}],
+        "candidates": [
+            {"docid": "7", "score": None, "doc": {"passage": "A painter.", "title": ""}}
+        ],
     },
 ]
 
@@ -36,14 +51,20 @@ LINES = [
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "requests.jsonl"
-    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n\n" for line in LINES), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(line, ensure_ascii=False) + "\n\n" for line in LINES), encoding="utf-8"
+    )
     return path
 
 
 def test_requests_are_read_in_the_order_of_the_file(path):
     first, second = read_requests(path)
     assert (first.query, first.query_id) == ("how long is the life cycle of a flea", "264014")
-    assert tuple(candidate.doc_id for candidate in first.candidates) == ("4834547", "6641238", "96852")
+    assert tuple(candidate.doc_id for candidate in first.candidates) == (
+        "4834547",
+        "6641238",
+        "96852",
+    )
     assert tuple(candidate.text for candidate in first.candidates) == (
         "The life cycle of a flea can last 20 days.",
         "Fleas Eggs hatch.",
@@ -69,7 +90,9 @@ def test_the_run_keeps_the_order_of_the_file(path):
     }
     in_order = {**LINES[0], "candidates": [LINES[0]["candidates"][number] for number in (1, 0, 2)]}
     path.write_text(json.dumps(in_order))
-    assert requests_run(read_requests(path)) == {"264014": {"6641238": 15.09, "4834547": 14.97, "96852": 14.26}}
+    assert requests_run(read_requests(path)) == {
+        "264014": {"6641238": 15.09, "4834547": 14.97, "96852": 14.26}
+    }
 
 
 @pytest.mark.parametrize("name", ["results.jsonl", "results.json", "results.jsonl.gz"])
@@ -86,7 +109,8 @@ def test_results_go_round_and_keep_what_they_were_read_with(path, tmp_path, name
 
 def test_results_have_the_form_of_rank_llm(path, tmp_path):
     write_requests(
-        tmp_path / "results.jsonl", reordered(read_requests(path), {"264014": {"96852": 3.0, "6641238": 1.0}})
+        tmp_path / "results.jsonl",
+        reordered(read_requests(path), {"264014": {"96852": 3.0, "6641238": 1.0}}),
     )
     (line,) = (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()
     candidates = LINES[0]["candidates"]
@@ -119,7 +143,10 @@ def test_a_file_is_a_collection(path, tmp_path):
 
 
 def test_one_id_with_two_texts_is_no_collection(path):
-    other = {**LINES[1], "candidates": [{"docid": "96852", "score": 1, "doc": {"text": "Another flea."}}]}
+    other = {
+        **LINES[1],
+        "candidates": [{"docid": "96852", "score": 1, "doc": {"text": "Another flea."}}],
+    }
     path.write_text(json.dumps(LINES[0]) + "\n" + json.dumps(other))
     assert len(read_requests(path)) == 2
     with pytest.raises(ValueError, match="'96852' of query 'q2' has another text"):
@@ -149,7 +176,10 @@ def broken(**changes):
         (broken(doc={"text": "x", "title": 3}), '"title"'),
         (broken(score="high"), '"score"'),
         (broken(score=True), '"score"'),
-        ({**LINES[1], "candidates": LINES[1]["candidates"] * 2}, "candidate 2: document '7' stands twice"),
+        (
+            {**LINES[1], "candidates": LINES[1]["candidates"] * 2},
+            "candidate 2: document '7' stands twice",
+        ),
         ({**LINES[1], "candidates": [7]}, "candidate 1"),
     ],
 )

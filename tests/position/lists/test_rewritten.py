@@ -23,7 +23,10 @@ class Letters(SmallRanker):
     """Best first by letters "e" and "o", which "woman" and "man" share unequally, and by position."""
 
     def _one(self, passages: PassageList) -> Ranking:
-        counts = [len(re.findall("[eo]", text)) - 0.1 * place for place, text in enumerate(passages.passages)]
+        counts = [
+            len(re.findall("[eo]", text)) - 0.1 * place
+            for place, text in enumerate(passages.passages)
+        ]
         return Ranking.of_scores(np.array(counts))
 
 
@@ -31,7 +34,9 @@ def lists(*passages: str, query: str = "who cooks") -> PassageList:
     return PassageList(query, passages, tuple(f"d{place}" for place in range(len(passages))), "q")
 
 
-@pytest.mark.parametrize("around", [lambda ranker: ranker, lambda ranker: PermutationSelfConsistency(ranker, 3)])
+@pytest.mark.parametrize(
+    "around", [lambda ranker: ranker, lambda ranker: PermutationSelfConsistency(ranker, 3)]
+)
 @pytest.mark.parametrize("aggregator", [None, Kemeny()])
 def test_a_passage_of_equal_form_in_the_same_place_changes_nothing(around, aggregator) -> None:
     shown = lists("a woman cooks", "the stew is old", "one man sees")
@@ -58,5 +63,10 @@ def test_a_list_without_class_words_is_ranked_once_and_a_gendered_query_as_it_is
     ranker = Letters()
     shown = [lists("a stone", "one"), lists("a woman", "one", query="her soup")]
     found = RewrittenLists(ranker, POLICY.rewritings, POLICY.name).rank(shown)
-    assert [list(map(str, one.passages)) for one in ranker.calls[0]] == [["a stone", "one"], ["a woman", "one"]]
-    assert [one.order.tolist() for one in found] == [ranker._one(one).order.tolist() for one in shown]
+    assert [list(map(str, one.passages)) for one in ranker.calls[0]] == [
+        ["a stone", "one"],
+        ["a woman", "one"],
+    ]
+    assert [one.order.tolist() for one in found] == [
+        ranker._one(one).order.tolist() for one in shown
+    ]

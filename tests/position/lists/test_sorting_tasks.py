@@ -1,4 +1,6 @@
-"""Sorting tasks: what is drawn is what the paper says, and the published files are read as they are."""
+"""Sorting tasks: what is drawn is what the paper says, and the published files are read as they
+are.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def test_mathsort_lists_hold_ten_expressions_of_two_digits_sorted_by_different_v
     assert len(lists) == 50
     for item in lists:
         expressions = in_order(item)
-        assert all(text[0] in "123456789" and text[2] in "+-*/" and text[4] in "123456789" for text in expressions)
+        assert all(
+            text[0] in "123456789" and text[2] in "+-*/" and text[4] in "123456789"
+            for text in expressions
+        )
         values = [eval(text) for text in expressions]
         assert len(values) == 10
         assert all(after - before > 1e-6 for before, after in pairwise(values))
@@ -73,9 +78,12 @@ def test_wordsort_lists_hold_a_run_of_neighbours_and_words_from_anywhere() -> No
 
 def test_random_order_is_even_and_imbalance_brings_the_best_to_the_front() -> None:
     first = {
-        strength: [item.order[0] for item in MathSort(400, 5, imbalance=strength).lists(0)] for strength in (0, 0.5, 1)
+        strength: [item.order[0] for item in MathSort(400, 5, imbalance=strength).lists(0)]
+        for strength in (0, 0.5, 1)
     }
-    shares = {strength: np.bincount(places, minlength=5) / 400 for strength, places in first.items()}
+    shares = {
+        strength: np.bincount(places, minlength=5) / 400 for strength, places in first.items()
+    }
     assert shares[0].max() < 0.28
     assert shares[0].min() > 0.12
     assert shares[1].tolist() == [1, 0, 0, 0, 0]
@@ -84,11 +92,21 @@ def test_random_order_is_even_and_imbalance_brings_the_best_to_the_front() -> No
 
 
 def test_a_dictionary_has_every_word_of_three_letters_once_in_order() -> None:
-    assert dictionary(["The cat, a Dog!", "the 7th caf\u00e9 cats' dog"]) == ("cat", "cats", "dog", "the")
+    assert dictionary(["The cat, a Dog!", "the 7th caf\u00e9 cats' dog"]) == (
+        "cat",
+        "cats",
+        "dog",
+        "the",
+    )
 
 
 def test_published_expressions_keep_their_order_and_ties(tmp_path: Path) -> None:
-    rows = ["expression\tanswer\tgroup\tanswer_index", "8 / 4\t2.0\t0\t5", "1 - 8\t-7.0\t0\t5", "1 + 1\t2.0\t0\t5"]
+    rows = [
+        "expression\tanswer\tgroup\tanswer_index",
+        "8 / 4\t2.0\t0\t5",
+        "1 - 8\t-7.0\t0\t5",
+        "1 + 1\t2.0\t0\t5",
+    ]
     rows += ["9 * 9\t81.0\t7\t5", "1 / 3\t0.3333333333333333\t7\t5"]
     file = tmp_path / "math.tsv"
     file.write_text("\n".join(rows) + "\n")
@@ -120,10 +138,26 @@ def test_published_words_and_sentences(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reader", "text", "said"),
     [
-        (read_mathsort, "expression\tanswer\n1 + 1\t2", r"f, line 1: expected a header with expression, answer, group"),
-        (read_mathsort, "expression\tanswer\tgroup\n1 + 1\t2\t0\n1 + 0\t1\t0", r"f, line 3: '1 \+ 0' is no expression"),
-        (read_mathsort, "expression\tanswer\tgroup\n1 + 1\t3\t0", r"f, line 2: the answer of '1 \+ 1' is 2, not '3'"),
-        (read_mathsort, "expression\tanswer\tgroup\n1 + 1\t2", "f, line 2: expected 3 columns, got 2"),
+        (
+            read_mathsort,
+            "expression\tanswer\n1 + 1\t2",
+            r"f, line 1: expected a header with expression, answer, group",
+        ),
+        (
+            read_mathsort,
+            "expression\tanswer\tgroup\n1 + 1\t2\t0\n1 + 0\t1\t0",
+            r"f, line 3: '1 \+ 0' is no expression",
+        ),
+        (
+            read_mathsort,
+            "expression\tanswer\tgroup\n1 + 1\t3\t0",
+            r"f, line 2: the answer of '1 \+ 1' is 2, not '3'",
+        ),
+        (
+            read_mathsort,
+            "expression\tanswer\tgroup\n1 + 1\t2",
+            "f, line 2: expected 3 columns, got 2",
+        ),
         (read_mathsort, "expression\tanswer\tgroup\n", "f holds no list"),
         (read_wordsort, '["a", "b"]\n["a"', "f, line 2: expected JSON"),
         (read_wordsort, '["a", "a"]', "f, line 1: a word stands twice"),

@@ -1,4 +1,6 @@
-"""train.py task=listwise from lists to a saved ranker, its propensities, and training with them; resuming; mistakes."""
+"""train.py task=listwise from lists to a saved ranker, its propensities, and training with them;
+resuming; mistakes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ import pytest
 import torch
 from hydra.errors import InstantiationException
 from in_process import configured
-from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
 
 from backpack_rank.data.tokenisation import train_bpe
 from backpack_rank.pipelines.evaluate import evaluate
@@ -26,9 +34,20 @@ from backpack_rank.position.lists.sorting_tasks import MathSort
 from backpack_rank.position.lists.sources import ListwiseDataConfig
 from backpack_rank.position.lists.training import ListwiseModule
 
-SHAPE = ["model.ranker.layers=1", "model.ranker.hidden_size=32", "model.ranker.heads=2", "model.ranker.positions=400"]
+SHAPE = [
+    "model.ranker.layers=1",
+    "model.ranker.hidden_size=32",
+    "model.ranker.heads=2",
+    "model.ranker.positions=400",
+]
 TINY = ["task=listwise", "model=listwise_tiny", *SHAPE, "model.tokenizer.vocab_size=500"]
-MATH = ["task.lists=mathsort", "task.size=4", "task.number=24", "task.held_out=12", "task.batch_size=8"]
+MATH = [
+    "task.lists=mathsort",
+    "task.size=4",
+    "task.number=24",
+    "task.held_out=12",
+    "task.batch_size=8",
+]
 SYNTHETIC = ["+data.train.train_queries=12", "+data.train.documents=60"]
 SYNTHETIC += ["+data.dev.dev_queries=5", "+data.dev.documents=30", "task.size=4"]
 
@@ -60,14 +79,22 @@ def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(run:
     summary = json.loads((run / "training.json").read_text())
     assert (summary["lists"], summary["lists_per_epoch"], summary["steps"]) == ("mathsort", 24, 9)
     ranker = load_listwise(run / "ranker", device="cpu")
-    assert (ranker.passages, ranker.mode, ranker.pair_tokenizer.max_length) == (4, "first_token", 400)
+    assert (ranker.passages, ranker.mode, ranker.pair_tokenizer.max_length) == (
+        4,
+        "first_token",
+        400,
+    )
     held_out = ListwiseDataConfig("mathsort", 4, held_out=12).held_out_lists(None)
     rankings = ranker.rank([item.passages for item in held_out])
-    assert sorting_scores(rankings, [item.relevance_levels for item in held_out]).tau == pytest.approx(
-        summary["best"], abs=1e-6
-    )
+    assert sorting_scores(
+        rankings, [item.relevance_levels for item in held_out]
+    ).tau == pytest.approx(summary["best"], abs=1e-6)
     with open(run / "logs" / "metrics.csv") as handle:
-        logged = [float(row["val/kendall_tau"]) for row in csv.DictReader(handle) if row["val/kendall_tau"]]
+        logged = [
+            float(row["val/kendall_tau"])
+            for row in csv.DictReader(handle)
+            if row["val/kendall_tau"]
+        ]
     assert len(logged) == 3
     assert max(logged) == pytest.approx(summary["best"])
 
@@ -75,8 +102,15 @@ def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(run:
 def test_propensities_are_estimated_and_change_training(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["experiment=propensities", f"checkpoint={run}", "scoring.device=cpu", f"output={tmp_path}"]
-    evaluate(configured("evaluate", *asked, "task.number=20", "task.shuffles=3"), tmp_path / "found")
+    asked = [
+        "experiment=propensities",
+        f"checkpoint={run}",
+        "scoring.device=cpu",
+        f"output={tmp_path}",
+    ]
+    evaluate(
+        configured("evaluate", *asked, "task.number=20", "task.shuffles=3"), tmp_path / "found"
+    )
     found = load_propensities(tmp_path / "found")
     assert (found.size, found.lists, found.shuffles) == (4, 20, 3)
     lists = [item.passages for item in ListwiseDataConfig("mathsort", 4, 20).source(None).lists(0)]
@@ -86,22 +120,49 @@ def test_propensities_are_estimated_and_change_training(
         for output, place in enumerate(ranking.order):
             counts[place, output] += 1
     assert np.array_equal(found.counts, counts)
-    assert {path.suffix for path in (tmp_path / "found").glob("propensity_map.*")} == {".json", ".csv", ".png", ".svg"}
+    assert {path.suffix for path in (tmp_path / "found").glob("propensity_map.*")} == {
+        ".json",
+        ".csv",
+        ".png",
+        ".svg",
+    }
     assert "20 lists of 4 passages, each shuffled 3 times" in capsys.readouterr().out
 
     options = [*TINY, *MATH, "task.epochs=1"]
     weighted = [f"task.propensities={tmp_path / 'found' / 'propensities.json'}", "task.weight=1"]
     trained(tmp_path / "plain", *options, "task.weight=1")
     trained(tmp_path / "weighted", *options, *weighted)
-    one, two = (AutoModelForCausalLM.from_pretrained(tmp_path / name / "ranker") for name in ("plain", "weighted"))
-    assert not all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
-    with pytest.raises(ValueError, match=r"of lists of 4 passages, and a training list has 6.*set task\.size=4"):
+    one, two = (
+        AutoModelForCausalLM.from_pretrained(tmp_path / name / "ranker")
+        for name in ("plain", "weighted")
+    )
+    assert not all(
+        torch.equal(a, b)
+        for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True)
+    )
+    with pytest.raises(
+        ValueError, match=r"of lists of 4 passages, and a training list has 6.*set task\.size=4"
+    ):
         trained(tmp_path / "longer", *options, *weighted, "task.size=6")
 
 
-def test_a_collection_s_lists_in_rotated_orders_with_noise_and_activations_computed_twice(tmp_path: Path) -> None:
-    options = ["task.augmentation=rotate", "task.copies=2", "task.noise=5", "task.gradient_checkpointing=true"]
-    best = trained(tmp_path / "run", *TINY, *SYNTHETIC, *options, "task.epochs=1", "trainer.precision=bf16-mixed")
+def test_a_collection_s_lists_in_rotated_orders_with_noise_and_activations_computed_twice(
+    tmp_path: Path,
+) -> None:
+    options = [
+        "task.augmentation=rotate",
+        "task.copies=2",
+        "task.noise=5",
+        "task.gradient_checkpointing=true",
+    ]
+    best = trained(
+        tmp_path / "run",
+        *TINY,
+        *SYNTHETIC,
+        *options,
+        "task.epochs=1",
+        "trainer.precision=bf16-mixed",
+    )
     summary = json.loads((tmp_path / "run" / "training.json").read_text())
     assert summary["lists"] == "synthetic/train"
     assert summary["steps"] == 1
@@ -113,7 +174,14 @@ def test_a_collection_s_lists_in_rotated_orders_with_noise_and_activations_compu
 def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = [*TINY, *MATH, "task.augmentation=shuffle", "task.copies=2", "task.epochs=3", "task.noise=3"]
+    options = [
+        *TINY,
+        *MATH,
+        "task.augmentation=shuffle",
+        "task.copies=2",
+        "task.epochs=3",
+        "task.noise=3",
+    ]
     whole, halved = tmp_path / "whole", tmp_path / "out" / "train" / "halved"
     expected = trained(whole, *options)
     real = ListwiseModule.on_train_batch_start
@@ -129,19 +197,29 @@ def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(
             trained(halved, *options)
     assert not (halved / "ranker").exists()
     with monkeypatch.context() as patch:
-        patch.setattr("backpack_rank.data.tokenisation.train_bpe", lambda *_: pytest.fail("trained again"))
+        patch.setattr(
+            "backpack_rank.data.tokenisation.train_bpe", lambda *_: pytest.fail("trained again")
+        )
         assert trained(halved, resume=True) == expected
-    one, two = (AutoModelForCausalLM.from_pretrained(folder / "ranker") for folder in (whole, halved))
-    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
+    one, two = (
+        AutoModelForCausalLM.from_pretrained(folder / "ranker") for folder in (whole, halved)
+    )
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True)
+    )
 
 
 def test_a_collection_s_lists_come_in_first_stage_order_or_near_their_target_order() -> None:
     data = dataset_of(configured("train", *SYNTHETIC[:-1]).data)
     given = ListwiseDataConfig("collection", 6).source(data).lists(0)
     shown = {
-        strength: ListwiseDataConfig("collection", 6, imbalance=strength).source(data).lists(0) for strength in (0, 1)
+        strength: ListwiseDataConfig("collection", 6, imbalance=strength).source(data).lists(0)
+        for strength in (0, 1)
     }
-    assert [item.order.tolist() for item in shown[1]] == [list(range(len(item.grades))) for item in given]
+    assert [item.order.tolist() for item in shown[1]] == [
+        list(range(len(item.grades))) for item in given
+    ]
     assert max(len(item.grades) for item in given) == 6
     assert [item.passages.ids for item in shown[0]] != [item.passages.ids for item in given]
     for strength, lists in shown.items():
@@ -156,40 +234,77 @@ def test_a_collection_s_lists_come_in_first_stage_order_or_near_their_target_ord
 
 @pytest.fixture(scope="module")
 def tokenizer_of_math():
-    return train_bpe([text for item in MathSort(200).lists(0) for text in (*item.passages.passages, "[A] > [B]")], 400)
+    return train_bpe(
+        [
+            text
+            for item in MathSort(200).lists(0)
+            for text in (*item.passages.passages, "[A] > [B]")
+        ],
+        400,
+    )
 
 
 @pytest.mark.parametrize("adapter", ["none", "lora"])
-def test_a_pretrained_model_is_trained_whole_or_with_adapters(tmp_path: Path, tokenizer_of_math, adapter: str) -> None:
+def test_a_pretrained_model_is_trained_whole_or_with_adapters(
+    tmp_path: Path, tokenizer_of_math, adapter: str
+) -> None:
     if adapter == "lora":
         pytest.importorskip("peft")
     torch.manual_seed(0)
     shape = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 1024}
-    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer_of_math), **shape)).save_pretrained(tmp_path / "gpt2")
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer_of_math), **shape)).save_pretrained(
+        tmp_path / "gpt2"
+    )
     tokenizer_of_math.save_pretrained(tmp_path / "gpt2")
-    options = ["task=listwise", "model=listwise_lm", f"model.ranker.name={tmp_path / 'gpt2'}", *MATH, "task.epochs=1"]
+    options = [
+        "task=listwise",
+        "model=listwise_lm",
+        f"model.ranker.name={tmp_path / 'gpt2'}",
+        *MATH,
+        "task.epochs=1",
+    ]
     options += ["task.learning_rate=1e-2", "task.max_length=1000", f"adapter={adapter}"]
     if adapter == "lora":
         options += ["adapter.target_modules=all-linear"]
     trained(tmp_path / "run", *options)
-    before, after = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("gpt2", "run/ranker"))
+    before, after = (
+        AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("gpt2", "run/ranker")
+    )
     changed = {
         name
-        for (name, old), new in zip(before.state_dict().items(), after.state_dict().values(), strict=True)
+        for (name, old), new in zip(
+            before.state_dict().items(), after.state_dict().values(), strict=True
+        )
         if not torch.equal(old, new)
     }
     assert "transformer.h.1.mlp.c_fc.weight" in changed
     assert ("transformer.wte.weight" in changed) == (adapter == "none")
-    assert load_listwise(tmp_path / "run" / "ranker", device="cpu").pair_tokenizer.prompt.name == "first"
+    assert (
+        load_listwise(tmp_path / "run" / "ranker", device="cpu").pair_tokenizer.prompt.name
+        == "first"
+    )
 
 
 def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None:
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     shape["max_position_embeddings"] = 1024
-    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer_of_math), **shape)).save_pretrained(tmp_path / "bert")
+    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer_of_math), **shape)).save_pretrained(
+        tmp_path / "bert"
+    )
     tokenizer_of_math.save_pretrained(tmp_path / "bert")
-    options = ["task=listwise", "model=listwise_lm", f"model.ranker.name={tmp_path / 'bert'}", *MATH, "task.epochs=1"]
+    options = [
+        "task=listwise",
+        "model=listwise_lm",
+        f"model.ranker.name={tmp_path / 'bert'}",
+        *MATH,
+        "task.epochs=1",
+    ]
     trained(tmp_path / "run", *options, "task.max_length=1000")
     ranker = load_listwise(tmp_path / "run" / "ranker", device="cpu")
     assert ranker.model.config.is_decoder
@@ -205,7 +320,10 @@ def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None
         (["task.size=21"], "task.size=21 must be a whole number from 2 to 20"),
         (["task.max_length=500"], "task.max_length=500 exceeds the model's 400 positions"),
         (["task.augmentation=rotate"], "rotation needs groups"),
-        (["task.augmentation=rotate", "task.copies=9"], "a list of 4 passages, which cannot be cut into task.copies=9"),
+        (
+            ["task.augmentation=rotate", "task.copies=9"],
+            "a list of 4 passages, which cannot be cut into task.copies=9",
+        ),
         (["task.epochs=0"], "task.epochs=0 must be a whole number"),
         (["task.learning_rate=0"], "task.learning_rate=0 must be a number above 0"),
         (["task.propensities=missing.json"], "there is no file missing.json"),
@@ -215,5 +333,7 @@ def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None
 )
 def test_mistakes_are_named(tmp_path: Path, options: list[str], said: str) -> None:
     shape = TINY if not options[0].startswith("model=") else ["task=listwise"]
-    with pytest.raises((ValueError, FileNotFoundError, InstantiationException), match=re.escape(said)):
+    with pytest.raises(
+        (ValueError, FileNotFoundError, InstantiationException), match=re.escape(said)
+    ):
         trained(tmp_path / "run", *shape, *MATH, *options)

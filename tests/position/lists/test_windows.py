@@ -16,7 +16,22 @@ from backpack_rank.position.lists.windows import SlidingWindows, window_edges
 @pytest.mark.parametrize(
     ("length", "size", "stride", "edges"),
     [
-        (100, 20, 10, [(80, 100), (70, 90), (60, 80), (50, 70), (40, 60), (30, 50), (20, 40), (10, 30), (0, 20)]),
+        (
+            100,
+            20,
+            10,
+            [
+                (80, 100),
+                (70, 90),
+                (60, 80),
+                (50, 70),
+                (40, 60),
+                (30, 50),
+                (20, 40),
+                (10, 30),
+                (0, 20),
+            ],
+        ),
         (25, 20, 10, [(5, 25), (0, 15)]),
         (30, 20, 10, [(10, 30), (0, 20)]),
         (21, 20, 10, [(1, 21), (0, 11)]),
@@ -34,7 +49,8 @@ def test_window_edges_by_hand(length, size, stride, edges):
 
 @pytest.mark.parametrize(("size", "stride"), [(20, 10), (20, 7), (5, 5), (3, 1)])
 def test_windows_are_those_of_the_loop_that_rank_llm_runs(size: int, stride: int):
-    # Its conditions: go on while the window has passages and is not a part of the one before, which started at 0.
+    # Its conditions: go on while the window has passages and is not a part of the one before, which
+    # started at 0.
     for length in range(1, 60):
         start, end, expected = length - size, length, []
         while end > 0 and start != -stride:
@@ -58,7 +74,9 @@ def by_hand(values: list[float], size: int, stride: int) -> list[float]:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=18, unique=True), min_size=1, max_size=4),
+    st.lists(
+        st.lists(st.integers(0, 99), min_size=1, max_size=18, unique=True), min_size=1, max_size=4
+    ),
     st.integers(2, 6),
     st.data(),
 )
@@ -73,7 +91,9 @@ def test_lists_of_different_lengths_come_out_as_each_alone_by_hand(lists, size, 
         assert ranking.num_ranked is None
     # One call for each step, with every list that still has a window there.
     steps = [len(window_edges(len(values), size, stride)) for values in lists]
-    assert [len(call) for call in ranker.calls] == [sum(n > step for n in steps) for step in range(max(steps))]
+    assert [len(call) for call in ranker.calls] == [
+        sum(n > step for n in steps) for step in range(max(steps))
+    ]
     assert all(len(passages) <= size for call in ranker.calls for passages in call)
 
 
@@ -104,8 +124,8 @@ def test_a_large_or_open_window_is_the_ranker_itself():
 
 
 def test_what_stays_unnamed_at_the_back_is_named_by_nobody():
-    # Each answer names the best of its window. Window (1, 3) names 9, window (0, 2) names 9 again: of the others, 5
-    # stands behind because the first window left it out, 7 because the second did.
+    # Each answer names the best of its window. Window (1, 3) names 9, window (0, 2) names 9 again:
+    # of the others, 5 stands behind because the first window left it out, 7 because the second did.
     found = SlidingWindows(SmallRanker(keeps=1), 2, 1).rank([numbers(7, 5, 9)])[0]
     assert found.order.tolist() == [2, 0, 1]
     assert found.num_ranked == 1
@@ -133,7 +153,12 @@ def test_no_list_is_no_call():
 
 @pytest.mark.parametrize(
     ("size", "stride", "message"),
-    [(20, 21, "stride=21 is more than size=20"), (20, 0, "stride=0"), (1, 1, "size=1"), (None, -1, "stride=-1")],
+    [
+        (20, 21, "stride=21 is more than size=20"),
+        (20, 0, "stride=0"),
+        (1, 1, "size=1"),
+        (None, -1, "stride=-1"),
+    ],
 )
 def test_windows_that_miss_passages_are_refused(size, stride, message):
     with pytest.raises(ValueError, match=message):

@@ -33,7 +33,9 @@ def collections() -> list[CollectionPositions]:
 
 def test_files_hold_every_bin(collections: list[CollectionPositions], tmp_path: Path) -> None:
     paths = write_answer_positions(tmp_path, collections)
-    assert [path.name for path in paths] == [f"answer_positions.{ending}" for ending in ("json", "csv", "png", "svg")]
+    assert [path.name for path in paths] == [
+        f"answer_positions.{ending}" for ending in ("json", "csv", "png", "svg")
+    ]
     payload = json.loads(paths[0].read_text())
     assert payload["format"] == "backpack_rank answer positions 1"
     assert payload["collections"][0]["histograms"][1] == {
@@ -63,7 +65,8 @@ def test_the_table_has_shares_distance_and_ends(collections: list[CollectionPosi
     print_answer_positions(collections, console)
     shown = console.file.getvalue()
     first, second, third = (
-        next(line for line in shown.splitlines() if word in line) for word in ("squad  ", "rotated  ", "empty")
+        next(line for line in shown.splitlines() if word in line)
+        for word in ("squad  ", "rotated  ", "empty")
     )
     # First tenth: 0.4 of the first of four bins, which holds 16 of 40.
     for cell in ("40", " 4 ", "0.375", "0.250", "16.0%", "4.0%"):
@@ -76,13 +79,23 @@ def test_the_table_has_shares_distance_and_ends(collections: list[CollectionPosi
     assert "Answers were searched" in shown
 
 
-def test_the_picture_has_a_panel_for_each_collection(collections: list[CollectionPositions]) -> None:
+def test_the_picture_has_a_panel_for_each_collection(
+    collections: list[CollectionPositions],
+) -> None:
     spec = positions_chart(collections)
     assert [panel["title"] for panel in spec["concat"]] == ["squad", "empty"]
     data = [spec["datasets"][layer["data"]["name"]] for layer in spec["concat"][0]["layer"]]
-    assert [[row["share"] for row in rows] for rows in data] == [[0.4, 0.3, 0.2, 0.1], [0.25] * 5, [0.25]]
+    assert [[row["share"] for row in rows] for rows in data] == [
+        [0.4, 0.3, 0.2, 0.1],
+        [0.25] * 5,
+        [0.25],
+    ]
     scale = spec["concat"][1]["layer"][0]["encoding"]["y"]["scale"]
     assert scale["domain"] == pytest.approx([0, 0.42])  # all panels share it
-    assert spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]["domain"] == ["original", "rotated", "uniform"]
+    assert spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]["domain"] == [
+        "original",
+        "rotated",
+        "uniform",
+    ]
     with pytest.raises(ValueError, match="no collection to draw"):
         positions_chart([])

@@ -10,14 +10,21 @@ import pytest
 from backpack_rank.data.answers import Answer, Answers, load_answers
 from backpack_rank.data.collection import MemoryStore
 from backpack_rank.data.rotation import Rotation, word_starts
-from backpack_rank.position.passages.answer_positions import AnswerPositions, answer_positions, occurrences, start_word
+from backpack_rank.position.passages.answer_positions import (
+    AnswerPositions,
+    answer_positions,
+    occurrences,
+    start_word,
+)
 
 
 def distance_by_hand(values: list[float]) -> float:
     """sup over x of |share of values <= x - x|, at the steps."""
     ordered = sorted(values)
     count = len(ordered)
-    steps = [(place / count - value, (place + 1) / count - value) for place, value in enumerate(ordered)]
+    steps = [
+        (place / count - value, (place + 1) / count - value) for place, value in enumerate(ordered)
+    ]
     return max(abs(difference) for step in steps for difference in step)
 
 
@@ -27,7 +34,10 @@ def answers(documents: dict[str, str], rows: list[Answer]) -> Answers:
 
 def test_starts_are_counted_in_words() -> None:
     text = 'He said "Big  Ben"\nis in London.'
-    rows = [Answer("q", "d", answer, text.index(answer)) for answer in ("He", "Big  Ben", "en", "London", "in London.")]
+    rows = [
+        Answer("q", "d", answer, text.index(answer))
+        for answer in ("He", "Big  Ben", "en", "London", "in London.")
+    ]
     (found,) = answer_positions(answers({"d": text}, rows))
     assert found.starts.tolist() == [0, 2, 3, 6, 5]
     assert found.words.tolist() == [7] * 5
@@ -37,7 +47,10 @@ def test_starts_are_counted_in_words() -> None:
 
 def test_a_search_finds_whole_words_whatever_case_and_punctuation() -> None:
     text = "Un-ited unite. UNITED (States)! of the united  states"
-    assert [text[slice(*span)] for span in occurrences("united states", text)] == ["UNITED (States", "united  states"]
+    assert [text[slice(*span)] for span in occurrences("united states", text)] == [
+        "UNITED (States",
+        "united  states",
+    ]
     assert occurrences("unite", text) == [(8, 13)]
     assert occurrences("un ited", text) == [(0, 7)]
     assert occurrences("%", "5 % of 7%") == [(2, 3), (8, 9)]
@@ -59,7 +72,9 @@ def test_uncertain_answers_can_be_left_out() -> None:
     rows = [Answer("a", "d", "red", 0, certain=False), Answer("b", "d", "blue", 4)]
     found = answers({"d": "red blue"}, rows)
     assert answer_positions(found, certain_only=True)[0].starts.tolist() == [1]
-    with pytest.raises(ValueError, match=r"c has no answer whose place is certain: leave out task\.certain_only"):
+    with pytest.raises(
+        ValueError, match=r"c has no answer whose place is certain: leave out task\.certain_only"
+    ):
         answer_positions(answers({"d": "red blue"}, rows[:1]), certain_only=True)
 
 
@@ -69,7 +84,9 @@ def test_wrong_match_is_named() -> None:
 
 
 def test_rotated_starts_are_those_of_the_rotated_words() -> None:
-    documents = {f"d{number}": " ".join(f"w{word}" for word in range(9 + number % 5)) for number in range(60)}
+    documents = {
+        f"d{number}": " ".join(f"w{word}" for word in range(9 + number % 5)) for number in range(60)
+    }
     rows = []
     for number, (doc_id, text) in enumerate(documents.items()):
         words = text.split()
@@ -110,9 +127,15 @@ def test_a_place_before_the_first_word_belongs_to_it() -> None:
     assert start_word(word_starts("  ab cd"), 5) == 1
 
 
-@pytest.mark.parametrize(("name", "below", "rotated_below"), [("xquad_en", 0.12, 0.04), ("nq_open_oracle", 0.25, 0.04)])
-def test_rotation_evens_out_the_real_answers(real_data: Path, name: str, below: float, rotated_below: float) -> None:
-    """XQuAD is near uniform, Natural Questions favour the beginning; rotated, both are nearly uniform."""
+@pytest.mark.parametrize(
+    ("name", "below", "rotated_below"), [("xquad_en", 0.12, 0.04), ("nq_open_oracle", 0.25, 0.04)]
+)
+def test_rotation_evens_out_the_real_answers(
+    real_data: Path, name: str, below: float, rotated_below: float
+) -> None:
+    """XQuAD is near uniform, Natural Questions favour the beginning; rotated, both are nearly
+    uniform.
+    """
     original, rotated = answer_positions(load_answers(str(real_data / name)), [None, Rotation()])
     assert original.uniform_distance < below
     assert rotated.uniform_distance < rotated_below
@@ -123,5 +146,7 @@ def test_rotation_evens_out_the_real_answers(real_data: Path, name: str, below: 
 
 def test_squad_is_nearer_to_uniform_than_natural_questions(real_data: Path) -> None:
     names = ("squad", "nq_open_oracle")
-    squad, natural = (answer_positions(load_answers(str(real_data / name)))[0].uniform_distance for name in names)
+    squad, natural = (
+        answer_positions(load_answers(str(real_data / name)))[0].uniform_distance for name in names
+    )
     assert squad < 0.1 < natural / 1.5

@@ -1,4 +1,6 @@
-"""Token vectors of every kind of ranker, against the same texts read one at a time by the libraries' own models."""
+"""Token vectors of every kind of ranker, against the same texts read one at a time by the
+libraries' own models.
+"""
 
 import numpy as np
 import pytest
@@ -11,12 +13,18 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.vocabulary import WordPairTokenizer, word_tokenizer
 from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.configuration import CrossEncoderConfig, DualEncoderConfig
-from backpack_rank.models.rankers import CrossEncoderForRanking, DualEncoderForRanking, DualPairTokenizer
+from backpack_rank.models.rankers import (
+    CrossEncoderForRanking,
+    DualEncoderForRanking,
+    DualPairTokenizer,
+)
 from backpack_rank.models.word_ranker import interaction_ranker
 from backpack_rank.position.passages.representations import KINDS, document_rows, representations
 
 START, SEP = 2, 3
-DOCUMENTS = [np.array(ids, dtype=np.int32) for ids in ([10, 11, 12, 10], [13], [11, 10, 14, 15, 16])]
+DOCUMENTS = [
+    np.array(ids, dtype=np.int32) for ids in ([10, 11, 12, 10], [13], [11, 10, 14, 15, 16])
+]
 
 
 class Tokenizer:
@@ -27,7 +35,12 @@ class Tokenizer:
 
 @pytest.fixture
 def bert():
-    config = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = {
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     own = BertConfig(vocab_size=40, max_position_embeddings=40, initializer_range=0.3, **config)
     torch.manual_seed(0)
     return own
@@ -36,14 +49,20 @@ def bert():
 def packed(rows):
     batch = PackedBatch.from_sequences([row.ids for row in rows])
     inside = [np.arange(len(row.ids)) for row in rows]
-    chosen = [(at >= row.start) & (at < row.start + row.length) for at, row in zip(inside, rows, strict=True)]
+    chosen = [
+        (at >= row.start) & (at < row.start + row.length)
+        for at, row in zip(inside, rows, strict=True)
+    ]
     return batch, torch.from_numpy(np.concatenate(chosen))
 
 
 def test_rows_hold_documents_behind_nothing_or_behind_a_query():
     pair_tokenizer = PairTokenizer(Tokenizer(), 9, START)
     rows = document_rows(pair_tokenizer, [*DOCUMENTS, DOCUMENTS[0][:0]])
-    assert [row.ids.tolist() for row in rows[:2]] == [[START, SEP, 10, 11, 12, 10, SEP], [START, SEP, 13, SEP]]
+    assert [row.ids.tolist() for row in rows[:2]] == [
+        [START, SEP, 10, 11, 12, 10, SEP],
+        [START, SEP, 13, SEP],
+    ]
     assert [(row.start, row.length) for row in rows] == [(2, 4), (2, 1), (2, 5), (3, 0)]
     rows = document_rows(pair_tokenizer, DOCUMENTS, np.array([10, 11], dtype=np.int32))
     assert rows[2].ids.tolist() == [START, 10, 11, SEP, 11, 10, 14, 15, SEP]  # cut to nine
@@ -66,13 +85,17 @@ def test_an_encoder_that_takes_documents_apart_is_refused():
         def join(self, query, document):
             return super().join(query, document[::-1])
 
-    with pytest.raises(ValueError, match="Backwards puts documents into rows in more than one piece"):
+    with pytest.raises(
+        ValueError, match="Backwards puts documents into rows in more than one piece"
+    ):
         document_rows(Backwards(Tokenizer(), 9, START), DOCUMENTS)
 
 
 @torch.no_grad()
 def test_cross_encoders_give_the_last_hidden_states_of_their_backbone(bert):
-    ranker = CrossEncoderForRanking(CrossEncoderConfig(backbone_config=bert, separator_id=SEP)).eval()
+    ranker = CrossEncoderForRanking(
+        CrossEncoderConfig(backbone_config=bert, separator_id=SEP)
+    ).eval()
     rows = document_rows(PairTokenizer(Tokenizer(), 20, START), DOCUMENTS)
     (kind,) = representations(ranker).items()
     assert kind[0] == "contextual"
@@ -91,11 +114,14 @@ def test_dual_encoders_read_the_document_by_itself(bert):
     pair_tokenizer = DualPairTokenizer(Tokenizer(), 20, START)
     represent = representations(ranker)["contextual"]
     alone = represent(*packed(document_rows(pair_tokenizer, DOCUMENTS)))
-    behind = represent(*packed(document_rows(pair_tokenizer, DOCUMENTS, np.array([20, 21], dtype=np.int32))))
+    behind = represent(
+        *packed(document_rows(pair_tokenizer, DOCUMENTS, np.array([20, 21], dtype=np.int32)))
+    )
     torch.testing.assert_close(alone, behind)
     ranker.backbone.set_attn_implementation("eager")
     expected = [
-        ranker.backbone(torch.tensor([[START, *ids.tolist(), SEP]])).last_hidden_state[0, 1:-1] for ids in DOCUMENTS
+        ranker.backbone(torch.tensor([[START, *ids.tolist(), SEP]])).last_hidden_state[0, 1:-1]
+        for ids in DOCUMENTS
     ]
     torch.testing.assert_close(alone, torch.cat(expected), atol=1e-5, rtol=1e-5)
 
@@ -106,7 +132,10 @@ def test_gpt2_gives_its_last_hidden_states(make_gpt2, pair_tokenizer):
     rows = document_rows(pair_tokenizer, DOCUMENTS)
     found = representations(ranker)["contextual"](*packed(rows))
     ranker.transformer.set_attn_implementation("eager")
-    expected = [ranker.transformer(torch.from_numpy(row.ids).long()[None]).last_hidden_state[0, 1:-1] for row in rows]
+    expected = [
+        ranker.transformer(torch.from_numpy(row.ids).long()[None]).last_hidden_state[0, 1:-1]
+        for row in rows
+    ]
     torch.testing.assert_close(found, torch.cat(expected), atol=1e-5, rtol=1e-5)
 
 
@@ -122,14 +151,22 @@ def test_a_backpack_tells_context_weights_and_senses_apart(make_backpack, pair_t
     for place, row in enumerate(rows):
         ids = torch.from_numpy(row.ids).long()
         hidden = backpack.backbone(ids[None]).last_hidden_state[0]
-        torch.testing.assert_close(kinds["contextual"].split(lengths)[place], hidden[1:-1], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            kinds["contextual"].split(lengths)[place], hidden[1:-1], atol=1e-4, rtol=1e-4
+        )
         queries, keys = backpack.sense_weight_net.split(hidden)
         for sense in range(8):
-            logits = torch.stack([queries[-1, sense] @ key / 2 for key in keys[:, sense]])  # heads of size 4
+            logits = torch.stack(
+                [queries[-1, sense] @ key / 2 for key in keys[:, sense]]
+            )  # heads of size 4
             weights = logits.softmax(0)[1:-1]
-            torch.testing.assert_close(kinds["weights"].split(lengths)[place][:, sense], weights, atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(
+                kinds["weights"].split(lengths)[place][:, sense], weights, atol=1e-5, rtol=1e-4
+            )
         for token, vector in zip(ids[1:-1], kinds["senses"].split(lengths)[place], strict=True):
-            torch.testing.assert_close(vector.view(8, 32), backpack.senses(token), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                vector.view(8, 32), backpack.senses(token), atol=1e-5, rtol=1e-5
+            )
 
 
 @torch.no_grad()
@@ -163,7 +200,9 @@ def test_every_kind_is_explained(make_backpack):
 
 @torch.no_grad()
 def test_words_of_attribute_senses_are_read_as_the_ranker_reads_them(make_backpack, pair_tokenizer):
-    """ "stepmother" is several tokens, all of which have the vector of the one position that the word is read at."""
+    """ "stepmother" is several tokens, all of which have the vector of the one position that the
+    word is read at.
+    """
     ranker = make_backpack()
     add_attribute_senses(
         ranker.backpack,
@@ -184,6 +223,8 @@ def test_words_of_attribute_senses_are_read_as_the_ranker_reads_them(make_backpa
         assert torch.equal(pieces, pieces[:1].expand_as(pieces)), kind
     read = ranker.backpack.read(batch)
     expected = ranker.backpack.hidden_states(read)[read.last_positions - 1]
-    torch.testing.assert_close(kinds["contextual"](batch, chosen)[torch.tensor(sizes).cumsum(0) - 1], expected)
+    torch.testing.assert_close(
+        kinds["contextual"](batch, chosen)[torch.tensor(sizes).cumsum(0) - 1], expected
+    )
     own = kinds["senses"](batch, chosen)
     assert not torch.equal(own[sizes[0] - 1], own[sizes[0] + sizes[1] - 1])

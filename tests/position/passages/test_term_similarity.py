@@ -5,7 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from backpack_rank.position.passages.term_similarity import TermSample, choose_terms, term_similarity
+from backpack_rank.position.passages.term_similarity import (
+    TermSample,
+    choose_terms,
+    term_similarity,
+)
 
 TERMS, POSITIONS, SIZE = 4, 7, 5
 
@@ -41,7 +45,9 @@ def cosine(a, b):
 
 def by_hand(found, max_distance):
     """ATS, its deviation, terms and pairs of each distance; loops over all pairs of occurrences."""
-    cosines = {(term, distance): [] for term in range(TERMS) for distance in range(max_distance + 1)}
+    cosines = {
+        (term, distance): [] for term in range(TERMS) for distance in range(max_distance + 1)
+    }
     for number, (document, term, position, vector) in enumerate(found):
         for other_document, other_term, other_position, other in found[number + 1 :]:
             distance = abs(position - other_position)
@@ -54,7 +60,9 @@ def by_hand(found, max_distance):
             rows.append((math.nan, math.nan, 0, 0))
             continue
         ats = sum(sum(values) / len(values) for values in own) / len(own)
-        spread = sum(sum((value - ats) ** 2 for value in values) / len(values) for values in own) / len(own)
+        spread = sum(
+            sum((value - ats) ** 2 for value in values) / len(values) for values in own
+        ) / len(own)
         rows.append((ats, math.sqrt(spread), len(own), sum(map(len, own))))
     return rows, cosines
 
@@ -92,7 +100,9 @@ def test_differences_within_terms_leave_out_terms_without_both_distances():
     for distance in range(1, POSITIONS):
         both = [t for t in range(TERMS) if cosines[t, 0] and cosines[t, distance]]
         if both:
-            means.append(np.mean([np.mean(cosines[t, 0]) - np.mean(cosines[t, distance]) for t in both]))
+            means.append(
+                np.mean([np.mean(cosines[t, 0]) - np.mean(cosines[t, distance]) for t in both])
+            )
     assert curve.mats_within_terms == pytest.approx(np.mean(means), abs=1e-6)
     assert curve.mats_within_terms != pytest.approx(curve.mats, abs=1e-3)
 
@@ -107,7 +117,9 @@ def test_a_sample_is_right_on_average():
         error = estimates.std() / math.sqrt(len(estimates))
         assert abs(estimates.mean() - rows[distance][0]) < 4 * error + 0.004
         assert (
-            curves[0].distances[distance].pairs < curves[0].distances[distance].pairs_in_documents == rows[distance][3]
+            curves[0].distances[distance].pairs
+            < curves[0].distances[distance].pairs_in_documents
+            == rows[distance][3]
         )
 
 
@@ -135,7 +147,9 @@ def test_a_sample_keeps_vectors_with_their_documents_and_positions():
         assert (np.diff(positions) >= 0).all()
         assert max(np.bincount(positions)) <= 3
         assert len({*zip(documents.tolist(), positions.tolist(), strict=True)}) == len(documents)
-        for position, document, vector in zip(positions.tolist(), documents.tolist(), vectors, strict=True):
+        for position, document, vector in zip(
+            positions.tolist(), documents.tolist(), vectors, strict=True
+        ):
             own, original = by_place[document, position]
             assert own == term
             np.testing.assert_allclose(vector, original / np.linalg.norm(original), rtol=1e-5)
@@ -156,7 +170,9 @@ def test_samples_of_one_seed_keep_the_same_occurrences_of_other_vectors():
 
 
 def test_vectors_without_direction_are_counted_and_left_out():
-    found = [(d, 0, p, np.zeros(SIZE) if d == 3 else np.ones(SIZE)) for d in range(4) for p in range(2)]
+    found = [
+        (d, 0, p, np.zeros(SIZE) if d == 3 else np.ones(SIZE)) for d in range(4) for p in range(2)
+    ]
     curve = term_similarity(sampled(found, 10), 1)
     assert curve.without_vector == 2
     assert [at.pairs for at in curve.distances] == [6, 6]

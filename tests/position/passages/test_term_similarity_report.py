@@ -23,11 +23,21 @@ def report(**curves: list[float]) -> TermSimilarityReport:
     made = []
     for name, values in curves.items():
         distances = tuple(
-            AtDistance(d, value, 0.1, 3, 0 if math.isnan(value) else 1000 + d, 5000) for d, value in enumerate(values)
+            AtDistance(d, value, 0.1, 3, 0 if math.isnan(value) else 1000 + d, 5000)
+            for d, value in enumerate(values)
         )
         made.append(SimilarityCurve(name, 0.1234, 0.05, math.nan, distances, 40, 60))
     return TermSimilarityReport(
-        "folder", "squad/test", 300, 20, 90, "", 4, 7, tuple(made), {name: f"what {name} are" for name in curves}
+        "folder",
+        "squad/test",
+        300,
+        20,
+        90,
+        "",
+        4,
+        7,
+        tuple(made),
+        {name: f"what {name} are" for name in curves},
     )
 
 
@@ -40,11 +50,18 @@ def printed(found: TermSimilarityReport) -> str:
 def test_the_table_has_a_column_per_representation_and_says_how_much_was_sampled():
     text = printed(report(contextual=[0.9, 0.8, 0.7, 0.6, 0.5, 0.4], senses=[1.0] * 6))
     lines = [line.split() for line in text.splitlines()]
-    for line in (["ATS(5)", "0.400", "1.000"], ["MATS", "0.123", "0.123"], ["MATS", "within", "terms", "-", "-"]):
+    for line in (
+        ["ATS(5)", "0.400", "1.000"],
+        ["MATS", "0.123", "0.123"],
+        ["MATS", "within", "terms", "-", "-"],
+    ):
         assert line in lines
     assert "ATS(10)" not in text
     flat = " ".join(text.split())
-    assert "6,015 of 30,000 pairs compared, from 40 of 60 occurrences (at most 4 of a term at each position)" in flat
+    assert (
+        "6,015 of 30,000 pairs compared, from 40 of 60 occurrences (at most 4 of a term at each "
+        "position)" in flat
+    )
     assert "20 of 90 terms that stand in two documents or more; seed 7" in flat
     assert "senses: what senses are" in flat
 
@@ -63,9 +80,19 @@ def test_missing_figures_are_null_and_empty(tmp_path):
     assert [at["ats"] for at in found["curves"][0]["distances"]] == [0.9, None, 0.7]
     assert found["curves"][0]["mats_within_terms"] is None
     rows = list(csv.reader((tmp_path / "term_similarity.csv").open()))
-    assert rows[0] == ["representation", "distance", "ats", "std", "terms", "pairs", "pairs_in_documents"]
+    assert rows[0] == [
+        "representation",
+        "distance",
+        "ats",
+        "std",
+        "terms",
+        "pairs",
+        "pairs_in_documents",
+    ]
     assert [row[2] for row in rows[1:]] == ["0.9", "", "0.7"]
-    assert "No pair at 1 of the distances" in " ".join(printed(report(contextual=[0.9, math.nan, 0.7])).split())
+    assert "No pair at 1 of the distances" in " ".join(
+        printed(report(contextual=[0.9, math.nan, 0.7])).split()
+    )
 
 
 def test_the_picture_names_every_representation_with_its_mats(tmp_path):

@@ -1,4 +1,6 @@
-"""evaluate.py experiment=lists/psc_figures: files, figures against rankings by hand, going on, mistakes."""
+"""evaluate.py experiment=lists/psc_figures: files, figures against rankings by hand, going on,
+mistakes.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,20 @@ from backpack_rank.data.trec import ranking
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.settings import dataset_of
 from backpack_rank.position.aggregation.aggregate import Borda
-from backpack_rank.position.aggregation.run_spread import AggregationScores, spread_chart, write_run_spread
+from backpack_rank.position.aggregation.run_spread import (
+    AggregationScores,
+    spread_chart,
+    write_run_spread,
+)
 from backpack_rank.position.lists.permutation import PermutationSelfConsistency, rank_shuffled
 from backpack_rank.position.lists.saved import load_listwise
 from backpack_rank.position.lists.sources import ListwiseDataConfig
 from backpack_rank.position.tables.aggregation_tables import numbers_table, spread_table
 
-SYNTHETIC = ["+data@task.collections.Synthetic=synthetic", "+task.collections.Synthetic.test.test_queries=6"]
+SYNTHETIC = [
+    "+data@task.collections.Synthetic=synthetic",
+    "+task.collections.Synthetic.test.test_queries=6",
+]
 SYNTHETIC += ["+task.collections.Synthetic.test.documents=40"]
 
 
@@ -35,7 +44,12 @@ def ranker(tmp_path_factory: pytest.TempPathFactory, sentences) -> Path:
 
 def figures(ranker: Path, *overrides: str):
     """The experiment's configuration, small."""
-    given = ["experiment=lists/psc_figures", "listwise=trained", f"checkpoint={ranker}", "task.files=null"]
+    given = [
+        "experiment=lists/psc_figures",
+        "listwise=trained",
+        f"checkpoint={ranker}",
+        "task.files=null",
+    ]
     given += ["task.number=4", "task.size=4", "task.permutations=6", "task.numbers=[1,3]"]
     return composed(*given, *overrides)
 
@@ -51,7 +65,9 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
-    config = figures(ranker, "task.tasks=[mathsort,Synthetic]", *SYNTHETIC, "task.temperatures=[0,2]")
+    config = figures(
+        ranker, "task.tasks=[mathsort,Synthetic]", *SYNTHETIC, "task.temperatures=[0,2]"
+    )
     evaluate(config, tmp_path, quiet=True)
     spread, numbers = rows(tmp_path / "single_runs.csv"), rows(tmp_path / "aggregated_rankings.csv")
     assert [(row["task"], float(row["temperature"])) for row in spread[::3]] == [
@@ -70,21 +86,36 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
         (row,) = [
             one
             for one in spread
-            if (one["task"], float(one["temperature"]), one["aggregator"]) == ("MathSort", temperature, "borda")
+            if (one["task"], float(one["temperature"]), one["aggregator"])
+            == ("MathSort", temperature, "borda")
         ]
-        for name, value in (("minimum", means.min()), ("median", np.median(means)), ("maximum", means.max())):
+        for name, value in (
+            ("minimum", means.min()),
+            ("median", np.median(means)),
+            ("maximum", means.max()),
+        ):
             assert float(row[name]) == pytest.approx(value, abs=1e-9)
         assert (row["runs"], row["lists"]) == ("6", "4")
-        psc = PermutationSelfConsistency(load_listwise(ranker, temperature=temperature), 6, Borda(), seed=0)
-        expected = np.mean([stats.kendalltau(r.ranks(), t)[0] for r, t in zip(psc.rank(lists), targets, strict=True)])
+        psc = PermutationSelfConsistency(
+            load_listwise(ranker, temperature=temperature), 6, Borda(), seed=0
+        )
+        expected = np.mean(
+            [
+                stats.kendalltau(r.ranks(), t)[0]
+                for r, t in zip(psc.rank(lists), targets, strict=True)
+            ]
+        )
         assert float(row["aggregate"]) == pytest.approx(expected, abs=1e-9)
         assert float(row["beaten"]) == pytest.approx(np.mean(means < expected))
         first = [
             float(one["score"])
             for one in numbers
-            if (one["task"], float(one["temperature"]), one["rankings"]) == ("MathSort", temperature, "1")
+            if (one["task"], float(one["temperature"]), one["rankings"])
+            == ("MathSort", temperature, "1")
         ]
-        assert first == pytest.approx([means[0]] * 3, abs=1e-9)  # the first run is its own aggregate
+        assert first == pytest.approx(
+            [means[0]] * 3, abs=1e-9
+        )  # the first run is its own aggregate
     assert {row["measure"] for row in spread if row["task"] == "Synthetic"} == {"nDCG@10"}
     assert {row["rankings"] for row in numbers} == {"1", "3", "6"}
     page = (tmp_path / "report.html").read_text()
@@ -93,7 +124,10 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
         assert (tmp_path / f"{stem}.png").stat().st_size
         assert (tmp_path / f"{stem}.svg").stat().st_size
     markdown = (tmp_path / "single_runs.md").read_text()
-    assert "beats all individual runs by 1 to 12%. Here: kemeny against the best single run" in markdown
+    assert (
+        "beats all individual runs by 1 to 12%. Here: kemeny against the best single run"
+        in markdown
+    )
     assert "93.5% of the boost. Here: kemeny is ahead in" in markdown
 
 
@@ -112,14 +146,18 @@ def test_an_interrupted_job_goes_on(ranker, tmp_path) -> None:
     options = ["task.tasks=[mathsort]", "task.temperatures=[0,1]", "listwise.lists_per_call=5"]
     evaluate(figures(ranker, *options), tmp_path, quiet=True)
     file = tmp_path / "rankings.jsonl"
-    lines, before = file.read_text().splitlines(keepends=True), (tmp_path / "single_runs.csv").read_text()
+    lines, before = (
+        file.read_text().splitlines(keepends=True),
+        (tmp_path / "single_runs.csv").read_text(),
+    )
     file.write_text("".join(lines[:-7]))
     evaluate(figures(ranker, *options), tmp_path, quiet=True)
     assert len(file.read_text().splitlines()) == len(lines)
     assert (tmp_path / "single_runs.csv").read_text() == before
     notes = (tmp_path / "single_runs.md").read_text()
     assert re.search(r"T=1 windows 4/2: 7 lists, 7 forward passes", notes)
-    # Another seed of the draws is another ranking; greedy ones have none, but are kept by the same options.
+    # Another seed of the draws is another ranking; greedy ones have none, but are kept by the same
+    # options.
     evaluate(figures(ranker, *options, "listwise.ranker.seed=1"), tmp_path, quiet=True)
     assert (tmp_path / "single_runs.csv").read_text() != before
 
@@ -129,10 +167,19 @@ def test_an_interrupted_job_goes_on(ranker, tmp_path) -> None:
     [
         (["permutation=psc"], "permutation=... would shuffle the shuffles again"),
         (["listwise.input.order=reversed"], "listwise.input.order=reversed has no effect here"),
-        (["task.tasks=[sorting]"], "task.tasks: 'sorting' is none of mathsort, wordsort, gsm8ksort"),
+        (
+            ["task.tasks=[sorting]"],
+            "task.tasks: 'sorting' is none of mathsort, wordsort, gsm8ksort",
+        ),
         (["task.tasks=[]"], "task.tasks=[] must be a list"),
-        (["task.temperatures=[0,0.5,0.5]"], "task.temperatures=[0, 0.5, 0.5]: name at least one, each once"),
-        (["task.numbers=[1,20]"], "task.numbers=[1, 20] must be whole numbers from 1 to task.permutations=6"),
+        (
+            ["task.temperatures=[0,0.5,0.5]"],
+            "task.temperatures=[0, 0.5, 0.5]: name at least one, each once",
+        ),
+        (
+            ["task.numbers=[1,20]"],
+            "task.numbers=[1, 20] must be whole numbers from 1 to task.permutations=6",
+        ),
         (["task.permutations=0"], "task.permutations=0 must be a whole number"),
         (["task.tasks=[gsm8ksort]"], "gsm8ksort is read from its file"),
         (
@@ -148,7 +195,9 @@ def test_options_that_do_not_fit_are_refused(overrides, message, ranker, tmp_pat
 
 
 def runs(task: str, temperature: float, singles, **aggregates) -> AggregationScores:
-    return AggregationScores(task, "Kendall's tau", temperature, 10, tuple(singles), (1, 5, 20), aggregates)
+    return AggregationScores(
+        task, "Kendall's tau", temperature, 10, tuple(singles), (1, 5, 20), aggregates
+    )
 
 
 FOUND = [
@@ -160,19 +209,39 @@ FOUND = [
 
 def test_tables_and_sentences_are_those_worked_by_hand() -> None:
     table = spread_table(FOUND)
-    assert [heading for heading, _ in table.sections] == ["Sampling temperature 0", "Sampling temperature 0.5"]
+    assert [heading for heading, _ in table.sections] == [
+        "Sampling temperature 0",
+        "Sampling temperature 0.5",
+    ]
     (_, (sums, words)), _ = table.sections
     # Quartiles 0.575 and 0.725; all four runs are below 0.9, three of four below 0.35.
-    assert [entry.text for entry in sums[1]] == ["50.00", "65.00", "80.00", "15.00", "90.00", "87.50", "100%"]
+    assert [entry.text for entry in sums[1]] == [
+        "50.00",
+        "65.00",
+        "80.00",
+        "15.00",
+        "90.00",
+        "87.50",
+        "100%",
+    ]
     assert [entry.text for entry in words[1]][-3:] == ["35.00", "36.00", "75%"]
     text = " ".join(table.notes)
     assert "Sums +10.00 (+12.5%); Words -5.00 (-12.5%)" in text
-    # Means of single runs are 0.65 and 0.275: (0.8 - 0.65) / 0.25, and a loss against the mean is no gain.
+    # Means of single runs are 0.65 and 0.275: (0.8 - 0.65) / 0.25, and a loss against the mean is
+    # no gain.
     assert "five give 60.0% (Sums), -33.3% (Words) of the gain of 20" in text
     assert "-10.00 points (Sums, temperature 0.5 in place of 0)" in text
-    assert "kemeny is ahead in 1 of 2 by +0.75 points on average; RRF gives 90.0% (Sums), 113.3% (Words)" in text
+    assert (
+        "kemeny is ahead in 1 of 2 by +0.75 points on average; RRF gives 90.0% (Sums), 113.3% "
+        "(Words)" in text
+    )
     by_number = numbers_table(FOUND)
-    assert [entry.text for entry in by_number.sections[0][1][0][1]] == ["65.00", "50.00", "80.00", "90.00"]
+    assert [entry.text for entry in by_number.sections[0][1][0][1]] == [
+        "65.00",
+        "50.00",
+        "80.00",
+        "90.00",
+    ]
     assert len(by_number.sections[0][1]) == 2  # of the first temperature
     with pytest.raises(ValueError, match="Words has other aggregators than Sums"):
         spread_table([FOUND[0], runs("Words", 0, [0.2], borda=(0.1, 0.2, 0.3))])

@@ -1,4 +1,6 @@
-"""Tables about lists: remedies, input orders, evenness, first stages, sorting, and those of the papers by name."""
+"""Tables about lists: remedies, input orders, evenness, first stages, sorting, and those of the
+papers by name.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,11 @@ import pytest
 from shown import printed
 
 from backpack_rank.evaluation.results import Estimate
-from backpack_rank.position.lists.position_curves import PositionCurve, PositionReport, SystemPositions
+from backpack_rank.position.lists.position_curves import (
+    PositionCurve,
+    PositionReport,
+    SystemPositions,
+)
 from backpack_rank.position.tables.list_bias_tables import (
     REMEDY_COLUMNS,
     PositionBiasStats,
@@ -17,7 +23,12 @@ from backpack_rank.position.tables.list_bias_tables import (
     order_table,
     remedies_table,
 )
-from backpack_rank.position.tables.list_tables import Sorted, SortingFigures, list_table, sorting_table
+from backpack_rank.position.tables.list_tables import (
+    Sorted,
+    SortingFigures,
+    list_table,
+    sorting_table,
+)
 from backpack_rank.reporting.published import published
 
 LISTED = [
@@ -29,8 +40,14 @@ LISTED = [
 
 def report(seconds: float | None = 3.0) -> PositionReport:
     systems = []
-    for label, values, passes in (("plain", (0.9, 0.7, 0.5), 60), ("remedy", (0.8, 0.8, 0.75), 120)):
-        curves = (PositionCurve("nDCG@10", values, (0.01,) * 3), PositionCurve("MRR", values[::-1], (0.01,) * 3))
+    for label, values, passes in (
+        ("plain", (0.9, 0.7, 0.5), 60),
+        ("remedy", (0.8, 0.8, 0.75), 120),
+    ):
+        curves = (
+            PositionCurve("nDCG@10", values, (0.01,) * 3),
+            PositionCurve("MRR", values[::-1], (0.01,) * 3),
+        )
         systems.append(SystemPositions(label, curves, 60, passes, seconds))
     return PositionReport("wikiqa/test", 20, tuple(systems), ("A note.",))
 
@@ -39,8 +56,22 @@ def test_remedies_have_mean_range_change_and_cost_per_list():
     table = remedies_table(report())
     (_, lines), *_ = table.sections
     assert [labels for labels, _ in lines] == [("plain",), ("remedy",)]
-    assert [entry.text for entry in lines[0][1]] == ["0.7000", "0.4000", "-", "0.02667", "1.00", "50.0"]
-    assert [entry.text for entry in lines[1][1]] == ["0.7833", "0.0500", "-0.3500", "0.00056", "2.00", "50.0"]
+    assert [entry.text for entry in lines[0][1]] == [
+        "0.7000",
+        "0.4000",
+        "-",
+        "0.02667",
+        "1.00",
+        "50.0",
+    ]
+    assert [entry.text for entry in lines[1][1]] == [
+        "0.7833",
+        "0.0500",
+        "-0.3500",
+        "0.00056",
+        "2.00",
+        "50.0",
+    ]
     assert [entry.bold for entry in lines[1][1]] == [True, True, False, False, False, False]
     assert table.columns == REMEDY_COLUMNS
     assert table.records[0][:2] == ("plain", "nDCG@10")
@@ -76,7 +107,13 @@ def test_input_orders_and_taus_stand_side_by_side():
 def test_evenness_has_a_column_of_wrong_pairs_only_where_the_right_order_is_known():
     plain = PositionBiasStats("plain", 1000, 0.25, 0.0125, 0.4, 0.3)
     table = evenness_table([plain], "dl19")
-    assert [entry.text for entry in table.sections[0][1][0][1]] == ["1,000", "0.250", "0.013", "0.400", "0.300"]
+    assert [entry.text for entry in table.sections[0][1][0][1]] == [
+        "1,000",
+        "0.250",
+        "0.013",
+        "0.400",
+        "0.300",
+    ]
     assert "wrong" not in printed(table)
     both = evenness_table([plain, PositionBiasStats("sorted", 10, 0, 0, 0.5, 0, 0.1)], "math")
     assert [line[1][-1].text for line in both.sections[0][1]] == ["-", "0.100"]
@@ -93,12 +130,16 @@ def test_sorting_stands_above_the_published_table():
     assert [entry.text for entry in there[0][1]] == ["34.7", "52.9", "55.3", "74.2", "46.7", "65.3"]
     assert ("here", "tiny", "MathSort", "Orig.", 0.5, 0.125) in table.records
     assert [heading for heading, _ in sorting_table("psc_table3", []).sections] == ["Published"]
-    with pytest.raises(ValueError, match="capcal_table1: rows of a table of sorting tasks must have one label"):
+    with pytest.raises(
+        ValueError, match="capcal_table1: rows of a table of sorting tasks must have one label"
+    ):
         sorting_table("capcal_table1", [])
 
 
 def test_another_way_of_sorting_has_columns_of_its_own_without_published_figures():
-    table = sorting_table("psc_table3", [SortingFigures("tiny", {("MathSort", "Borda"): Sorted(0.25)})])
+    table = sorting_table(
+        "psc_table3", [SortingFigures("tiny", {("MathSort", "Borda"): Sorted(0.25)})]
+    )
     assert table.groups[0] == ("MathSort", ("Orig.", "PSC", "Borda"))
     (_, here), (_, there) = table.sections
     assert [entry.text for entry in here[0][1][:3]] == ["-", "-", "25.0"]
@@ -114,7 +155,9 @@ def test_ways_of_sorting_stand_below_each_other_above_table_8():
         (("tiny (PRP)",), ["50.0", "-", "-"]),
         (("tiny (PSC)",), ["-", "62.5", "-"]),
     ]
-    assert [labels for labels, _ in there] == [(f"GPT-{n} ({w})",) for w in ("PRP", "PSC") for n in ("3.5", "4")]
+    assert [labels for labels, _ in there] == [
+        (f"GPT-{n} ({w})",) for w in ("PRP", "PSC") for n in ("3.5", "4")
+    ]
     assert [entry.text for entry in there[0][1]] == ["46.7", "82.2", "64.0"]
     assert ("here", "tiny", "MathSort", "PRP", 0.5, 0.125) in table.records
     assert ("paper", "GPT-4", "MathSort", "PSC", 0.896, None) in [
@@ -125,28 +168,44 @@ def test_ways_of_sorting_stand_below_each_other_above_table_8():
 
 def test_first_stages_have_a_section_for_each_collection_and_a_mark_where_they_differ():
     stages = [
-        StageFigures("dl19", "BM25", 43, Estimate(0.5058, 0.5058, 0.4, 0.6), Estimate(0.7, 0.7), 0.001),
+        StageFigures(
+            "dl19", "BM25", 43, Estimate(0.5058, 0.5058, 0.4, 0.6), Estimate(0.7, 0.7), 0.001
+        ),
         StageFigures("dl20", "BM25", 54, Estimate(0.48, 0.48), Estimate(0.47, 0.47), 0.6),
     ]
     table = first_stage_table(stages, "small LM")
     assert [heading for heading, _ in table.sections] == ["dl19", "dl20"]
     (_, entries), *_ = table.sections[0][1]
-    assert [(entry.text, entry.raised) for entry in entries] == [("0.5058", ""), ("0.7000", "†"), ("+0.1942", "")]
+    assert [(entry.text, entry.raised) for entry in entries] == [
+        ("0.5058", ""),
+        ("0.7000", "†"),
+        ("+0.1942", ""),
+    ]
     (_, entries), *_ = table.sections[1][1]
-    assert [(entry.text, entry.raised) for entry in entries] == [("0.4800", ""), ("0.4700", ""), ("-0.0100", "")]
+    assert [(entry.text, entry.raised) for entry in entries] == [
+        ("0.4800", ""),
+        ("0.4700", ""),
+        ("-0.0100", ""),
+    ]
     assert ("dl19", "BM25", 43, "nDCG@10", "before", 0.5058, 0.4, 0.6, None) in table.records
     assert any("Wilcoxon" in note for note in table.notes)
-    untested = first_stage_table([StageFigures("c", "BM25", 1, Estimate(1, 1), Estimate(1, 1))], "small LM")
+    untested = first_stage_table(
+        [StageFigures("c", "BM25", 1, Estimate(1, 1), Estimate(1, 1))], "small LM"
+    )
     assert not any("Wilcoxon" in note for note in untested.notes)
     assert untested.sections[0][1][0][1][2].text == "+0.0000"
 
 
 def test_measured_rows_stand_above_the_published_ones_in_the_papers_units() -> None:
-    table = list_table("psc_table4", {("mine", "DL19"): 0.12345}, {("mine", "DL19"): "†"}, "a model", ["A note."])
+    table = list_table(
+        "psc_table4", {("mine", "DL19"): 0.12345}, {("mine", "DL19"): "†"}, "a model", ["A note."]
+    )
     (_, columns), (measured, printed) = table.groups[0], table.sections
     assert columns == ("DL19", "DL20")
     assert measured[0] == "Measured: a model"
-    assert [(labels[0], [entry.text for entry in row]) for labels, row in measured[1]] == [("mine", ["12.35", "-"])]
+    assert [(labels[0], [entry.text for entry in row]) for labels, row in measured[1]] == [
+        ("mine", ["12.35", "-"])
+    ]
     assert measured[1][0][1][0].raised == "†"
     rows = {labels: [entry.text for entry in row] for labels, row in printed[1]}
     # Tang et al., Table 4, row of RankGPT (GPT-4) over BM25.

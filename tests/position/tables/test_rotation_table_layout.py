@@ -31,34 +31,51 @@ PRINTED3 = """
 PRINTED4 = "-0.7 -0.9 -0.1 | -0.6 -1.0 -0.3 | +0.4 +0.5 -0.5 | -0.1 -0.1 0.0 | -0.7 -0.9 -0.3 | -0.5 -0.5 -0.1"
 
 
-@pytest.mark.parametrize(("table", "printed"), [("rotation_table3", PRINTED3), ("rotation_table4", PRINTED4)])
+@pytest.mark.parametrize(
+    ("table", "printed"), [("rotation_table3", PRINTED3), ("rotation_table4", PRINTED4)]
+)
 def test_differences_are_those_that_the_paper_prints(table: str, printed: str) -> None:
     lines = [[float(figure) for figure in line.split()] for line in printed.split("|")]
     for row, line in zip(printed_on_both(published(table)).values(), lines, strict=True):
         for tested, figure in zip(row.values(), line, strict=True):
-            assert 100 * tested.change == pytest.approx(figure, abs=0.11)  # of figures with three decimals
+            assert 100 * tested.change == pytest.approx(
+                figure, abs=0.11
+            )  # of figures with three decimals
 
 
 def test_a_table_without_both_test_sets_is_refused() -> None:
-    assert printed_on_both(published("rotation_table3"))["BERT_DOT", "Debiased"]["MRR@10"] == BothSets(0.305, 0.307)
+    assert printed_on_both(published("rotation_table3"))["BERT_DOT", "Debiased"][
+        "MRR@10"
+    ] == BothSets(0.305, 0.307)
     with pytest.raises(
-        ValueError, match="published table rotation_table5 must have the columns nDCG@10 original, nDCG"
+        ValueError,
+        match="published table rotation_table5 must have the columns nDCG@10 original, nDCG",
     ):
         printed_on_both(published("rotation_table5"))
 
 
 def figures(*means: float) -> dict[str, Estimate]:
     names = ("nDCG@10", "MRR@10", "R@10")
-    return {name: Estimate(mean, mean, mean - 0.01, mean + 0.01) for name, mean in zip(names, means, strict=True)}
+    return {
+        name: Estimate(mean, mean, mean - 0.01, mean + 0.01)
+        for name, mean in zip(names, means, strict=True)
+    }
 
 
 @pytest.fixture
 def effect() -> Table:
-    tk = RotationRow(figures(0.5, 0.4, 0.9), figures(0.4, 0.4, 0.88), {"nDCG@10": 0.01, "MRR@10": 1.0, "R@10": 0.2}, 2)
+    tk = RotationRow(
+        figures(0.5, 0.4, 0.9),
+        figures(0.4, 0.4, 0.88),
+        {"nDCG@10": 0.01, "MRR@10": 1.0, "R@10": 0.2},
+        2,
+    )
     turned = RotationRow(figures(0.45, 0.38, 0.9), figures(0.46, 0.4, 0.9), {})
     knrm = RotationRow(figures(0.3, 0.2, 0.0), figures(0.3, 0.2, 0.0), {})
     measured = {("TK", "Original"): tk, ("TK", "Debiased"): turned, ("knrm", "Original"): knrm}
-    return effect_table("rotation_table4", measured, "squad/test", ("BM25", figures(0.6, 0.5, 0.8)), ["A note."])
+    return effect_table(
+        "rotation_table4", measured, "squad/test", ("BM25", figures(0.6, 0.5, 0.8)), ["A note."]
+    )
 
 
 def test_table_4_has_the_papers_rows_and_ours_below(effect: Table) -> None:
@@ -73,7 +90,14 @@ def test_table_4_has_the_papers_rows_and_ours_below(effect: Table) -> None:
     assert cells(effect, "TK", "Debiased", "here")[2::3] == ["*+2.2%", "+5.0%", "*0.0%"]
     assert cells(effect, "TK", "Debiased", "paper")[2::3] == ["*-0.5%", "*-0.5%", "*-0.1%"]
     assert cells(effect, "BERT_CAT", "Debiased", "here") == ["-"] * 9
-    assert cells(effect, "knrm", "Original", "here")[:6] == ["0.3000", "0.3000", "0.0%", "0.2000", "0.2000", "0.0%"]
+    assert cells(effect, "knrm", "Original", "here")[:6] == [
+        "0.3000",
+        "0.3000",
+        "0.0%",
+        "0.2000",
+        "0.2000",
+        "0.0%",
+    ]
     assert cells(effect, "knrm", "Original", "here")[6:] == ["0.0000", "0.0000", "-"]
     assert cells(effect, "BM25", "", "here")[::3] == ["0.6000", "0.5000", "0.8000"]
     assert effect.notes[-1] == "A note."
@@ -98,19 +122,36 @@ def test_table_5_marks_what_is_better() -> None:
         "c": TransferRow(figures(0.52, 0.39, 0.9), {"nDCG@10": "a"}, rankers=3),
     }
     table = transfer_table({"TK": chains, "knrm": {"a": chains["a"]}}, "squad", "nq", "squad/test")
-    assert cells(table, "TK", "MS(Debiased) -> SQuAD(Original)", "c", "paper") == ["*0.857ab", "*0.832ab", "*0.937"]
-    assert cells(table, "TK", "nq(Debiased) -> squad(Original)", "c", "here") == ["*0.5200a", "0.3900", "*0.9000"]
+    assert cells(table, "TK", "MS(Debiased) -> SQuAD(Original)", "c", "paper") == [
+        "*0.857ab",
+        "*0.832ab",
+        "*0.937",
+    ]
+    assert cells(table, "TK", "nq(Debiased) -> squad(Original)", "c", "here") == [
+        "*0.5200a",
+        "0.3900",
+        "*0.9000",
+    ]
     assert cells(table, "TK", "nq(Original) -> squad(Original)", "b", "here") == ["-"] * 3
     assert cells(table, "knrm", "squad(Original)", "a", "here") == ["0.5000", "0.4000", "0.9000"]
-    assert cells(table, "BERT_CAT", "MS(Original) -> SQuAD(Original)", "b", "paper") == ["*0.913", "*0.898", "0.957"]
+    assert cells(table, "BERT_CAT", "MS(Original) -> SQuAD(Original)", "b", "paper") == [
+        "*0.913",
+        "*0.898",
+        "0.957",
+    ]
     letters = [
-        line[10] for line in table.records if line[:4] == ("table5", "TK", "nq(Debiased) -> squad(Original)", "here")
+        line[10]
+        for line in table.records
+        if line[:4] == ("table5", "TK", "nq(Debiased) -> squad(Original)", "here")
     ]
     assert letters == ["a", "", ""]
 
 
 def test_table_2_has_a_column_for_every_collection() -> None:
-    measured = {("TK", "SQuAD", "Original"): (0.06, 0.01), ("TK", "nq", "Debiased"): (0.0123, 0.004)}
+    measured = {
+        ("TK", "SQuAD", "Original"): (0.06, 0.01),
+        ("TK", "nq", "Debiased"): (0.0123, 0.004),
+    }
     table = similarity_table(measured)
     assert [name for name, _ in table.groups] == ["MS MARCO", "SQuAD", "nq"]
     assert cells(table, "TK", "Original", "paper") == ["0.176", "0.046", "0.056", "0.014", "-", "-"]
@@ -122,11 +163,24 @@ def test_both_biases_stand_in_one_row() -> None:
     bias = {"RaB(tf)@10": Estimate(-0.02, 0.1), "swap change/std": Estimate(0.3, 0.3)}
     both = {"original": figures(0.5, 0.4, 0.9) | bias, "rotated": figures(0.45, 0.4, 0.9)}
     thirds = {"original": {"first": (Estimate(0.42, 0.42), 5), "last": (Estimate(0.31, 0.31), 4)}}
-    table = alpha_table([RankersAtAlpha("backpack", "Original", 0.5, both, thirds)], "c", "b", "male minus female")
+    table = alpha_table(
+        [RankersAtAlpha("backpack", "Original", 0.5, both, thirds)], "c", "b", "male minus female"
+    )
     assert cells(table, "backpack", "Original", "0.5") == (
         ["0.5000", "0.4500", "-11.1%", "0.4200", "0.3100", "-0.0200", "-", "-", "-", "0.3000", "-"]
     )
-    assert ("backpack", "Original", 0.5, "original", "MRR@10 last third", 0.31, None, None, 4, 1) in table.records
+    assert (
+        "backpack",
+        "Original",
+        0.5,
+        "original",
+        "MRR@10 last third",
+        0.31,
+        None,
+        None,
+        4,
+        1,
+    ) in table.records
 
 
 def test_there_is_no_change_of_a_figure_that_is_0() -> None:

@@ -1,4 +1,6 @@
-"""Tables of Hofstätter et al. 2021 from saved rankers: which are found, what is measured, what is missing."""
+"""Tables of Hofstätter et al. 2021 from saved rankers: which are found, what is measured, what is
+missing.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ BEIR = "backpack_rank.data.sources.beir.load_beir"
 def collection_folder(folder: Path, sentences: tuple[str, ...]) -> Path:
     """A BEIR folder of 12 documents of two sentences, six queries and their answers in all thirds."""
     folder.mkdir(parents=True)
-    documents = {f"d{number}": f"{sentences[number % 8]} {sentences[(number + 3) % 8]}" for number in range(12)}
+    documents = {
+        f"d{number}": f"{sentences[number % 8]} {sentences[(number + 3) % 8]}"
+        for number in range(12)
+    }
     queries = {f"q{number}": " ".join(sentences[number].split()[:4]) for number in range(6)}
     places = {query: (f"d{number}", number * 29 // 6) for number, query in enumerate(queries)}
     write = {
@@ -43,12 +48,16 @@ def collection_folder(folder: Path, sentences: tuple[str, ...]) -> Path:
         text = documents[doc_id]
         answer = text.split()[word]
         start = len(" ".join(text.split()[:word])) + (word > 0)
-        write["answers"].append({"query_id": query, "doc_id": doc_id, "start": start, "text": answer})
+        write["answers"].append(
+            {"query_id": query, "doc_id": doc_id, "start": start, "text": answer}
+        )
     for name, rows in write.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "qrels").mkdir()
     lines = [f"{query}\t{doc_id}\t1" for query, (doc_id, _) in places.items()]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n")
+    (folder / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n"
+    )
     (folder / "run.trec").write_text(
         "".join(
             f"{query} Q0 {doc_id} 1 {1 / (1 + place)} x\n"
@@ -62,10 +71,19 @@ def collection_folder(folder: Path, sentences: tuple[str, ...]) -> Path:
 def data_of(folder: Path, name: str = "mine", rotation: str = "none") -> dict:
     return {
         "name": name,
-        "test": {"_target_": BEIR, "folder": str(folder), "split": "test", "candidates": "run.trec", "title": False},
+        "test": {
+            "_target_": BEIR,
+            "folder": str(folder),
+            "split": "test",
+            "candidates": "run.trec",
+            "title": False,
+        },
         "dev": None,
         "train": None,
-        "first_stage": {"_target_": "backpack_rank.data.first_stage.GivenCandidates", "name": "given"},
+        "first_stage": {
+            "_target_": "backpack_rank.data.first_stage.GivenCandidates",
+            "name": "given",
+        },
         "answers": str(folder),
         "bias": None,
         "bias_queries": None,
@@ -111,16 +129,24 @@ def save(tmp_path: Path, folder: Path, make_backpack, pair_tokenizer):
 def composed(tmp_path: Path, folder: Path, *options: str) -> DictConfig:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BACKPACK_RANK_DATA", "/nowhere")
-        overrides = [f"output={tmp_path}", f"cache.folder={tmp_path / 'cache'}", f"task.runs={tmp_path / 'runs'}"]
+        overrides = [
+            f"output={tmp_path}",
+            f"cache.folder={tmp_path / 'cache'}",
+            f"task.runs={tmp_path / 'runs'}",
+        ]
         config = configured("evaluate", *overrides, "scoring.device=cpu", *options)
         OmegaConf.set_struct(config, False)
-        options_of_data = {key: config.data[key] for key in ("rotation", "rotation_level", "rotation_seed")}
+        options_of_data = {
+            key: config.data[key] for key in ("rotation", "rotation_level", "rotation_seed")
+        }
         config.data = {**data_of(folder), **options_of_data}
     return config
 
 
 def run_task(config: DictConfig, folder: Path) -> None:
-    instantiate(config.task, _convert_="all").run(EvaluationSettings.of(config), folder, quiet=False)
+    instantiate(config.task, _convert_="all").run(
+        EvaluationSettings.of(config), folder, quiet=False
+    )
 
 
 def lines_of(path: Path) -> list[dict[str, str]]:
@@ -128,15 +154,22 @@ def lines_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(handle))
 
 
-def reciprocal_ranks(ranker, pair_tokenizer, collection: Collection, rotation: Rotation | None) -> dict[str, float]:
+def reciprocal_ranks(
+    ranker, pair_tokenizer, collection: Collection, rotation: Rotation | None
+) -> dict[str, float]:
     """MRR@10 by hand: every document of the collection scored apart, ranked by score and then id."""
     texts = dict(collection.documents)
     if rotation is not None:
-        texts = {doc_id: " ".join(turned_by_hand(rotation, doc_id, text)) for doc_id, text in texts.items()}
+        texts = {
+            doc_id: " ".join(turned_by_hand(rotation, doc_id, text))
+            for doc_id, text in texts.items()
+        }
     found = {}
     for query_id, query in collection.queries.items():
         scores = {
-            doc_id: ranker(PackedBatch.from_sequences(pair_tokenizer.pairs(query, [text]))).scores.item()
+            doc_id: ranker(
+                PackedBatch.from_sequences(pair_tokenizer.pairs(query, [text]))
+            ).scores.item()
             for doc_id, text in texts.items()
         }
         order = sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
@@ -159,11 +192,21 @@ def test_runs_say_what_they_were_trained_on(save, tmp_path: Path) -> None:
     found = {run.ranker.parent.name: run for run in find_checkpoints([str(tmp_path / "runs")])}
     assert found["0"].stages == (TrainingStage("first", "word"),)
     assert found["1"].stages == (TrainingStage("first", "word"), TrainingStage("mine"))
-    assert found["2"].stages == (TrainingStage("first", "word"), TrainingStage("mine"), TrainingStage("mine", "word"))
-    assert [(found[name].model, found[name].seed) for name in "012"] == [("tk", 0), ("tk", 0), ("knrm", 3)]
+    assert found["2"].stages == (
+        TrainingStage("first", "word"),
+        TrainingStage("mine"),
+        TrainingStage("mine", "word"),
+    )
+    assert [(found[name].model, found[name].seed) for name in "012"] == [
+        ("tk", 0),
+        ("tk", 0),
+        ("knrm", 3),
+    ]
 
 
-def test_the_newest_of_equal_runs_is_kept(save, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_newest_of_equal_runs_is_kept(
+    save, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for number, name in enumerate("ab"):
         run = save(name)
         os.utime(run / "ranker" / "config.json", (number, number))
@@ -181,20 +224,30 @@ def test_a_model_without_a_name_is_called_by_its_class(save, tmp_path: Path) -> 
     assert found.model == "BackpackForRanking"
 
 
-@pytest.mark.parametrize(("name", "message"), [("none", "there is no folder"), ("", "no run of train.py with a saved")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("none", "there is no folder"), ("", "no run of train.py with a saved")]
+)
 def test_a_folder_without_runs_is_named(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(FileNotFoundError, match=message):
         find_checkpoints([str(tmp_path / name)])
 
 
 def test_table_4_measures_both_trainings_on_both_test_sets(
-    save, folder: Path, tmp_path: Path, make_backpack, pair_tokenizer, capsys: pytest.CaptureFixture[str]
+    save,
+    folder: Path,
+    tmp_path: Path,
+    make_backpack,
+    pair_tokenizer,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     save("a", seed=0)
     save("b", seed=1)
     save("c", rotation="train", seed=2)
     save("other data", data="other")
-    run_task(composed(tmp_path, folder, "experiment=passage_rotation/table4", "data.rotation_seed=5"), tmp_path / "out")
+    run_task(
+        composed(tmp_path, folder, "experiment=passage_rotation/table4", "data.rotation_seed=5"),
+        tmp_path / "out",
+    )
     lines = lines_of(tmp_path / "out" / "table4.csv")
     ours = {
         (line["model"], line["training"], line["test"]): line
@@ -210,12 +263,21 @@ def test_table_4_measures_both_trainings_on_both_test_sets(
     for test in ("original", "rotated"):
         value = float(ours["TK", "Original", test]["value"])
         assert value == pytest.approx((by_hand[0, test] + by_hand[1, test]) / 2, abs=1e-9)
-        assert float(ours["TK", "Debiased", test]["value"]) == pytest.approx(by_hand[2, test], abs=1e-9)
+        assert float(ours["TK", "Debiased", test]["value"]) == pytest.approx(
+            by_hand[2, test], abs=1e-9
+        )
     assert ours["TK", "Original", "original"]["rankers"] == "2"
-    before, after = (float(ours["TK", "Debiased", test]["value"]) for test in ("original", "rotated"))
-    assert float(ours["TK", "Debiased", "change"]["value"]) == pytest.approx((after - before) / after)
+    before, after = (
+        float(ours["TK", "Debiased", test]["value"]) for test in ("original", "rotated")
+    )
+    assert float(ours["TK", "Debiased", "change"]["value"]) == pytest.approx(
+        (after - before) / after
+    )
     candidates = GivenCandidates().candidates(collection)
-    floor = [1 / (1 + list(ranking).index(f"d{query_id[1:]}")) for query_id, ranking in candidates.items()]
+    floor = [
+        1 / (1 + list(ranking).index(f"d{query_id[1:]}"))
+        for query_id, ranking in candidates.items()
+    ]
     assert float(ours["given", "", "original"]["value"]) == pytest.approx(sum(floor) / 6)
     shown = capsys.readouterr().out
     assert "train model=cross_encoder data=mine data.rotation=train)" in " ".join(shown.split())
@@ -224,7 +286,9 @@ def test_table_4_measures_both_trainings_on_both_test_sets(
     assert "TK (Debiased) on rotated" in per_query
 
 
-def test_table_4_without_any_ranker_shows_the_floor_and_what_to_train(folder: Path, tmp_path: Path) -> None:
+def test_table_4_without_any_ranker_shows_the_floor_and_what_to_train(
+    folder: Path, tmp_path: Path
+) -> None:
     config = composed(tmp_path, folder, "experiment=passage_rotation/table4")
     config.task.runs = None
     run_task(config, tmp_path / "out")
@@ -260,35 +324,52 @@ def test_table_5_asks_which_collection_came_first(save, folder: Path, tmp_path: 
 def test_table_2_takes_mats_of_both_trainings(save, folder: Path, tmp_path: Path) -> None:
     save("a", data="squad")
     save("b", data="squad", rotation="train", seed=1)
-    options = ["task.similarity.max_distance=6", "task.similarity.documents=null", "task.similarity.terms=null"]
-    run_task(composed(tmp_path, folder, "experiment=passage_rotation/table2", *options), tmp_path / "out")
+    options = [
+        "task.similarity.max_distance=6",
+        "task.similarity.documents=null",
+        "task.similarity.terms=null",
+    ]
+    run_task(
+        composed(tmp_path, folder, "experiment=passage_rotation/table2", *options), tmp_path / "out"
+    )
     lines = [line for line in lines_of(tmp_path / "out" / "table2.csv") if line["source"] == "here"]
     found = {(line["training"], line["measure"]): float(line["value"]) for line in lines}
     assert found.keys() == {(t, m) for t in ("Original", "Debiased") for m in ("MATS", "MATS std")}
     picture = json.loads((tmp_path / "out" / "figure2_SQuAD" / "term_similarity.json").read_text())
     curves = {curve["representation"]: curve["mats"] for curve in picture["curves"]}
-    assert curves == {f"TK, {training}": found[training, "MATS"] for training in ("Original", "Debiased")}
+    assert curves == {
+        f"TK, {training}": found[training, "MATS"] for training in ("Original", "Debiased")
+    }
     assert curves["TK, Original"] != curves["TK, Debiased"]
 
 
-def test_rotation_and_alpha_give_both_biases_in_one_table(save, folder: Path, tmp_path: Path) -> None:
+def test_rotation_and_alpha_give_both_biases_in_one_table(
+    save, folder: Path, tmp_path: Path
+) -> None:
     save("a", model="backpack")
     save("b", model="backpack", rotation="train", seed=1)
     options = ["task.alphas=[0.5]", "policy=lowest_senses"]
-    run_task(composed(tmp_path, folder, "experiment=passage_rotation/alpha", *options), tmp_path / "out")
+    run_task(
+        composed(tmp_path, folder, "experiment=passage_rotation/alpha", *options), tmp_path / "out"
+    )
     lines = lines_of(tmp_path / "out" / "rotation_alpha.csv")
-    found = {(line["training"], line["alpha"], line["test"], line["measure"]): line for line in lines}
+    found = {
+        (line["training"], line["alpha"], line["test"], line["measure"]): line for line in lines
+    }
     for training in ("Original", "Debiased"):
         for alpha in ("1.0", "0.5"):
             for test in ("original", "rotated"):
                 for measure in ("nDCG@10", "RaB(tf)@10", "ARaB(tf)@10", "swap change/std"):
                     assert math.isfinite(float(found[training, alpha, test, measure]["value"]))
             thirds = [
-                found[training, alpha, "original", f"MRR@10 {third} third"] for third in ("first", "middle", "last")
+                found[training, alpha, "original", f"MRR@10 {third} third"]
+                for third in ("first", "middle", "last")
             ]
             assert sum(int(line["queries"]) for line in thirds) == 6
             whole = sum(int(line["queries"]) * float(line["value"]) for line in thirds) / 6
-            assert whole == pytest.approx(float(found[training, alpha, "original", "MRR@10"]["value"]))
+            assert whole == pytest.approx(
+                float(found[training, alpha, "original", "MRR@10"]["value"])
+            )
     text = (tmp_path / "out" / "rotation_alpha.md").read_text()
     assert text.count("Does rotation change gender bias?") == 2
     assert text.count("Does alpha change position bias?") == 2
@@ -297,7 +378,9 @@ def test_rotation_and_alpha_give_both_biases_in_one_table(save, folder: Path, tm
 def test_rotation_and_alpha_need_a_ranker_with_senses(folder: Path, tmp_path: Path) -> None:
     config = composed(tmp_path, folder, "experiment=passage_rotation/alpha")
     config.task.runs = None
-    with pytest.raises(ValueError, match="no ranker with senses that was trained on mine was found"):
+    with pytest.raises(
+        ValueError, match="no ranker with senses that was trained on mine was found"
+    ):
         run_task(config, tmp_path / "out")
 
 
@@ -305,10 +388,15 @@ def test_means_and_tests_are_over_queries() -> None:
     one = PerQuery({"m": {"a": 0.0, "b": 1.0, "c": 0.5}})
     other = PerQuery({"m": {"a": 1.0, "b": 0.0, "c": 1.0}})
     assert mean_values([one, other]).values == {"m": {"a": 0.5, "b": 0.5, "c": 0.75}}
-    # Signs of three ranked differences: (-1, +1, -0.5) has ranks 2.5, 2.5, 1; the patterns with a rank sum of at most
-    # 2.5 on one side are {1}, {2.5}, {2.5} and none: 2 * 4 / 8.
+    # Signs of three ranked differences: (-1, +1, -0.5) has ranks 2.5, 2.5, 1; the patterns with a
+    # rank sum of at most 2.5 on one side are {1}, {2.5}, {2.5} and none: 2 * 4 / 8.
     assert p_wilcoxon(one, other, "m") == pytest.approx(1.0)
     less = PerQuery(
-        {"m": {name: value - 0.1 * (place + 1) for place, (name, value) in enumerate(one.values["m"].items())}}
+        {
+            "m": {
+                name: value - 0.1 * (place + 1)
+                for place, (name, value) in enumerate(one.values["m"].items())
+            }
+        }
     )
     assert p_wilcoxon(one, less, "m") == pytest.approx(2 / 8)

@@ -44,18 +44,30 @@ def checkpoint(make_backpack, pair_tokenizer, tmp_path):
 
 
 def run(checkpoint, documents, folder, *options, quiet=True):
-    chosen = ["experiment=term_similarity", f"checkpoint={checkpoint}", f"output={folder}", *options]
+    chosen = [
+        "experiment=term_similarity",
+        f"checkpoint={checkpoint}",
+        f"output={folder}",
+        *options,
+    ]
     config = configured("evaluate", "scoring.device=cpu", *chosen)
     OmegaConf.set_struct(config, False)
     target = "backpack_rank.data.sources.inline.load_inline"
     config.data = {
         "name": "inline",
-        "test": {"_target_": target, "name": "inline", "queries": {"q": "soup"}, "documents": documents},
+        "test": {
+            "_target_": target,
+            "name": "inline",
+            "queries": {"q": "soup"},
+            "documents": documents,
+        },
     }
     evaluate(config, folder, quiet)
 
 
-def test_the_experiment_writes_figures_picture_and_configuration(checkpoint, documents, tmp_path, capsys):
+def test_the_experiment_writes_figures_picture_and_configuration(
+    checkpoint, documents, tmp_path, capsys
+):
     folder = tmp_path / "out"
     texts = {name: text for name, text in documents.items() if text}
     run(checkpoint, texts, folder, "task.max_distance=12", "task.terms=40", quiet=False)
@@ -93,7 +105,9 @@ def test_sense_vectors_know_no_position_and_contextual_vectors_do(scorer, collec
 
 
 def test_all_terms_and_occurrences_give_every_pair(scorer, collection):
-    task = TermSimilarity(documents=None, terms=None, per_position=60, max_distance=6, representations="senses")
+    task = TermSimilarity(
+        documents=None, terms=None, per_position=60, max_distance=6, representations="senses"
+    )
     (curve,) = task.measure(scorer, collection).curves
     encoded = scorer.pair_tokenizer.encode([text for _, text in collection.documents if text])
     counts = dict.fromkeys(range(7), 0)
@@ -109,7 +123,9 @@ def test_all_terms_and_occurrences_give_every_pair(scorer, collection):
 
 def test_a_seed_draws_the_same_documents_and_terms_again(scorer, collection):
     def measured(seed):
-        return TermSimilarity(documents=30, terms=20, max_distance=8, seed=seed).measure(scorer, collection)
+        return TermSimilarity(documents=30, terms=20, max_distance=8, seed=seed).measure(
+            scorer, collection
+        )
 
     one = measured(1)
     assert one == measured(1)
@@ -118,7 +134,9 @@ def test_a_seed_draws_the_same_documents_and_terms_again(scorer, collection):
 
 
 def test_documents_may_stand_behind_a_query(scorer, collection):
-    alone = TermSimilarity(max_distance=8, representations=["contextual"]).measure(scorer, collection)
+    alone = TermSimilarity(max_distance=8, representations=["contextual"]).measure(
+        scorer, collection
+    )
     behind = TermSimilarity(max_distance=8, representations=["contextual"], query="fish soup")
     found = behind.measure(scorer, collection)
     assert found.query == "fish soup"
@@ -133,7 +151,9 @@ def test_special_tokens_and_terms_of_one_document_are_not_eligible(pair_tokenize
     found = eligible_terms(pair_tokenizer, document_rows(pair_tokenizer, documents))
     assert tokenizer.eos_token_id not in found
     shared = set(documents[2].tolist()) & set(documents[1].tolist()) - {tokenizer.eos_token_id}
-    both = shared | (set(documents[0].tolist()) & (set(documents[1].tolist()) | set(documents[2].tolist())))
+    both = shared | (
+        set(documents[0].tolist()) & (set(documents[1].tolist()) | set(documents[2].tolist()))
+    )
     assert set(found.tolist()) == both
 
 
@@ -157,7 +177,9 @@ def test_what_the_ranker_and_the_documents_cannot_give_is_refused(
     gpt2 = Scorer(make_gpt2(), pair_tokenizer, ScoringSettings(device="cpu"))
     with pytest.raises(ValueError, match=r"GPT2ForRanking has no 'senses'; it has contextual"):
         TermSimilarity(representations=["senses"]).measure(gpt2, collection)
-    with pytest.raises(ValueError, match=r"task\.representations is empty; this ranker has contextual"):
+    with pytest.raises(
+        ValueError, match=r"task\.representations is empty; this ranker has contextual"
+    ):
         TermSimilarity(representations=[]).measure(gpt2, collection)
     apart = Collection("apart", MemoryStore({"a": "", "b": "soup"}), {}, {})
     with pytest.raises(ValueError, match="no term stands in two of the 1 documents"):
