@@ -95,7 +95,8 @@ class Job:
             ``time.monotonic()``.
         turns: batches that this job was the first of; after some, a long job goes to the queue's
             end.
-        states: cached states of tokens, shared by the batches of this request.
+        states: cached states of tokens, shared by the batches of this request until another one
+            has its turn.
     """
 
     def __init__(
