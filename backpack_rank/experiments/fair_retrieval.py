@@ -14,9 +14,9 @@ from backpack_rank.models.factory import find_ranker
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.evaluate_runs import read_runs
 from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.option_types import Alphas
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import Task
 from backpack_rank.reporting.fair_retrieval_tables import figure2, is_bias, measured_of, paper_table
 from backpack_rank.reporting.measure_files import write_report
 from backpack_rank.reporting.published import published
@@ -27,7 +27,7 @@ from backpack_rank.reranking.rerankers import FirstStageOrder, Reranker, SavedRu
 
 
 @dataclass(frozen=True)
-class FairRetrievalTable(Task):
+class FairRetrievalTable(Experiment):
     """``task`` of ``evaluate.py experiment=fair_retrieval/table2``.
 
     Attributes:

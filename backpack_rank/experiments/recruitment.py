@@ -12,16 +12,16 @@ from backpack_rank.data.first_stage import Bm25
 from backpack_rank.data.trec import ranking
 from backpack_rank.experiments.grid import refuse_alpha
 from backpack_rank.pipelines.evaluate import notes_on
+from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.option_types import Alphas
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import Task
 from backpack_rank.reporting.score_table import ScoreRow, print_scores, write_scores
 from backpack_rank.reranking.recalibration import deltas, recalibrate
 from backpack_rank.senses.policies import check_alpha
 
 
 @dataclass(frozen=True)
-class ScoreTable(Task):
+class ScoreTable(Experiment):
     """``task`` of ``evaluate.py experiment=recruitment``.
 
     Attributes:

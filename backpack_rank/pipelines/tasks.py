@@ -18,7 +18,6 @@ from backpack_rank.evaluation.results import Report
 from backpack_rank.files import read_yaml, resource_folder
 from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.saved_options import SavedOptions
-from backpack_rank.pipelines.settings import EvaluationSettings
 
 _Task = TypeVar("_Task", bound="EvaluationTask")
 FOR_ALL = ("task", "output", "resume", "scoring", "cache")
@@ -72,38 +71,6 @@ class EvaluationTask(ABC):
         """
 
 
-class Task(ABC):
-    """An experiment, ``task`` of a file in ``conf/experiment``; its options stand below ``task``.
-
-    Attributes:
-        takes: options of parts, such as ``listwise``, that it reads; others are refused beside it.
-        leaves: options of :class:`EvaluationSettings` that it does not read, refused beside it too.
-        finds_ranker: whether it ranks with ``checkpoint=``, or the ranker that was trained last.
-    """
-
-    takes: ClassVar[tuple[str, ...]] = ()
-    leaves: ClassVar[tuple[str, ...]] = ()
-    finds_ranker: ClassVar[bool] = True
-
-    def check(self, settings: EvaluationSettings) -> None:  # noqa: B027  many have nothing more to look at
-        """Raise ``ValueError`` for a wrong option, before anything is loaded; :meth:`run` does so
-        first.
-        """
-
-    @abstractmethod
-    def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> Report | None:
-        """Do it, and write everything to the folder.
-
-        Args:
-            settings: rankers, data and measures that the options ask for.
-            folder: gets the results.
-            quiet: print no tables and write no page.
-
-        Returns:
-            The measures; None where nothing is measured.
-        """
-
-
 def made_task(kind: type[_Task], saved: SavedOptions) -> _Task:
     """A task of the options that its constructor names.
 
@@ -121,50 +88,57 @@ def made_task(kind: type[_Task], saved: SavedOptions) -> _Task:
 def refuse_others(kind: type[EvaluationTask], values: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for the first option that is given and that a task does not take."""
     taken = kind.takes(values)
-    for name in values:
+    for name, value in values.items():
         if name in taken or name in FOR_ALL:
             continue
+        if name in kind.without and kind.without[name] == value:
+            continue
         for option in given_options(values, name):
-            value = values[name]
-            if kind.without.get(name, ...) != value:
-                shown = (
-                    f"{option}=..."
-                    if "." in option or not _is_short(value)
-                    else f"{name}={_word(value)}"
-                )
-                raise ValueError(f"{shown} does nothing to {kind.chosen_by}: {kind.advice(name)}")
+            shown = _shown(option, value)
+            raise ValueError(f"{shown} does nothing to {kind.chosen_by}: {kind.advice(name)}")
+
+
+def _shown(option: str, value: Any) -> str:
+    """An option with its value where that is short, as somebody types it."""
+    is_short = isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) < 40)
+    if "." in option or not is_short:
+        return f"{option}=..."
+    if isinstance(value, bool):
+        return f"{option}={str(value).lower()}"
+    return f"{option}={value}"
 
 
 def given_options(values: Mapping[str, Any], name: str) -> list[str]:
-    """The options at and below a name of conf/evaluate.yaml that have another value than they have
-    there.
-    """
+    """Options at and below a name of conf/evaluate.yaml whose values are not those of that file."""
     value = values[name]
     groups, defaults = _defaults()
     if name in groups:
-        # A group without a default is given where there is something; data alone have options of no
-        # choice.
-        default = groups[name]
-        if default is None:
-            chosen = value is not None and (
-                not isinstance(value, Mapping) or "name" in value or name != "data"
-            )
-            return [name] if chosen else []
-        return [] if _target(value) == default else [name]
-    default = defaults.get(name)
+        return [name] if _is_chosen(name, value, groups[name]) else []
+    if name not in defaults:
+        return []
+    default = defaults[name]
     if isinstance(default, Mapping) and isinstance(value, Mapping):
         return [f"{name}.{below}" for below in value if value[below] != default.get(below)]
-    # What looks another option up is not compared; the command line sees whether it was given.
-    looks_up = isinstance(default, str) and "${" in default
-    same = value == default or (not value and not default)
-    return [] if looks_up or same or name not in defaults else [name]
+    if isinstance(default, str) and "${" in default:
+        # It looks another option up: its value says nothing about what was given.
+        return []
+    is_empty = not value and not default
+    return [] if is_empty or value == default else [name]
+
+
+def _is_chosen(group: str, value: Any, default: str | None) -> bool:
+    """Whether another choice of a group is given than the default, the name of a constructor."""
+    if default is not None:
+        return _target(value) != default
+    if value is None:
+        return False
+    # Options below data=... that name no collection change the data of a saved ranker.
+    return not (group == "data" and isinstance(value, Mapping) and "name" not in value)
 
 
 @cache
 def _defaults() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Constructors of the default choice of each group of conf/evaluate.yaml, and its other
-    options.
-    """
+    """Constructors of the default choices of conf/evaluate.yaml's groups, and its other options."""
     content = read_yaml(resource_folder("conf") / "evaluate.yaml")
     groups: dict[str, Any] = {}
     for entry in content["defaults"]:
@@ -176,11 +150,3 @@ def _defaults() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _target(node: Any) -> str:
     return str(node.get("_target_", node.get("name"))) if isinstance(node, Mapping) else str(node)
-
-
-def _is_short(value: Any) -> bool:
-    return isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) < 40)
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

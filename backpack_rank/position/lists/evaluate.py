@@ -14,11 +14,12 @@ from backpack_rank.experiments.grid import row_of
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.evaluation_data import load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results
+from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.metrics import metrics_of, rank_all
 from backpack_rank.pipelines.nodes import build_or_none, merged
 from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import EvaluationTask, Task
+from backpack_rank.pipelines.tasks import EvaluationTask
 from backpack_rank.position.aggregation.aggregate import Aggregator, Borda
 from backpack_rank.position.lists.rank_llm import read_requests, reordered, write_requests
 from backpack_rank.position.lists.rewritten import RewrittenLists
@@ -28,11 +29,11 @@ from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.renditions import MeanOfRenditions
 
 
-class ListTask(Task):
+class ListTask(Experiment):
     """An experiment with a listwise ranker."""
 
-    takes: ClassVar[tuple[str, ...]] = ("listwise", *REMEDIES)
-    leaves: ClassVar[tuple[str, ...]] = ("policy", "variants")
+    uses: ClassVar[tuple[str, ...]] = ("listwise", *REMEDIES)
+    ignores: ClassVar[tuple[str, ...]] = ("policy", "variants")
     finds_ranker = False
 
 

@@ -14,8 +14,8 @@ from backpack_rank.constructors import Length, OneOf, PathText, Range
 from backpack_rank.data.answers import Answers, load_answers
 from backpack_rank.data.rotation import Rotation
 from backpack_rank.experiments.grid import refuse_alpha
+from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import Task
 from backpack_rank.position.passages.answer_position_report import (
     CollectionPositions,
     PositionHistogram,
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class AnswerPositionStudy(Task):
+class AnswerPositionStudy(Experiment):
     """``task`` of ``evaluate.py experiment=answer_positions``.
 
     Attributes:

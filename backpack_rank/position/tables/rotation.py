@@ -22,9 +22,9 @@ from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import Estimate, PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.experiments.grid import fill_grid, paths_in_words, refuse_alpha, show
+from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.option_types import Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import Task
 from backpack_rank.position.tables.checkpoints import (
     Checkpoint,
     Stages,
@@ -111,7 +111,7 @@ class RotationBenchmark:
 
 
 @dataclass(frozen=True)
-class RotationEffect(Task):
+class RotationEffect(Experiment):
     """``task`` of ``evaluate.py experiment=passage_rotation/table3`` and ``table4``.
 
     Attributes:
@@ -155,7 +155,7 @@ class RotationEffect(Task):
 
 
 @dataclass(frozen=True)
-class RotationTransfer(Task):
+class RotationTransfer(Experiment):
     """``task`` of ``evaluate.py experiment=passage_rotation/table5``.
 
     Attributes:

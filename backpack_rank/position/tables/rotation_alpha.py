@@ -19,10 +19,10 @@ from backpack_rank.evaluation.results import Estimate, PerQuery, RunInfo
 from backpack_rank.experiments.grid import fill_grid, refuse_alpha
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.option_types import Alphas, Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import Task
 from backpack_rank.position.passages.answer_positions import query_positions
 from backpack_rank.position.tables.checkpoints import Checkpoint, group_by_seed
 from backpack_rank.position.tables.rotation import (
@@ -54,7 +54,7 @@ Values = dict[str, dict[str, PerQuery]]
 
 
 @dataclass(frozen=True)
-class RotationByAlpha(Task):
+class RotationByAlpha(Experiment):
     """``task`` of ``evaluate.py experiment=passage_rotation/alpha``.
 
     Attributes:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
+from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.option_types import Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
-from backpack_rank.pipelines.tasks import Task
 from backpack_rank.position.passages.representations import CONTEXTUAL
 from backpack_rank.position.passages.term_similarity_report import (
     SimilarityCurve,
@@ -30,7 +30,7 @@ _PAPER_DATA = {"msmarco": "MS MARCO", "squad": "SQuAD"}
 
 
 @dataclass(frozen=True)
-class RotationSimilarity(Task):
+class RotationSimilarity(Experiment):
     """``task`` of ``evaluate.py experiment=passage_rotation/table2``.
 
     Attributes:

@@ -28,8 +28,8 @@ from backpack_rank.data.collection import Collection
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.experiments.grid import refuse_alpha
+from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.settings import SPLITS, EvaluationSettings, check_positive_ints
-from backpack_rank.pipelines.tasks import Task
 from backpack_rank.position.passages.representations import (
     KINDS,
     DocumentRow,
@@ -58,7 +58,7 @@ Several = Annotated[int, Range(least=2, most=MOST), Called("a whole number of at
 
 
 @dataclass(frozen=True)
-class TermSimilarity(Task):
+class TermSimilarity(Experiment):
     """``task`` of ``evaluate.py experiment=term_similarity``.
 
     Attributes:
