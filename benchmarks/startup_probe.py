@@ -31,7 +31,7 @@ PARTS = (
     ),
     ("reading the collection", "backpack_rank.data.dataset", "Dataset.split"),
     ("candidates, BM25", "backpack_rank.data.dataset", "Dataset.candidates"),
-    ("loading the ranker", "backpack_rank.pipelines.settings", "load_ranker"),
+    ("loading the ranker", "backpack_rank.pipelines.chosen_ranker", "load_ranker"),
     ("loading the ranker", "backpack_rank.reranking.load", "load_ranker"),
     ("tokens, batches", "backpack_rank.data.batching", "PairChunks.__getitem__"),
     ("tokens, batches", "backpack_rank.data.tokenisation", "PairTokenizer.encode"),
