@@ -62,23 +62,28 @@ def _behind_run(text: str, piece: str, place: int) -> int:
     """
     if piece.isspace():
         end = len(text) - len(text[place:].lstrip())
-    elif not _speaking().search(piece):
-        following = _speaking().search(text, place)
-        end = following.start() if following else len(text)
-    else:
-        return place
-    return max(place, end - len(piece))
+        return max(place, end - len(piece))
+    # One kind at a time: marks, a blank and marks are two words, of which each may be a token.
+    for kind in ("C", "M"):
+        other = _other_than(kind)
+        if not other.search(piece):
+            following = other.search(text, place)
+            end = following.start() if following else len(text)
+            return max(place, end - len(piece))
+    return place
 
 
 @cache
-def _speaking() -> re.Pattern[str]:
-    """Any character but those that a tokenizer may drop: blanks, controls, lone marks."""
-    silent = [code for code in range(0x10000) if unicodedata.category(chr(code))[0] in "CMZ"]
+def _other_than(kind: str) -> re.Pattern[str]:
+    """Any character but those that a tokenizer may drop: controls (``C``) or lone marks (``M``)."""
     ranges: list[list[int]] = []
-    for code in silent:
+    for code in range(0x10000):
+        character = chr(code)
+        if unicodedata.category(character)[0] != kind or character.isspace():
+            continue
         if ranges and ranges[-1][1] == code - 1:
             ranges[-1][1] = code
         else:
             ranges.append([code, code])
-    silent_ranges = "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in ranges)
-    return re.compile(f"[^{silent_ranges}]")
+    of_kind = "".join(f"\\u{first:04x}-\\u{last:04x}" for first, last in ranges)
+    return re.compile(f"[^{of_kind}]")

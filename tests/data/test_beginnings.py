@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_tokenizers import KINDS
 
@@ -58,6 +58,8 @@ def pair_tokenizer(request):
 
 
 @settings(max_examples=40, deadline=None)
+@example(["\u0301" * 1500 + " " + "\u0301" * 200])  # two words without a letter
+@example(["\u0301" * 1500 + "\u200b" + "\u0301" * 200])
 @given(st.lists(TEXTS, min_size=1, max_size=3))
 def test_a_cut_text_is_read_as_the_whole_one(pair_tokenizer, texts):
     query = pair_tokenizer.encode_query("her")
