@@ -30,7 +30,7 @@ NAMES = [
     ("evaluate", ["aggregate_depth=10"], "does nothing without aggregate"),
     ("evaluate", ["list=polices"], "did you mean policy"),
     ("train", ["+training.epoch=3"], "did you mean epochs"),
-    ("train", ["training.new_rate=1"], "training.head_learning_rate"),
+    ("train", ["training.new_rate=1"], "did you mean learning_rate"),
     ("train", ["model=backpack_tny"], "did you mean backpack_tiny"),
     ("train", ["+lists.sizes=3"], "did you mean size"),
 ]
@@ -44,7 +44,7 @@ GRAMMAR = [
 ]
 VALUES = [
     ("evaluate", ["alpha=nan"], "alpha=nan"),
-    ("evaluate", ["alpha=1e20"], "alpha=1e+20"),
+    ("evaluate", ["alpha=1e20", "data=synthetic", "checkpoint={ranker}"], "alpha=1e+20"),
     ("evaluate", ["swap=no"], "swap=no must be true or false"),
     (
         "evaluate",
