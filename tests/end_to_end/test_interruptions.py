@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,6 +59,14 @@ def stopped_when(
 
 def marked(place: Workplace, kind: str) -> list[Path]:
     return [path.parent for path in (place.output / kind).rglob(UNFINISHED) if path.stat().st_size]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_unfinished(trained: Workplace) -> None:
+    """Tests of other files stop evaluations in the same workplace, too."""
+    for kind in ("train", "evaluate", "sweep"):
+        for folder in marked(trained, kind):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.processes
