@@ -57,16 +57,19 @@ def evaluations() -> Mapping[str, str]:
 
 def option_types(script: str) -> list[type]:
     """Types of the options that parts add to a script."""
-    return [
-        imported(place)
-        for part in _parts()
-        for place in getattr(part, "OPTION_TYPES", {}).get(script, ())
-    ]
+    types = []
+    for part in _parts():
+        for place in getattr(part, "OPTION_TYPES", {}).get(script, ()):
+            types.append(imported(place))
+    return types
 
 
 def folder_kinds() -> tuple[FolderKind, ...]:
     """Kinds of rankers that parts load."""
-    return tuple(kind for part in _parts() for kind in getattr(part, "FOLDERS", ()))
+    kinds: list[FolderKind] = []
+    for part in _parts():
+        kinds += getattr(part, "FOLDERS", ())
+    return tuple(kinds)
 
 
 def folder_kind(folder: str | Path) -> FolderKind | None:
@@ -86,11 +89,14 @@ def served_classes() -> Mapping[str, str]:
 
 def at_load() -> tuple[str, ...]:
     """Places of functions without arguments that ``backpack_rank.load`` calls first."""
-    return tuple(place for part in _parts() for place in getattr(part, "AT_LOAD", ()))
+    places: list[str] = []
+    for part in _parts():
+        places += getattr(part, "AT_LOAD", ())
+    return tuple(places)
 
 
 def imported(place: str) -> Any:
-    """What stands at a place, such as ``backpack_rank.position.lists.saved:load_listwise``."""
+    """The object of a place, such as ``backpack_rank.position.lists.saved:load_listwise``."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 

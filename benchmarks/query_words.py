@@ -24,8 +24,8 @@ from backpack_rank.data.collection import Collection
 from backpack_rank.evaluation.bootstrap import bootstrap_intervals
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.files import resource_folder, write_text
+from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.output_folder import register_resolvers
-from backpack_rank.pipelines.settings import dataset_of
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
 

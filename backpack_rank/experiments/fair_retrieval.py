@@ -9,7 +9,7 @@ from pathlib import Path
 from backpack_rank.checks import located
 from backpack_rank.constructors import PathText
 from backpack_rank.evaluation.results import Report
-from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
+from backpack_rank.experiments.grid import paths_in_words, show
 from backpack_rank.models.factory import find_ranker
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.evaluate_runs import read_runs
@@ -49,7 +49,6 @@ class FairRetrievalTable(Experiment):
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Rank, measure, and write the table as Markdown, CSV and LaTeX."""
-        refuse_alpha(settings)
         checkpoint = settings.find_ranker()
         dataset = settings.dataset(checkpoint)
         metrics = settings.metrics(dataset)

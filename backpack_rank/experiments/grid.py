@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import print_table
 
@@ -63,20 +62,6 @@ def fill_grid(
         if after_each is not None:
             after_each(prepared)
     return cells
-
-
-def row_of(settings: EvaluationSettings, option: str, name: str) -> str:
-    """Where a row stands, with what it looks up: ``task.rows.PSC with task.options.psc``."""
-    return settings.saved.place_of(option, name)
-
-
-def refuse_alpha(settings: EvaluationSettings) -> None:
-    """Raise ``ValueError`` for an alpha beside an experiment that has its own, or none."""
-    if settings.alpha != 1:
-        raise ValueError(
-            f"alpha={settings.alpha}: an experiment has alphas of its own or none; give "
-            "task.alphas=[1,0.5] where it has some"
-        )
 
 
 def show(tables: Sequence[Table], sentence: str, quiet: bool) -> None:

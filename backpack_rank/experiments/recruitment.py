@@ -10,7 +10,6 @@ from pathlib import Path
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import Bm25
 from backpack_rank.data.trec import ranking
-from backpack_rank.experiments.grid import refuse_alpha
 from backpack_rank.pipelines.evaluate import notes_on
 from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.option_types import Alphas
@@ -34,7 +33,6 @@ class ScoreTable(Experiment):
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Score the test split at every alpha; write ``scores.csv`` and print the tables."""
-        refuse_alpha(settings)
         alphas = sorted({1.0, *(check_alpha(alpha) for alpha in self.alphas)}, reverse=True)
         checkpoint, dataset = settings.find_ranker(), settings.needed_dataset()
         collection = dataset.split("test")

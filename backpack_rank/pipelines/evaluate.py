@@ -198,19 +198,7 @@ class RankUnderAlpha(EvaluationTask):
         metrics = metrics_of(self.measures, self.bias, self.attribute, dataset)
         unchanged = self.ranker.load(checkpoint)
 
-        def load(split: str) -> EvaluationData:
-            return load_evaluation_data(
-                dataset,
-                self.attribute,
-                metrics.fairness.lexicon,
-                split,
-                swap=self.swap,
-                variants=self.variants,
-                # alpha=auto is chosen on the one half of their queries, and measured on the other.
-                halve_variants=self.alpha == AUTO,
-                cut=unchanged.scorer.cut,
-            )
-
+        load = evaluation_loader(self, dataset, metrics, unchanged.scorer.cut)
         notes: list[str] = []
         alpha: float
         if self.alpha == AUTO:
@@ -272,15 +260,15 @@ class RankUnderAlpha(EvaluationTask):
 
 
 def evaluation_loader(
-    settings: EvaluationSettings,
+    settings: RankUnderAlpha | EvaluationSettings,
     dataset: Dataset,
     metrics: MetricSuite,
     cut: Callable[[str], str] | None = None,
 ) -> Callable[[str], EvaluationData]:
-    """Use this in an experiment to load the evaluation data of a split: ``loader("dev")``.
+    """Use this to load the evaluation data of a split: ``loader("dev")``.
 
     Args:
-        settings: of the experiment.
+        settings: task or settings that say whether texts are swapped, and which wordings are read.
         dataset: has the splits.
         metrics: their lexicon says which queries are neutral.
         cut: from a text to the beginning that the ranker reads; None: texts are read to their end.
@@ -295,6 +283,7 @@ def evaluation_loader(
             split,
             swap=settings.swap,
             variants=settings.variants,
+            # alpha=auto is chosen on the one half of their queries, and measured on the other.
             halve_variants=settings.alpha == AUTO,
             cut=cut,
         )

@@ -61,10 +61,10 @@ def looked_up(config: Mapping[str, Any], option: str) -> dict[str, tuple[str, ..
         config: as composed; plain values look nothing up.
         option: such as ``task``.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    names_by_place: dict[str, tuple[str, ...]] = {}
     node = config.get(option)
     if not isinstance(node, DictConfig):
-        return found
+        return names_by_place
     for group, entries in _items(node):
         if not isinstance(entries, DictConfig):
             continue
@@ -72,8 +72,8 @@ def looked_up(config: Mapping[str, Any], option: str) -> dict[str, tuple[str, ..
             entry = entries._get_node(name)
             if isinstance(entry, DictConfig):
                 names = re.findall(r"\$\{([\w.]+)\}", str(OmegaConf.to_container(entry)))
-                found[f"{option}.{group}.{name}"] = tuple(dict.fromkeys(names))
-    return found
+                names_by_place[f"{option}.{group}.{name}"] = tuple(dict.fromkeys(names))
+    return names_by_place
 
 
 def yaml_of(options: Mapping[str, Any]) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 
 from backpack_rank.checks import one_of
 from backpack_rank.data.trec import write_run
+from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.nodes import plain_options
-from backpack_rank.pipelines.settings import dataset_of, slugify
+from backpack_rank.pipelines.settings import slugify
 from backpack_rank.progress import printable
 
 SPLITS = ("test", "dev", "train")

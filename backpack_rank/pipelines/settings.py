@@ -15,12 +15,7 @@ from backpack_rank.data.collection import Collection
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.rotation import Rotation
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
-from backpack_rank.pipelines.alpha import AUTO as AUTO
-from backpack_rank.pipelines.chosen_data import SPLITS as SPLITS
 from backpack_rank.pipelines.chosen_data import ChosenData
-from backpack_rank.pipelines.chosen_data import dataset_of as dataset_of
-from backpack_rank.pipelines.chosen_data import dataset_with as dataset_with
-from backpack_rank.pipelines.chosen_data import rotation_of as rotation_of
 from backpack_rank.pipelines.chosen_ranker import ChosenRanker
 from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of

@@ -15,10 +15,11 @@ from backpack_rank.data.trec import read_run, run_tag
 from backpack_rank.evaluation.results import SystemResult
 from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.files import read_yaml
+from backpack_rank.pipelines.alpha import AUTO
 from backpack_rank.pipelines.evaluation_data import load_evaluation_data
 from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.run_folder import CONFIG
-from backpack_rank.pipelines.settings import AUTO, EvaluationSettings
+from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.answer import KEEP, bias_measure, least_bias, sentence
 from backpack_rank.reporting.measure_files import read_json
 from backpack_rank.reporting.setting import Setting, is_control

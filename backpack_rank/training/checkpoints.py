@@ -61,7 +61,7 @@ class BestEpoch(ModelCheckpoint):
 
     @property
     def state_key(self) -> str:
-        """That of Lightning's callback, under which runs of version 0.1 kept their best epoch."""
+        """That of Lightning's callback: under it, runs that are resumed have their best epoch."""
         return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

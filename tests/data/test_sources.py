@@ -16,7 +16,7 @@ from backpack_rank.data import documents as stores
 from backpack_rank.data.collection import MissingSplitError
 from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.data.sources.trec import load_trec
-from backpack_rank.pipelines.settings import dataset_of
+from backpack_rank.pipelines.chosen_data import dataset_of
 
 CORPUS = [
     {"_id": "d1", "title": "Nurse", "text": "how to become one"},

@@ -10,7 +10,6 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.checks import located
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.results import Report
-from backpack_rank.experiments.grid import row_of
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.evaluation_data import load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results
@@ -164,7 +163,7 @@ def check_rows(
         ValueError: a wrong option; names the row.
     """
     for name, options in rows.items():
-        with located(row_of(settings, option, name)):
+        with located(settings.saved.place_of(option, name)):
             listwise_with(settings, options)
 
 

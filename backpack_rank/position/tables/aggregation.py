@@ -13,14 +13,10 @@ from typing import Annotated, Any
 from backpack_rank.checks import located
 from backpack_rank.constructors import Count, Length, NonNegative, PathText, Seed
 from backpack_rank.experiments.grid import fill_grid, show
+from backpack_rank.pipelines.chosen_data import dataset_of, dataset_with
 from backpack_rank.pipelines.nodes import build
 from backpack_rank.pipelines.option_types import Names, Rows
-from backpack_rank.pipelines.settings import (
-    EvaluationSettings,
-    check_positive_ints,
-    dataset_of,
-    dataset_with,
-)
+from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
 from backpack_rank.position.aggregation.aggregate import Aggregator
 from backpack_rank.position.aggregation.run_spread import AggregationScores, write_run_spread
 from backpack_rank.position.aggregation.study import (

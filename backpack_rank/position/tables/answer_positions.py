@@ -13,7 +13,6 @@ from typing import Annotated
 from backpack_rank.constructors import Length, OneOf, PathText, Range
 from backpack_rank.data.answers import Answers, load_answers
 from backpack_rank.data.rotation import Rotation
-from backpack_rank.experiments.grid import refuse_alpha
 from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.position.passages.answer_position_report import (
@@ -68,7 +67,6 @@ class AnswerPositionStudy(Experiment):
         """Measure all sources; write ``answer_positions.json``, ``.csv``, ``.png``, ``.svg`` and
         print a table.
         """
-        refuse_alpha(settings)
         rotation = settings.rotation
         collections = []
         for source in self.sources:

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.rotation import Rotation
 from backpack_rank.files import RANKER
+from backpack_rank.pipelines.chosen_data import dataset_of, rotation_of
 from backpack_rank.pipelines.run_folder import CONFIG, plain_values, run_config
-from backpack_rank.pipelines.settings import dataset_of, rotation_of
 
 log = logging.getLogger(__name__)
 _LONGEST = 10

@@ -14,9 +14,10 @@ from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.paired import p_wilcoxon
-from backpack_rank.experiments.grid import row_of, show
+from backpack_rank.experiments.grid import show
+from backpack_rank.pipelines.chosen_data import dataset_with
 from backpack_rank.pipelines.option_types import Rows
-from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with, slugify
+from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.position.aggregation.aggregate import ReciprocalRankFusion
 from backpack_rank.position.lists.evaluate import ListTask, needed_listwise
 from backpack_rank.position.lists.first_stages import FirstStage, first_stage_study
@@ -50,7 +51,7 @@ class FirstStages(ListTask):
             with located(f"task.collections.{heading}"):
                 dataset_with(node, {})
             for name, changes in self.stages.items():
-                with located(row_of(settings, "task.stages", name)):
+                with located(settings.saved.place_of("task.stages", name)):
                     dataset_with(node, changes)
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:

@@ -17,9 +17,10 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.experiments.grid import fill_grid, row_of, show
+from backpack_rank.experiments.grid import fill_grid, show
+from backpack_rank.pipelines.chosen_data import dataset_with
 from backpack_rank.pipelines.option_types import Rows
-from backpack_rank.pipelines.settings import EvaluationSettings, dataset_with
+from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.position.lists.evaluate import (
     ListTask,
     check_rows,
@@ -93,7 +94,7 @@ class RerankingGrid(ListTask):
             with located(f"task.collections.{heading}"):
                 dataset_with(node, {})
             for row, options in self.rows.items():
-                with located(row_of(settings, "task.rows", row)):
+                with located(settings.saved.place_of("task.rows", row)):
                     if "data" in options:
                         dataset_with(node, options["data"])
 

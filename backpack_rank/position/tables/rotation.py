@@ -21,7 +21,7 @@ from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import Estimate, PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.experiments.grid import fill_grid, paths_in_words, refuse_alpha, show
+from backpack_rank.experiments.grid import fill_grid, paths_in_words, show
 from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.option_types import Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
@@ -135,7 +135,6 @@ class RotationEffect(Experiment):
         """Measure the rankers found; write the table as Markdown, LaTeX and CSV, and values per
         query.
         """
-        refuse_alpha(settings)
         dataset = settings.needed_dataset()
         source = self.trained_on or dataset.name
         stages = trainings_on(source, settings)
@@ -172,7 +171,6 @@ class RotationTransfer(Experiment):
         """Measure the rankers found on the original test set; write the table and values per
         query.
         """
-        refuse_alpha(settings)
         dataset = settings.needed_dataset()
         target, level = TrainingStage(dataset.name), settings.rotation.level
         runs = [

@@ -16,7 +16,7 @@ from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.result_table import BIAS, EFFECTIVENESS
 from backpack_rank.evaluation.results import Estimate, PerQuery, RunInfo
-from backpack_rank.experiments.grid import fill_grid, refuse_alpha
+from backpack_rank.experiments.grid import fill_grid
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.experiment import Experiment
@@ -76,7 +76,6 @@ class RotationByAlpha(Experiment):
         Raises:
             ValueError: no ranker with senses was trained on that data.
         """
-        refuse_alpha(settings)
         dataset = settings.needed_dataset()
         source = self.trained_on or dataset.name
         stages = trainings_on(source, settings)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backpack_rank.experiments.grid import paths_in_words, refuse_alpha, show
+from backpack_rank.experiments.grid import paths_in_words, show
 from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.option_types import Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
@@ -50,7 +50,6 @@ class RotationSimilarity(Experiment):
         Raises:
             ValueError: no ranker was trained on one collection alone.
         """
-        refuse_alpha(settings)
         level = settings.rotation.level
         runs = []
         for run in chosen_runs(self.runs, self.models, settings):

@@ -27,9 +27,9 @@ from backpack_rank.data.batching import pack_by_length
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.experiments.grid import refuse_alpha
+from backpack_rank.pipelines.chosen_data import SPLITS
 from backpack_rank.pipelines.experiment import Experiment
-from backpack_rank.pipelines.settings import SPLITS, EvaluationSettings, check_positive_ints
+from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
 from backpack_rank.position.passages.representations import (
     KINDS,
     DocumentRow,
@@ -94,7 +94,6 @@ class TermSimilarity(Experiment):
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Write ``term_similarity.json``, ``.csv``, ``.png`` and ``.svg``, and print a table."""
-        refuse_alpha(settings)
         checkpoint = settings.find_ranker()
         collection = settings.dataset(checkpoint).split(self.split)
         scorer = settings.reranker(checkpoint).local_scorer

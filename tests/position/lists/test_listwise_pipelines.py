@@ -16,8 +16,9 @@ from omegaconf import OmegaConf
 from scipy.stats import kendalltau
 
 from backpack_rank.data.trec import read_run
+from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.settings import EvaluationSettings, dataset_of
+from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.position.lists.base import Ranking
 from backpack_rank.position.lists.list_runs import lists_of
 from backpack_rank.position.lists.passages import PassageList

@@ -12,8 +12,8 @@ import pytest
 from listwise_example import DEPTH, composed, options, saved_ranker
 
 from backpack_rank.data.trec import read_run
+from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.settings import dataset_of
 from backpack_rank.position.lists.list_runs import lists_of
 from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.saved import load_listwise

@@ -23,8 +23,8 @@ from transformers import (
 )
 
 from backpack_rank.data.tokenisation import train_bpe
+from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.settings import dataset_of
 from backpack_rank.pipelines.train import train
 from backpack_rank.position.lists.permutation import rank_shuffled
 from backpack_rank.position.lists.propensity import load_propensities

@@ -15,8 +15,8 @@ from listwise_example import composed, saved_ranker
 from scipy import stats
 
 from backpack_rank.data.trec import ranking
+from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.evaluate import evaluate
-from backpack_rank.pipelines.settings import dataset_of
 from backpack_rank.position.aggregation.aggregate import Borda
 from backpack_rank.position.aggregation.run_spread import (
     AggregationScores,
