@@ -82,7 +82,7 @@ def test_data_msmarco_dl_trains_on_lists_and_tests_on_judged_queries(home: Path)
     script = """
 from hydra import compose, initialize_config_dir
 from backpack_rank.files import resource_folder
-from backpack_rank.pipelines.settings import dataset_of
+from backpack_rank.pipelines.chosen_data import dataset_of
 with initialize_config_dir(str(resource_folder('conf')), version_base='1.3'):
     options = ['recipe=minilm_msmarco', 'data.train.max_queries=1', 'data.dev.max_queries=1']
     dataset = dataset_of(compose('train', overrides=options).data)
