@@ -81,17 +81,21 @@ def packed_trunk(trunk: PreTrainedModel, batch: PackedBatch) -> Tensor:
     In inference, beginnings that neighbours have in common are read once.
     """
     # Dropout makes something else of the same beginning in each text.
-    shared = None if trunk.training else SharedPrefixes.of(batch)
-    if shared is None:
+    if trunk.training:
         return packed_hidden(trunk, batch, use_cache=False)
     # Embedded in full: hooks on the embeddings look at the tokens around a token.
-    embeddings = trunk.get_input_embeddings()(batch.input_ids[None])[:, shared.kept]
+    embeddings = trunk.get_input_embeddings()(batch.input_ids[None])
+    shared = SharedPrefixes.of(batch, embeddings[0])
+    if shared is None:
+        return packed_hidden(
+            trunk, batch, use_cache=False, input_ids=None, inputs_embeds=embeddings
+        )
     hidden = packed_hidden(
         trunk,
         batch,
         use_cache=False,
         input_ids=None,
-        inputs_embeds=embeddings,
+        inputs_embeds=embeddings[:, shared.kept],
         position_ids=batch.position_ids[None, shared.kept],
         shared=shared,
     )

@@ -34,32 +34,48 @@ LISTS = [
 
 
 def by_comparing(texts: list[list[int]]) -> list[tuple[int, int]]:
-    """For each token (text, place), the text whose token stands for it: the one above, as long as
-    all are equal.
+    """For each token (text, place), the text whose token is read in its place.
+
+    That is the text above, as long as all tokens up to this place are equal.
     """
-    found = []
+    sources = []
     for number, text in enumerate(texts):
         for place in range(len(text)):
             source = number
             while source and texts[source - 1][: place + 1] == text[: place + 1]:
                 source -= 1
-            found.append((source, place))
-    return found
+            sources.append((source, place))
+    return sources
+
+
+def shared_prefixes(texts: list[list[int]]) -> SharedPrefixes | None:
+    """Shared prefixes where every token has one vector."""
+    batch = PackedBatch.from_sequences(texts)
+    return SharedPrefixes.of(batch, torch.eye(60)[batch.input_ids])
 
 
 @pytest.mark.parametrize("texts", LISTS[:3])
 def test_a_token_behind_an_equal_beginning_is_read_in_the_text_above(texts):
-    shared = SharedPrefixes.of(PackedBatch.from_sequences(texts))
+    shared = shared_prefixes(texts)
     sources = by_comparing(texts)
-    own = [(number, place) for number, text in enumerate(texts) for place in range(len(text))]
-    read = [token for token, source in zip(own, sources, strict=True) if token == source]
-    assert [own[row] for row in shared.kept.nonzero()[:, 0]] == read
+    tokens = [(number, place) for number, text in enumerate(texts) for place in range(len(text))]
+    read = [token for token, source in zip(tokens, sources, strict=True) if token == source]
+    assert [tokens[row] for row in shared.kept.nonzero()[:, 0]] == read
     assert [read[row] for row in shared.rows] == sources
 
 
 def test_texts_without_a_common_beginning_are_left_alone():
-    assert SharedPrefixes.of(PackedBatch.from_sequences(LISTS[3])) is None
-    assert SharedPrefixes.of(PackedBatch.from_sequences([[4, 5, 6]])) is None
+    assert shared_prefixes(LISTS[3]) is None
+    assert shared_prefixes([[4, 5, 6]]) is None
+
+
+def test_a_token_with_another_vector_ends_the_common_beginning():
+    batch = PackedBatch.from_sequences([[5, 6, 7, 8], [5, 6, 7, 8]])
+    vectors = torch.eye(9)[batch.input_ids]
+    vectors[6] *= 0.5  # token 7 of the second text
+    shared = SharedPrefixes.of(batch, vectors)
+    assert shared.kept.tolist() == [True, True, True, True, False, False, True, True]
+    assert shared.rows.tolist() == [0, 1, 2, 3, 0, 1, 4, 5]
 
 
 @pytest.mark.parametrize("name", DECODERS)
