@@ -1,11 +1,11 @@
-"""A few documents under the dial: score and rank at each alpha, and another ranker recalibrated
-(appendix D).
-"""
+"""A few documents at several alphas: their scores and ranks, and BM25 recalibrated (appendix D)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import Bm25
@@ -17,6 +17,8 @@ from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.score_table import ScoreRow, print_scores, write_scores
 from backpack_rank.reranking.recalibration import deltas, recalibrate
 from backpack_rank.senses.policies import check_alpha
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -33,28 +35,34 @@ class ScoreTable(Experiment):
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Score the test split at every alpha; write ``scores.csv`` and print the tables."""
-        alphas = sorted({1.0, *(check_alpha(alpha) for alpha in self.alphas)}, reverse=True)
-        checkpoint, dataset = settings.find_ranker(), settings.needed_dataset()
+        alphas = {1.0}
+        for alpha in self.alphas:
+            alphas.add(check_alpha(alpha))
+        checkpoint = settings.find_ranker()
+        dataset = settings.needed_dataset()
         collection = dataset.split("test")
         _, candidates = dataset.candidates("test", collection)
         unchanged = settings.reranker(checkpoint)
-        rerankers = [unchanged.with_policy(settings.policy, alpha) for alpha in alphas]
-        runs = [reranker.rerank(candidates, collection) for reranker in rerankers]
-        run_by_alpha = dict(zip(alphas, runs, strict=True))
-        rows = score_rows(collection, run_by_alpha, bm25_scores(collection), self.weight)
+        runs: dict[float, Run] = {}
+        for alpha in sorted(alphas, reverse=True):
+            reranker = unchanged.with_policy(settings.policy, alpha)
+            runs[alpha] = reranker.rerank(candidates, collection)
+        rows = score_rows(collection, runs, bm25_scores(collection), self.weight)
         settings.save(folder)
         write_scores(folder / "scores.csv", rows)
-        if not quiet:
-            policy, written = f"Policy: {settings.policy.name}", f"Written to {folder}"
-            notes = [*notes_on(rerankers[-1], checkpoint), policy, written]
-            print_scores(rows, "BM25", notes)
+        if quiet:
+            return
+        # Notes are those of the smallest alpha, which changes most.
+        notes = notes_on(reranker, checkpoint)
+        policy = f"Policy: {settings.policy.name}"
+        written = f"Written to {folder}"
+        print_scores(rows, "BM25", [*notes, policy, written])
 
 
 def score_rows(
     collection: Collection, runs: dict[float, Run], other: Run, weight: float
 ) -> list[ScoreRow]:
-    """Use it to set scores and ranks of every query and document side by side, best at alpha = 1
-    first.
+    """Use it to set scores and ranks side by side, for every query the best at alpha = 1 first.
 
     Args:
         collection: texts and groups.
@@ -62,35 +70,33 @@ def score_rows(
         other: another ranker's scores of the same documents.
         weight: of the recalibration.
     """
-    changed = [alpha for alpha in runs if alpha != 1]
-    recalibrated_runs = {}
-    for alpha in changed:
-        changes = deltas(runs[1.0], runs[alpha])
-        recalibrated_runs[alpha] = recalibrate(other, changes, weight)
+    recalibrated_runs: dict[float, Run] = {}
+    for alpha, run in runs.items():
+        if alpha != 1:
+            changes = deltas(runs[1.0], run)
+            recalibrated_runs[alpha] = recalibrate(other, changes, weight)
+    ranks_by_alpha = {alpha: _ranks(run) for alpha, run in runs.items()}
+    recalibrated_ranks = {alpha: _ranks(run) for alpha, run in recalibrated_runs.items()}
+    other_ranks = _ranks(other)
+
     rows = []
     for query_id, scores in runs[1.0].items():
-        ranks = {alpha: _ranks(run[query_id]) for alpha, run in runs.items()}
-        other_ranks = _ranks(other[query_id])
-        recalibrated = {alpha: _ranks(run[query_id]) for alpha, run in recalibrated_runs.items()}
         for doc_id in ranking(scores):
-            rows.append(
-                ScoreRow(
-                    query_id=query_id,
-                    doc_id=doc_id,
-                    group=collection.groups.get(doc_id, ""),
-                    scores={alpha: run[query_id][doc_id] for alpha, run in runs.items()},
-                    ranks={alpha: of_alpha[doc_id] for alpha, of_alpha in ranks.items()},
-                    other=other_ranks[doc_id],
-                    recalibrated={alpha: recalibrated[alpha][doc_id] for alpha in changed},
-                )
+            row = ScoreRow(
+                query_id=query_id,
+                doc_id=doc_id,
+                group=collection.groups.get(doc_id, ""),
+                scores=_values_of(runs, query_id, doc_id),
+                ranks=_values_of(ranks_by_alpha, query_id, doc_id),
+                other=other_ranks[query_id][doc_id],
+                recalibrated=_values_of(recalibrated_ranks, query_id, doc_id),
             )
+            rows.append(row)
     return rows
 
 
 def bm25_scores(collection: Collection) -> Run:
-    """BM25 scores of every document for every query; a document that shares no word with it has
-    0.
-    """
+    """BM25 scores of every document for every query, 0 where they share no word."""
     # As deep as the collection, so that every document with a word of the query has a score.
     candidates = Bm25(depth=len(collection.documents), cache=False).candidates(collection)
     doc_ids = [doc_id for doc_id, _ in collection.documents]
@@ -101,5 +107,18 @@ def bm25_scores(collection: Collection) -> Run:
     return run
 
 
-def _ranks(scores: dict[str, float]) -> dict[str, int]:
-    return {doc_id: rank for rank, doc_id in enumerate(ranking(scores), start=1)}
+def _ranks(run: Run) -> dict[str, dict[str, int]]:
+    """Ranks of the documents of each query, from 1."""
+    ranks: dict[str, dict[str, int]] = {}
+    for query_id, scores in run.items():
+        ranks[query_id] = {}
+        for rank, doc_id in enumerate(ranking(scores), start=1):
+            ranks[query_id][doc_id] = rank
+    return ranks
+
+
+def _values_of(
+    by_alpha: Mapping[float, Mapping[str, Mapping[str, Number]]], query_id: str, doc_id: str
+) -> dict[float, Number]:
+    """What one document of a query has at each alpha."""
+    return {alpha: by_query[query_id][doc_id] for alpha, by_query in by_alpha.items()}
