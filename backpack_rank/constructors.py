@@ -1,5 +1,4 @@
-"""Options are what a constructor's signature says: its annotations are checked, and put in words,
-in one place.
+"""Options are what a constructor's signature says: it is checked, and put in words, here.
 
 A signature names types and ranges, and :func:`checked` refuses every other value by one sentence:
 
@@ -133,9 +132,7 @@ class Note:
 
 @dataclasses.dataclass(frozen=True)
 class Called:
-    """What a type is called in a sentence:
-    ``Annotated[str, Called("a name of lexicons/ or a path")]``.
-    """
+    """What a type is called in a sentence: ``Annotated[str, Called("a name or a path")]``."""
 
     text: str
 
@@ -175,8 +172,7 @@ FilePath = Annotated[str | Path, Length(1, LONGEST_PATH), FileNames(LONGEST_NAME
 
 
 class Made:
-    """Stands for what a node of the configuration will be made into, when its annotation is
-    checked.
+    """Stands for what a node of the configuration will become, when its annotation is checked.
 
     Attributes:
         kind: class of the object; None where that is not known.

@@ -49,9 +49,7 @@ def _parts() -> tuple[ModuleType, ...]:
 
 
 def evaluations() -> Mapping[str, str]:
-    """Options of evaluate.py that choose another task than the core's, and the places of these
-    tasks.
-    """
+    """Options of evaluate.py that choose a task of a part, and the places of these tasks."""
     return _joined("EVALUATIONS")
 
 
@@ -81,9 +79,7 @@ def folder_kind(folder: str | Path) -> FolderKind | None:
 
 
 def served_classes() -> Mapping[str, str]:
-    """Names of the classes of rerankers that parts serve, and the places of what answers requests
-    for them.
-    """
+    """Classes of rerankers that parts serve, and the places of what answers their requests."""
     return _joined("SERVED")
 
 

@@ -1,5 +1,6 @@
-"""An attribute such as gender: the words that stand for it, by the files that ``conf/attribute/``
-names.
+"""An attribute such as gender: the words that stand for it.
+
+The files of ``conf/attribute/`` name an attribute's lexicon, word classes and pairs.
 """
 
 from __future__ import annotations
@@ -172,8 +173,7 @@ class Attribute:
         return Renditions(swap, classes, relations)
 
     def group_of_words(self) -> dict[str, str]:
-        """Group by word: of the words of the classes that say it, and of those that a swap
-        replaces.
+        """Group by word: of words of the classes that say it, and of those that a swap replaces.
 
         A word that none of them knows ("sibling") has no group.
         """

@@ -1,5 +1,4 @@
-"""Renditions: a text written once for each group, such that texts which differ in listed words
-alone have the same ones.
+"""Renditions: a text written once for each group, the same for texts that differ in listed words.
 
     >>> from backpack_rank.attributes.attribute import Attribute
     >>> renditions = Attribute.named("gender").renditions()

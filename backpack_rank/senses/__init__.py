@@ -1,3 +1,1 @@
-"""Control at the representation: which senses carry an attribute, and how much of them is let
-through.
-"""
+"""Control at the representation: which senses carry an attribute, and how much of them stays."""

@@ -1,6 +1,4 @@
-"""Sense vectors on disk: computed once per model and set of texts, shared by all alphas and
-parallel jobs.
-"""
+"""Sense vectors on disk, computed once per model and texts, for all alphas and parallel jobs."""
 
 from __future__ import annotations
 

@@ -159,9 +159,7 @@ class Policy(ABC):
 
 
 class SensePolicy(Policy):
-    """Subclass this for a policy that weighs senses (M_s of eq. 5), with weights of 1 at alpha =
-    1.
-    """
+    """Subclass this for a policy that weighs senses (M_s of eq. 5), by 1 where alpha = 1."""
 
     @abstractmethod
     def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
@@ -285,9 +283,7 @@ class ThresholdSenses(ScaledSenses):
 @checked("policy")
 @dataclass(frozen=True)
 class RandomSenses(ScaledSenses):
-    """Use this as a control: ``count`` senses drawn with ``seed``, whatever their s_l, times
-    alpha.
-    """
+    """Use this as a control: ``count`` senses drawn with ``seed``, whatever their s_l, times alpha."""
 
     count: Count = 2
     seed: Annotated[int, Range(least=0, most=2**63 - 1)] = 0
@@ -329,8 +325,7 @@ class UniformSenses(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class SoftSenses(SensePolicy):
-    """Use this where no number of senses is the right one: the weight of a sense rises with its
-    s_l.
+    """Use this where no number of senses is right: the weight of a sense rises with its s_l.
 
     The weight is alpha + (1 - alpha) g(s_l), so it lies between alpha (sensitive) and 1 (not
     sensitive), with

@@ -1,5 +1,4 @@
-"""What a sense is about: the words that are near in it, typical of it, and what it contributes to
-which documents.
+"""What a sense is about: words near in it, words typical of it, what it adds to which documents.
 
 Hewitt et al. 2023 read senses in the vocabulary, by the words that a sense vector predicts. A
 ranker's senses are no predictions any more, so three other views: the neighbours of a word in one
@@ -49,9 +48,7 @@ _Measure: TypeAlias = Callable[[Tensor, int], Tensor]
 
 @dataclass(frozen=True)
 class RelatedWord:
-    """A word and how strongly it belongs to a sense; the list it stands in says what the value
-    is.
-    """
+    """A word and how strongly it belongs to a sense; its list says what the value is."""
 
     word: str
     value: float
@@ -470,9 +467,7 @@ class WordSenses:
 
     @torch.no_grad()
     def _set_apart(self, senses: AttributeSenses) -> None:
-        """Compute class means and stacks of W_l d of the words with a vector in an attribute
-        sense.
-        """
+        """Compute class means, and stacks of W_l d of words with a vector in an attribute sense."""
         form_of_token: dict[int, int] = {}
         for number, form in enumerate(senses.rows()):
             if len(form.pieces) == 1:

@@ -21,8 +21,7 @@ _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
 
 @dataclass(frozen=True)
 class FrozenParts:
-    """What is frozen, and until when (``training.frozen`` and ``training.frozen_epochs`` in
-    ``conf/train.yaml``).
+    """What is frozen, and until when: ``training.frozen`` and ``training.frozen_epochs``.
 
     Attributes:
         frozen: parts (``backbone``, ``backbone.embeddings``, ``backbone.layers.0-3``, ``senses``,
@@ -47,8 +46,7 @@ class FrozenParts:
             )
 
     def apply(self, ranker: Ranker) -> list[Callback]:
-        """Freeze, and give what thaws again: a callback for the trainer where ``epochs`` is set,
-        else nothing.
+        """Freeze, and give callbacks for the trainer: one that thaws where ``epochs`` is set.
 
         Call it behind an adapter, which freezes and adds parameters itself: ``backbone`` then means
         both, and what the adapter keeps frozen is not thawed.
@@ -87,9 +85,7 @@ class UnfreezeCallback(Callback):
         self.epochs = epochs
 
     def setup(self, trainer: L.Trainer, module: L.LightningModule, stage: str) -> None:
-        """Raise ``ValueError`` where several processes would wait for gradients of what is
-        frozen.
-        """
+        """Raise ``ValueError`` where several processes would wait for gradients of frozen parts."""
         strategy = trainer.strategy
         if isinstance(strategy, DDPStrategy) and not strategy._ddp_kwargs.get(
             "find_unused_parameters"
@@ -106,9 +102,7 @@ class UnfreezeCallback(Callback):
 
 
 def backbone_of(ranker: Ranker) -> Any:
-    """The transformers model below a ranker; None for a ranker over word vectors, which has
-    none.
-    """
+    """The transformers model below a ranker; None for a ranker over word vectors."""
     if isinstance(ranker, BackpackForRanking):
         return ranker.backpack.backbone
     if isinstance(ranker, InteractionForRanking):

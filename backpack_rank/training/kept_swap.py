@@ -1,5 +1,4 @@
-"""As gendered at alpha = 1 as another ranker, and not at all at alpha = 0
-(``training.keep_swap=FOLDER``).
+"""A loss term: at alpha = 1 as gendered as another ranker (``training.keep_swap=FOLDER``).
 
 A Backpack with attribute senses looks at an attribute far less than one without, already at alpha =
 1: its contextual weights cannot see it. For who wants the whole range of the dial, one term holds
@@ -128,8 +127,9 @@ def _swapped(swaps: list[LexiconSwap], text: str) -> str:
 
 
 def variance_within(scores: Tensor, mask: Tensor) -> Tensor:
-    """Variance of scores [L, m] within lists, pooled over the lists, without a gradient; 0 without
-    two in a list.
+    """Variance of scores [L, m] within lists, pooled over lists; 0 without two in a list.
+
+    It has no gradient.
     """
     scores = scores.detach()
     counts = mask.sum(dim=-1)

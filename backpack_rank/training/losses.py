@@ -47,8 +47,9 @@ class AuxiliaryLoss(Protocol):
 
 
 def listwise_softmax(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
-    """Use this by default: listwise softmax cross-entropy (Afzali et al., eq. 3; Bruch et al.
-    2019).
+    """Use this by default: softmax cross-entropy of a list (Afzali et al., eq. 3).
+
+    It is the listwise loss of Bruch et al. 2019.
 
     L = - mean over lists of sum_j y_j log softmax_j(s). With labels (1, 0) and scores (0, 0) it is
     log 2:

@@ -1,6 +1,4 @@
-"""The Lightning module that trains a ranker on lists and validates it on the dev split's
-candidates.
-"""
+"""The Lightning module that trains a ranker on lists and validates it on dev candidates."""
 
 from __future__ import annotations
 

@@ -76,8 +76,7 @@ class Reconstruction:
 
 @dataclass(frozen=True, eq=False)
 class Reconstructed:
-    """How close the mix of senses is to the backbone's pooled vector, both less their mean over
-    texts.
+    """How close the mix of senses is to the backbone's pooled vector, both less their means.
 
     Attributes:
         explained: share of the pooled vector's variance, 1 - var(pooled - mix) / var(pooled); below
@@ -132,8 +131,9 @@ class Reconstructed:
 
 
 class ReconstructionModule(L.LightningModule):
-    """Trains senses and weights so that their mix is the pooled vector less its mean; logs
-    ``reconstruct/loss``.
+    """Trains senses and weights so that their mix is the pooled vector less its mean.
+
+    It logs ``reconstruct/loss``.
 
     The mean, which most of a pooled vector often is, tells nothing of a text: in the senses it
     would make all tokens more alike. The loss is the share of the variance that is not explained
@@ -182,8 +182,7 @@ class ReconstructionModule(L.LightningModule):
 
 
 def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """The sum over senses at the pooled token of each text, and the backbone's last hidden state
-    there. Two [B, d]
+    """Sums over senses, and the backbone's last hidden states, at pooled tokens. Two [B, d]
 
     The backbone reads the texts once, without gradients.
     """
@@ -197,9 +196,7 @@ def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tenso
 
 @contextmanager
 def train_senses_only(ranker: BackpackForRanking) -> Iterator[None]:
-    """Everything but senses and weights frozen, and no dropout anywhere, for the length of a
-    ``with`` block.
-    """
+    """In a ``with`` block: all but senses and weights frozen, and no dropout anywhere."""
     backpack = ranker.backpack
     trained: set[int] = set()
     for part in (backpack.sense_network, backpack.sense_weight_net):

@@ -1,5 +1,4 @@
-"""FSDP: weights, gradients and optimiser are shared out among processes, for rankers that one GPU
-does not hold.
+"""FSDP: weights, gradients and optimiser shared among processes, for rankers beyond one GPU.
 
 Each layer of a backbone is gathered when it is computed and given back behind it; all else is
 gathered once a step. Zhao et al. 2023, PyTorch FSDP.
@@ -145,8 +144,7 @@ class ShardedStrategy(FSDPStrategy):
 
 
 def with_sharding(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of Lightning's trainer, with our strategy in place of the name ``fsdp`` or
-    ``fsdp_cpu_offload``.
+    """Options of Lightning's trainer, with our strategy for ``fsdp`` and ``fsdp_cpu_offload``.
 
     Raises:
         ValueError: FSDP does not know the precision.
@@ -161,8 +159,9 @@ def with_sharding(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def whole_afterwards(trainer: L.Trainer, module: L.LightningModule) -> Iterator[None]:
-    """Let a trainer share out a module's networks in the block, and give it whole ones behind it,
-    in every process.
+    """In a block, let a trainer shard a module's networks; behind it they are complete again.
+
+    They are complete in every process.
 
     The new networks are on the CPU and have the weights that the training ended with. Other
     strategies leave the module unchanged.

@@ -146,8 +146,7 @@ class NoTeacher:
 @checked("teacher")
 @dataclass(frozen=True, kw_only=True)
 class RunTeacher:
-    """Use this for a teacher whose scores are in TREC runs of the training queries
-    (``teacher=run``).
+    """Use this for a teacher with scores in TREC runs of the training queries (``teacher=run``).
 
     Attributes:
         files: one run or several that have no pair in common; queries and documents not trained on

@@ -1,5 +1,6 @@
-"""KNRM (Xiong et al. 2017, "End-to-End Neural Ad-hoc Ranking with Kernel Pooling") and Conv-KNRM
-(Dai et al. 2018).
+"""KNRM (Xiong et al. 2017) and Conv-KNRM (Dai et al. 2018).
+
+KNRM: "End-to-End Neural Ad-hoc Ranking with Kernel Pooling".
 """
 
 from __future__ import annotations
