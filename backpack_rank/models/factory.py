@@ -31,6 +31,7 @@ from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
+from backpack_rank.models.modular_cross_encoder import is_modular, load_modular
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     CrossEncoderForRanking,
@@ -361,6 +362,8 @@ def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTok
         classes[name] = ranker_class
     if not isinstance(names, list) or not isinstance(names[0], str):
         raise ValueError(f"{config_file}: architectures={names} must be a list of names")
+    if names[0] not in classes and is_modular(folder):
+        return load_modular(folder, load_tokenizer(folder))
     if names[0] not in classes and str(names[0]).endswith("ForSequenceClassification"):
         return load_classifier(folder, load_tokenizer(folder))
     if names[0] not in classes:

@@ -25,6 +25,15 @@ from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 
 _LIMIT = 512
 """Tokens of a pair where neither tokenizer nor model says how many it can read."""
+_BEHIND_PADDING = (
+    "roberta",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "camembert",
+    "mpnet",
+    "roberta-prelayernorm",
+)
+"""Model types whose positions begin behind that of padding, so that two of them are not used."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +173,7 @@ class SequenceClassifierForRanking(Ranker):
     @property
     def label(self) -> str:
         """Name in tables: the model's own architecture."""
-        return type(self.classifier).__name__
+        return type(getattr(self.classifier, "transformer", self.classifier)).__name__
 
     def get_input_embeddings(self) -> nn.Module:
         """The word vectors that the model reads."""
@@ -231,11 +240,32 @@ def load_classifier(
             f"{folder} lacks weights of {type(model).__name__}: {missing}; it was not trained to "
             "rank"
         )
-    positions = getattr(model.config, "max_position_embeddings", _LIMIT)
-    if model.config.model_type in ("roberta", "xlm-roberta", "camembert"):
-        positions -= 2  # their positions begin behind the padding's
-    pair_tokenizer = TemplatePairTokenizer.of(tokenizer, min(tokenizer.model_max_length, positions))
-    ranker = SequenceClassifierForRanking(model, pair_tokenizer)
+    return ranker_of(model, tokenizer, longest_pair(model.config, tokenizer))
+
+
+def longest_pair(config: Any, tokenizer: PreTrainedTokenizerBase) -> int:
+    """How many tokens of a pair a model reads, by its configuration and its tokenizer."""
+    positions = getattr(config, "max_position_embeddings", None) or _LIMIT
+    if config.model_type in _BEHIND_PADDING:
+        positions -= 2
+    return min(tokenizer.model_max_length, positions)
+
+
+def ranker_of(
+    classifier: Any, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
+    """Use this to make a ranker of a network with one logit for each text.
+
+    Args:
+        classifier: called and shaped like a classifier of transformers.
+        tokenizer: its tokenizer.
+        max_length: tokens of a pair.
+
+    Raises:
+        ValueError: the tokenizer's template is not understood.
+    """
+    pair_tokenizer = TemplatePairTokenizer.of(tokenizer, max_length)
+    ranker = SequenceClassifierForRanking(classifier, pair_tokenizer)
     _check_types(ranker, pair_tokenizer)
     # A short text and a longer one: whether padding of the short one changes its score.
     documents = ["a saw", "a saw and a hammer, a plane, a file, a chisel and a vice"]

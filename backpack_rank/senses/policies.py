@@ -283,7 +283,7 @@ class ThresholdSenses(ScaledSenses):
 @checked("policy")
 @dataclass(frozen=True)
 class RandomSenses(ScaledSenses):
-    """Use this as a control: ``count`` senses drawn with ``seed``, whatever their s_l, times alpha."""
+    """Use this as a control: ``count`` senses drawn with ``seed``, whatever their s_l."""
 
     count: Count = 2
     seed: Annotated[int, Range(least=0, most=2**63 - 1)] = 0

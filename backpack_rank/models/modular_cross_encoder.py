@@ -1,0 +1,429 @@
+"""Cross-encoders in modules, as sentence-transformers 5.5 and later save them (Ettin rerankers).
+
+``modules.json`` lists what a text goes through: a transformer without a head, pooling, and layers
+behind it. Their folders hold numbers and names alone; what the names stand for is written here, so
+that no code of a folder is run and sentence-transformers need not be installed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedTokenizerBase
+
+from backpack_rank.data.pretrained import from_pretrained
+from backpack_rank.data.trec import json_object, json_value
+from backpack_rank.files import read_text
+from backpack_rank.models.sequence_classifier import (
+    SequenceClassifierForRanking,
+    TemplatePairTokenizer,
+    longest_pair,
+    ranker_of,
+)
+
+MODULES = "modules.json"
+_MODEL_FILE = "config_sentence_transformers.json"
+_TRANSFORMER_FILE = "sentence_bert_config.json"
+_TOKENS, _POOLED, _SCORES = "token_embeddings", "sentence_embedding", "scores"
+_ADVICE = "rank with sentence-transformers itself, and measure its run: run=FILE"
+
+Features = dict[str, Tensor]
+"""What modules hand on, by name: vectors of tokens [B, n, d], the mask [B, n], pooled [B, d]."""
+
+
+class ModuleEntry(NamedTuple):
+    """A module of ``modules.json``.
+
+    Attributes:
+        name: of its class, such as ``Pooling``.
+        folder: where its configuration and weights are.
+    """
+
+    name: str
+    folder: Path
+
+
+class ModularNetwork(nn.Module):
+    """Use it as a classifier of transformers: token ids in, one logit for each text out.
+
+    Attributes:
+        config: of the transformer.
+    """
+
+    def __init__(
+        self,
+        transformer: Any,
+        modules: Sequence[nn.Module],
+        activation: nn.Module,
+    ) -> None:
+        """
+        Args:
+            transformer: gives the last hidden states of texts.
+            modules: what follows, in order; the last one writes ``scores``.
+            activation: what ``CrossEncoder.predict`` puts on the scores.
+        """
+        super().__init__()
+        self.config = transformer.config
+        self.transformer = transformer
+        self.modules_behind = nn.ModuleList(modules)
+        self.activation = activation
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The transformer's word vectors."""
+        return self.transformer.get_input_embeddings()
+
+    def forward(self, attention_mask: Tensor, **inputs: Tensor) -> ModularOutput:
+        """Scores of right-padded texts. [B, n] -> [B, 1]"""
+        output = self.transformer(attention_mask=attention_mask, **inputs)
+        features = {_TOKENS: output.last_hidden_state, "mask": attention_mask}
+        for module in self.modules_behind:
+            module(features)
+        return ModularOutput(self.activation(features[_SCORES]))
+
+
+class ModularOutput(NamedTuple):
+    """What a classifier of transformers returns. [B, 1]"""
+
+    logits: Tensor
+
+
+class Pooling(nn.Module):
+    """One vector for each text, from those of its tokens; several kinds stand behind each other."""
+
+    def __init__(self, pooling_mode: str | Sequence[str] = "mean", **_: Any) -> None:
+        super().__init__()
+        modes = [pooling_mode] if isinstance(pooling_mode, str) else list(pooling_mode)
+        for mode in modes:
+            if mode not in _POOLED_BY:
+                raise ValueError(
+                    f"pooling_mode={mode} is not known here; known are {', '.join(_POOLED_BY)}"
+                )
+        self.modes = modes
+
+    def forward(self, features: Features) -> None:
+        """Add ``sentence_embedding``. [B, m d]"""
+        vectors = [_POOLED_BY[mode](features[_TOKENS], features["mask"]) for mode in self.modes]
+        features[_POOLED] = torch.cat(vectors, dim=-1)
+
+
+class Dense(nn.Module):
+    """A linear layer with an activation, and with a residual connection around both if wanted."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        activation_function: str = "torch.nn.modules.activation.Tanh",
+        module_input_name: str = _POOLED,
+        module_output_name: str | None = None,
+        use_residual: bool = False,
+    ) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features, bias=bias)
+        self.activation = activation_named(activation_function)
+        self.input_name = module_input_name
+        self.output_name = module_output_name or module_input_name
+        self.use_residual = use_residual
+        if use_residual and in_features != out_features:
+            self.residual = nn.Linear(in_features, out_features, bias=False)
+
+    def forward(self, features: Features) -> None:
+        """Replace or add one of the features."""
+        inputs = features[self.input_name]
+        outputs = self.activation(self.linear(inputs))
+        if self.use_residual:
+            outputs = outputs + (self.residual(inputs) if hasattr(self, "residual") else inputs)
+        features[self.output_name] = outputs
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation of the pooled vector."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dimension)
+
+    def forward(self, features: Features) -> None:
+        """Replace ``sentence_embedding``."""
+        features[_POOLED] = self.norm(features[_POOLED])
+
+
+class Normalize(nn.Module):
+    """Divides a vector by its length."""
+
+    def __init__(
+        self, module_input_name: str = _POOLED, module_output_name: str | None = None
+    ) -> None:
+        super().__init__()
+        self.input_name = module_input_name
+        self.output_name = module_output_name or module_input_name
+
+    def forward(self, features: Features) -> None:
+        """Replace or add one of the features."""
+        features[self.output_name] = F.normalize(features[self.input_name], dim=-1)
+
+
+class Dropout(nn.Module):
+    """Drops nothing: rankers that were trained elsewhere are not trained here."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+    def forward(self, features: Features) -> None:
+        """Leave everything unchanged."""
+
+
+_BEHIND: dict[str, type[nn.Module]] = {
+    "Pooling": Pooling,
+    "Dense": Dense,
+    "LayerNorm": LayerNorm,
+    "Normalize": Normalize,
+    "Dropout": Dropout,
+}
+
+
+def is_modular(folder: str | Path) -> bool:
+    """Whether a folder holds a model in several modules, as sentence-transformers saves it."""
+    file = Path(folder) / MODULES
+    return file.is_file() and len(_entries(file)) > 1
+
+
+def load_modular(
+    folder: str | Path, tokenizer: PreTrainedTokenizerBase
+) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
+    """Use this to load a cross-encoder in modules; its scores are those of ``predict``.
+
+    >>> load_modular("cross-encoder/ettin-reranker-17m", tokenizer)  # doctest: +SKIP
+
+    Raises:
+        ValueError: it is no cross-encoder, holds a module or a setting that is not known here,
+            lacks weights, or gives several scores.
+    """
+    folder = Path(folder)
+    entries = _entries(folder / MODULES)
+    model = _settings(folder / _MODEL_FILE)
+    kind = model.get("model_type", "SentenceTransformer")
+    if kind != "CrossEncoder":
+        raise ValueError(
+            f"{folder} is a {kind} of sentence-transformers, which gives vectors of texts; a "
+            "ranker scores pairs of a query and a document (a CrossEncoder)"
+        )
+    if model.get("default_prompt_name"):
+        raise ValueError(
+            f"{folder / _MODEL_FILE}: default_prompt_name={model['default_prompt_name']} puts a "
+            f"prompt before every query, which is not read here; {_ADVICE}"
+        )
+    if entries[0].name != "Transformer":
+        raise ValueError(
+            f"{folder / MODULES}: the first module is {entries[0].name} and must be Transformer; "
+            f"{_ADVICE}"
+        )
+    limit = _check_transformer(entries[0].folder)
+    transformer, info = from_pretrained(
+        AutoModel, entries[0].folder, dtype=torch.float32, output_loading_info=True
+    )
+    # Poolers of BERT and others are made anew where they were not saved, and nothing reads them.
+    missing = [name for name in sorted(info["missing_keys"]) if not name.startswith("pooler.")]
+    if missing:
+        raise ValueError(f"{entries[0].folder} lacks weights: {', '.join(missing[:6])}")
+
+    modules = []
+    for entry in entries[1:]:
+        modules.append(_load_module(entry, folder))
+    network = ModularNetwork(transformer, modules, _activation_of(model, transformer.config))
+    _check_scores(network, folder)
+    max_length = longest_pair(transformer.config, tokenizer)
+    return ranker_of(network.eval(), tokenizer, min(max_length, limit))
+
+
+def activation_named(path: str) -> nn.Module:
+    """Use this for an activation that a file names, such as ``torch.nn.modules.activation.GELU``.
+
+    Raises:
+        ValueError: it is no activation of torch.
+    """
+    name = path.rpartition(".")[2]
+    found = getattr(nn, name, None)
+    if path.startswith("torch.nn.") and inspect.isclass(found) and issubclass(found, nn.Module):
+        return found()
+    raise ValueError(f"the activation {path} is not one of torch.nn, and no code of a model is run")
+
+
+def _entries(file: Path) -> list[ModuleEntry]:
+    """The modules of ``modules.json`` in their order."""
+    entries = []
+    content = json_value(read_text(file))
+    if not isinstance(content, list):
+        raise ValueError(f"{file} must hold a list of modules")
+    for module in content:
+        if not isinstance(module, dict) or not isinstance(module.get("type"), str):
+            raise ValueError(f"{file}: every module needs a type")
+        subfolder = Path(str(module.get("path", "")))
+        if subfolder.is_absolute() or ".." in subfolder.parts:
+            raise ValueError(f"{file}: path {subfolder} leads out of the folder")
+        entries.append(ModuleEntry(module["type"].rpartition(".")[2], file.parent / subfolder))
+    return entries
+
+
+def _check_transformer(folder: Path) -> int:
+    """Tokens of a pair by the settings of the first module.
+
+    Raises:
+        ValueError: it is used in another way than for its last hidden states.
+    """
+    file = folder / _TRANSFORMER_FILE
+    settings = _settings(file)
+    task = settings.get("transformer_task", "feature-extraction")
+    if task != "feature-extraction":
+        raise ValueError(f"{file}: transformer_task={task} is not read here; {_ADVICE}")
+    texts = settings.get("modality_config", {}).get("text", {})
+    if texts.get("method_output_name", "last_hidden_state") != "last_hidden_state":
+        raise ValueError(
+            f"{file}: the module gives {texts['method_output_name']}, and last_hidden_state alone "
+            f"is read here; {_ADVICE}"
+        )
+    given = settings.get("processing_kwargs", {}).get("text", {})
+    truncation = given.get("truncation", "longest_first")
+    if truncation not in ("longest_first", True):
+        raise ValueError(
+            f"{file}: texts are cut by truncation={truncation}, and longest_first alone is known "
+            f"here; {_ADVICE}"
+        )
+    limits = [given.get("max_length"), settings.get("max_seq_length")]
+    return min([limit for limit in limits if limit is not None], default=10**9)
+
+
+def _load_module(entry: ModuleEntry, folder: Path) -> nn.Module:
+    """A module with its weights, which must be those that it has."""
+    if entry.name not in _BEHIND:
+        raise ValueError(
+            f"{folder / MODULES}: module {entry.name} is not known here; known behind Transformer "
+            f"are {', '.join(_BEHIND)}; {_ADVICE}"
+        )
+    file = entry.folder / "config.json"
+    settings = _modern_pooling(_settings(file))
+    try:
+        module = _BEHIND[entry.name](**settings)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file}: {error}; {_ADVICE}") from error
+    if not module.state_dict():
+        return module
+    try:
+        module.load_state_dict(_weights(entry.folder))
+    except RuntimeError as error:
+        raise ValueError(
+            f"{entry.folder}: the weights are not those of its config.json: {error}"
+        ) from error
+    return module
+
+
+def _weights(folder: Path) -> Mapping[str, Tensor]:
+    safetensors = folder / "model.safetensors"
+    if safetensors.is_file():
+        return load_file(safetensors)
+    older = folder / "pytorch_model.bin"
+    if older.is_file():
+        return torch.load(older, map_location="cpu", weights_only=True)
+    raise ValueError(f"{safetensors} is missing: the module has weights and none are saved")
+
+
+def _modern_pooling(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with ``pooling_mode`` in place of the switches that older versions write."""
+    modes = []
+    has_switches = False
+    for switch, mode in _SWITCHES.items():
+        if switch in settings:
+            has_switches = True
+            if settings.pop(switch):
+                modes.append(mode)
+    if has_switches:
+        settings.setdefault("pooling_mode", modes or ["mean"])
+    return settings
+
+
+def _activation_of(model: Mapping[str, Any], config: Any) -> nn.Module:
+    """What ``predict`` puts on the scores: what is saved, else a sigmoid."""
+    saved = model.get("activation_fn")
+    # Versions before 5 write it into the configuration of the transformer.
+    in_config = getattr(config, "sentence_transformers", None) or {}
+    return activation_named(
+        saved or in_config.get("activation_fn") or "torch.nn.modules.activation.Sigmoid"
+    )
+
+
+def _check_scores(network: ModularNetwork, folder: Path) -> None:
+    """Read two tokens, to see that the modules fit together and end with one score."""
+    ids = torch.zeros((1, 2), dtype=torch.long)
+    try:
+        with torch.no_grad():
+            scores = network.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    except KeyError as error:
+        raise ValueError(
+            f"{folder / MODULES}: no module gives {error}; the last one must give 'scores' "
+            "(module_output_name)"
+        ) from error
+    except RuntimeError as error:
+        raise ValueError(f"{folder / MODULES}: the modules do not fit together: {error}") from error
+    if scores.ndim != 2 or scores.shape[1] != 1:
+        raise ValueError(f"{folder} gives {scores.shape[-1]} scores for a pair; a ranker gives one")
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    return json_object(read_text(file)) if file.is_file() else {}
+
+
+def _first(tokens: Tensor, mask: Tensor) -> Tensor:
+    return tokens[:, 0]
+
+
+def _last(tokens: Tensor, mask: Tensor) -> Tensor:
+    return tokens[torch.arange(len(tokens), device=tokens.device), mask.sum(dim=1) - 1]
+
+
+def _largest(tokens: Tensor, mask: Tensor) -> Tensor:
+    return tokens.masked_fill(mask[..., None] == 0, float("-inf")).amax(dim=1)
+
+
+def _mean(tokens: Tensor, mask: Tensor) -> Tensor:
+    return _sum(tokens, mask) / mask.sum(dim=1, keepdim=True)
+
+
+def _mean_by_root(tokens: Tensor, mask: Tensor) -> Tensor:
+    return _sum(tokens, mask) / mask.sum(dim=1, keepdim=True).sqrt()
+
+
+def _weighted_mean(tokens: Tensor, mask: Tensor) -> Tensor:
+    """Weights are the places of the tokens, from 1."""
+    weights = mask * torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+    return _sum(tokens, weights) / weights.sum(dim=1, keepdim=True)
+
+
+def _sum(tokens: Tensor, weights: Tensor) -> Tensor:
+    return (tokens * weights[..., None]).sum(dim=1)
+
+
+_POOLED_BY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cls": _first,
+    "lasttoken": _last,
+    "max": _largest,
+    "mean": _mean,
+    "mean_sqrt_len_tokens": _mean_by_root,
+    "weightedmean": _weighted_mean,
+}
+# In the order in which sentence-transformers puts them behind each other.
+_SWITCHES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
