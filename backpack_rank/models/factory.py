@@ -32,6 +32,7 @@ from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfi
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
 from backpack_rank.models.modular_cross_encoder import is_modular, load_modular
+from backpack_rank.models.prompted_ranker import TEMPLATE, PromptTemplate, load_prompted
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     CrossEncoderForRanking,
@@ -321,7 +322,9 @@ def last_trained(rankers: Sequence[Path], output: str | Path) -> Path:
     return newest_first[0]
 
 
-def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
+def load_ranker(
+    folder: str | Path, template: str | Path | None = None
+) -> tuple[Ranker, PairTokenizer]:
     """Use it to load a saved ranker with its tokenizer, or a cross-encoder trained elsewhere.
 
     ::
@@ -329,7 +332,11 @@ def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
         ranker, pair_tokenizer = load_ranker("outputs/train/DATE/ranker")
 
     Args:
-        folder: written by :func:`save_ranker`, or by transformers for a classifier with one label.
+        folder: written by :func:`save_ranker`; or by transformers for a classifier with one label,
+            or by sentence-transformers for a cross-encoder in modules; or a language model that
+            answers whether a document is relevant.
+        template: for a language model, how it is asked: a name of ``conf/template`` or a YAML file;
+            None: what its folder holds (``reranker_template.yaml``).
 
     Raises:
         FileNotFoundError: no ``config.json`` in the folder.
@@ -346,12 +353,14 @@ def load_ranker(folder: str | Path) -> tuple[Ranker, PairTokenizer]:
         )
     with readable(folder):
         check_files(folder)
-        ranker, pair_tokenizer = _load_ranker(folder, config_file)
+        ranker, pair_tokenizer = _load_ranker(Path(folder), config_file, template)
         check_model(folder, ranker, pair_tokenizer.tokenizer)
     return ranker, pair_tokenizer
 
 
-def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTokenizer]:
+def _load_ranker(
+    folder: Path, config_file: Path, template: str | Path | None
+) -> tuple[Ranker, PairTokenizer]:
     config = json_object(read_text(config_file))
     names = config.get("architectures") or ["(none named)"]
     classes = {ranker.__name__: ranker for ranker in RANKERS}
@@ -362,6 +371,21 @@ def _load_ranker(folder: str | Path, config_file: Path) -> tuple[Ranker, PairTok
         classes[name] = ranker_class
     if not isinstance(names, list) or not isinstance(names[0], str):
         raise ValueError(f"{config_file}: architectures={names} must be a list of names")
+    asked = names[0].endswith("ForCausalLM")
+    if template is not None and not asked:
+        raise ValueError(
+            f"template={template} is for language models, and {folder} is a {names[0]}: leave it "
+            "out"
+        )
+    if asked:
+        template = template or folder / TEMPLATE
+        if not Path(template).is_file() and template == folder / TEMPLATE:
+            raise ValueError(
+                f"{config_file}: {names[0]} is a language model, which ranks by answering a "
+                f"prompt: give template=qwen3_reranker (or another of conf/template, or a YAML "
+                f"file), or put such a file into its folder as {TEMPLATE}"
+            )
+        return load_prompted(folder, load_tokenizer(folder), PromptTemplate.of(template))
     if names[0] not in classes and is_modular(folder):
         return load_modular(folder, load_tokenizer(folder))
     if names[0] not in classes and str(names[0]).endswith("ForSequenceClassification"):

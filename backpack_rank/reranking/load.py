@@ -20,7 +20,7 @@ from backpack_rank.senses.cache import SenseCache
 
 _URL = re.compile(r"https?://.+")
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "reranker_template.yaml"]
 
 
 def load(
@@ -32,6 +32,7 @@ def load(
     cache: str | Path | None = None,
     revision: str | None = None,
     split_attribute: bool = True,
+    template: str | Path | None = None,
 ) -> TextReranker:
     """Use this first: it loads a ranker that ``train.py`` saved, or one that was trained elsewhere.
 
@@ -39,8 +40,9 @@ def load(
     >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
 
     Of rankers trained elsewhere, any classifier of transformers with one label is taken
-    (``CrossEncoder`` models of sentence-transformers), and any HTTP rerank endpoint. No code is
-    loaded, and from the hub no weights but safetensors.
+    (``CrossEncoder`` models of sentence-transformers, also in modules), a language model that
+    answers a prompt (Qwen3-Reranker), and any HTTP rerank endpoint. No code is loaded, and from the
+    hub no weights but safetensors.
 
     Args:
         name: the folder of a run or of a ranker, an id of the Hugging Face hub, or ``http://...``
@@ -57,6 +59,8 @@ def load(
             (:mod:`backpack_rank.models.attribute_senses`, step 2), which changes no score at
             alpha=1. False: the senses that it was trained with, for the paper's rule on an ordinary
             Backpack.
+        template: how a language model is asked, a name of ``conf/template`` or a YAML file; None:
+            by ``reranker_template.yaml`` of its folder.
 
     Raises:
         FileNotFoundError: there is neither such a folder nor such an id.
@@ -73,7 +77,7 @@ def load(
     if kind is not None:
         reranker: TextReranker = imported(kind.loader)(folder, device=device, dtype=dtype)
         return reranker
-    ranker, pair_tokenizer = load_ranker(folder)
+    ranker, pair_tokenizer = load_ranker(folder, template)
     if split_attribute:
         add_missing_senses(ranker, pair_tokenizer, attribute)
     scorer = Scorer(ranker, pair_tokenizer, ScoringSettings(device=device, dtype=dtype))

@@ -1,0 +1,354 @@
+"""Language models that answer whether a document is relevant: Qwen3-Reranker and its like.
+
+A prompt holds query and document and ends where the model would say "yes" or "no". The score is a
+logit of its next token, or the difference of two. Prompts are files (:class:`PromptTemplate`), read
+from the model's folder or from ``conf/template``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
+
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.pretrained import from_pretrained, no_panic
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.digests import digest
+from backpack_rank.files import read_yaml, resource_folder
+from backpack_rank.models.attention import BACKEND, packed_trunk
+from backpack_rank.models.backbone import PACKED_TYPES
+from backpack_rank.models.rankers import Ranker, RankerOutput
+from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
+
+TEMPLATE = "reranker_template.yaml"
+"""The file of a folder with the prompt of its model."""
+_QUERY, _DOCUMENT = "{query}", "{document}"
+_PLACES = re.compile(r"\{(query|document|instruction)\}")
+_LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+"""Settings of models that change logits behind the last matrix."""
+
+
+@dataclass(frozen=True)
+class PromptTemplate:
+    """Use it to say how a language model is asked about a document.
+
+    >>> template = PromptTemplate(["Q: {query} D: {document}", " Relevant?"], "yes", "no")
+    >>> template.query_part, template.document_part
+    ('Q: {query} D:', ' {document}')
+
+    Attributes:
+        pieces: of the prompt, each tokenised by itself, with places for ``{query}``, behind it
+            ``{document}``, and ``{instruction}``. A document ends its piece.
+        relevant: its first token's logit is the score.
+        not_relevant: the logit of its first token is subtracted; None: nothing is.
+        instruction: stands in its place.
+        max_length: tokens of a prompt.
+    """
+
+    pieces: Sequence[str]
+    relevant: str
+    not_relevant: str | None = None
+    instruction: str | None = None
+    max_length: int = 8192
+
+    def __post_init__(self) -> None:
+        text = "\0".join(self.pieces)
+        for place in (_QUERY, _DOCUMENT):
+            if text.count(place) != 1:
+                raise ValueError(f"pieces hold {place} {text.count(place)} times; it must be once")
+        if text.index(_QUERY) > text.index(_DOCUMENT):
+            raise ValueError("the query must stand before the document, which alone is cut")
+        if not self.pieces[self._document_piece].endswith(_DOCUMENT):
+            raise ValueError(f"{_DOCUMENT} must end its piece: begin a new one behind it")
+        if ("{instruction}" in text) != (self.instruction is not None):
+            raise ValueError("pieces must hold {instruction} where one is given, and only there")
+        if not self.relevant:
+            raise ValueError("relevant is empty; give the answer whose logit is the score")
+
+    @property
+    def _document_piece(self) -> int:
+        return next(n for n, piece in enumerate(self.pieces) if _DOCUMENT in piece)
+
+    @property
+    def _query_piece(self) -> int:
+        return next(n for n, piece in enumerate(self.pieces) if _QUERY in piece)
+
+    @property
+    def before(self) -> Sequence[str]:
+        """Pieces before the query's."""
+        return self.pieces[: self._query_piece]
+
+    @property
+    def query_part(self) -> str:
+        """The piece with the query, up to the document where both are in one piece."""
+        piece = self.pieces[self._query_piece]
+        if self._query_piece == self._document_piece:
+            piece = piece.removesuffix(self.document_part)
+        return piece
+
+    @property
+    def between(self) -> Sequence[str]:
+        """Pieces between the query's and the document."""
+        if self._query_piece == self._document_piece:
+            return ()
+        document_piece = self.pieces[self._document_piece].removesuffix(self.document_part)
+        pieces = [*self.pieces[self._query_piece + 1 : self._document_piece], document_piece]
+        return [piece for piece in pieces if piece]
+
+    @property
+    def document_part(self) -> str:
+        """The document's place with the blank before it: one token holds both blank and word."""
+        piece = self.pieces[self._document_piece]
+        has_blank = piece.removesuffix(_DOCUMENT).endswith(" ")
+        return f" {_DOCUMENT}" if has_blank else _DOCUMENT
+
+    @property
+    def after(self) -> Sequence[str]:
+        """Pieces behind the document's."""
+        return self.pieces[self._document_piece + 1 :]
+
+    def filled(self, piece: str, query: str = "") -> str:
+        """A piece with what stands in its places; the query may hold any signs."""
+        values = {"instruction": self.instruction or "", "query": query}
+        return _PLACES.sub(lambda place: values[place[1]], piece)
+
+    @classmethod
+    def of(cls, name: str | Path) -> PromptTemplate:
+        """One of ``conf/template/``, or a YAML file of the same form by its path.
+
+        Raises:
+            FileNotFoundError: there is none of that name; lists those that there are.
+            ValueError: a value is missing or unknown; the file is named.
+        """
+        folder = resource_folder("conf") / "template"
+        path = Path(name).expanduser()
+        if path.suffix != ".yaml":
+            path = folder / f"{name}.yaml"
+        if not path.is_file():
+            known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
+            raise FileNotFoundError(
+                f"there is no template {str(name)!r}: use one of {known}, or the path of a .yaml "
+                "file"
+            )
+        try:
+            return cls(**read_yaml(path))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class PromptTokenizer(PairTokenizer):
+    """Prompts as token ids: [before, query, document, behind], of which the document alone is cut.
+
+    Pieces are tokenised as their model card does it. Query and document cannot spell special
+    tokens: a document that ends the user's turn would answer for the model.
+    """
+
+    template: PromptTemplate | None = None
+
+    @property
+    def _template(self) -> PromptTemplate:
+        assert self.template is not None
+        return self.template
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that decides the token ids of a pair of texts."""
+        return digest(f"{self.template} {super().fingerprint}")
+
+    @cached_property
+    def _before(self) -> np.ndarray:
+        return self._literal(self._template.before)
+
+    @cached_property
+    def _between(self) -> np.ndarray:
+        return self._literal(self._template.between)
+
+    @cached_property
+    def _after(self) -> np.ndarray:
+        return self._literal(self._template.after)
+
+    def _literal(self, pieces: Sequence[str]) -> np.ndarray:
+        """Token ids of pieces without query and document, special tokens among them."""
+        ids: list[int] = []
+        for piece in pieces:
+            text = self._template.filled(piece)
+            ids += self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return np.array(ids, dtype=np.int32)
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token ids of documents as they stand in the prompt, nothing cut."""
+        blank = self._template.document_part.removesuffix(_DOCUMENT)
+        return self._encoded([blank + text for text in texts])
+
+    def _encoded(self, texts: Sequence[str]) -> list[np.ndarray]:
+        if not texts:
+            return []
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        with no_panic(self.tokenizer.name_or_path):
+            encoded = self.tokenizer(list(texts), **options)["input_ids"]
+        return [np.asarray(ids, dtype=np.int32) for ids in encoded]
+
+    def encode_query(self, text: str) -> np.ndarray:
+        """Token ids of all that stands before the document.
+
+        Raises:
+            ValueError: the query is empty or leaves no room for a document.
+        """
+        if not text.strip():
+            raise ValueError("the query is empty: a ranker needs at least one token of query text")
+        # No more of a very long query is tokenised than could be read.
+        query = self.cut(text)
+        (ids,) = self._encoded([self._template.filled(self._template.query_part, query)])
+        ids = np.concatenate([self._before, ids, self._between])
+        if self.room(ids) < 1:
+            raise ValueError(
+                f"the query has {len(ids)} tokens with its prompt and max_length="
+                f"{self.max_length} leaves no room for a document; raise max_length or shorten the "
+                f"query: {text[:80]!r}"
+            )
+        return ids
+
+    def room(self, query: np.ndarray) -> int:
+        """Tokens of a document that fit behind the query, whose ids are given."""
+        return self.max_length - len(query) - len(self._after)
+
+    def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
+        """The prompt, the document cut to fit ``max_length``."""
+        return np.concatenate([query, document[: self.room(query)], self._after])
+
+
+class PromptedForRanking(Ranker):
+    """Use this for a language model that answers whether a document is relevant.
+
+    :func:`load_prompted` reads one from a folder. It is not trained here.
+
+    Attributes:
+        answers: token ids whose logits are read, one or two.
+        packed: whether texts are read in one row, with what they begin with in common read once.
+    """
+
+    # Whatever the model inside supports; this class adds no attention.
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+
+    def __init__(self, model: Any, answers: Sequence[int]) -> None:
+        """
+        Args:
+            model: what ``AutoModelForCausalLM`` loads.
+            answers: see above; the logit of the second one is subtracted.
+        """
+        super().__init__(model.config)
+        self.model = model
+        self.answers = list(answers)
+        text_config = model.config.get_text_config()
+        self.packed = text_config.model_type in PACKED_TYPES and not any(
+            getattr(text_config, name, None) for name in _LOGIT_CHANGES
+        )
+        if self.packed:
+            model.set_attn_implementation(BACKEND)
+
+    @property
+    def label(self) -> str:
+        """Name in tables: the model's own architecture."""
+        return type(self.model).__name__
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The word vectors that the model reads."""
+        return self.model.get_input_embeddings()
+
+    def forward(
+        self,
+        batch: PackedBatch,
+        sense_weights: Tensor | None = None,
+        token_shift: TokenShift | None = None,
+        return_senses: bool = False,
+    ) -> RankerOutput:
+        """Differences of two logits, or one logit [B]; ``token_shift`` moves word embeddings."""
+        self.refuse_senses(sense_weights, return_senses)
+        with shifted_embeddings(self.get_input_embeddings(), token_shift):
+            logits = self._packed_logits(batch) if self.packed else self._padded_logits(batch)
+        if logits.shape[1] == 1:
+            return RankerOutput(logits[:, 0])
+        return RankerOutput(logits[:, 0] - logits[:, 1])
+
+    def _packed_logits(self, batch: PackedBatch) -> Tensor:
+        """Logits of the answers behind the last token of each text. [B, answers]"""
+        hidden = packed_trunk(self.model.base_model, batch)[batch.last_positions]
+        head = self.model.get_output_embeddings()
+        bias = None if head.bias is None else head.bias[self.answers]
+        # Two rows of the last matrix in place of a vocabulary's.
+        return nn.functional.linear(hidden, head.weight[self.answers], bias)
+
+    def _padded_logits(self, batch: PackedBatch) -> Tensor:
+        mask = batch.padding_mask()
+        ids = batch.pad(batch.input_ids).masked_fill(~mask, 0)
+        logits = self.model(input_ids=ids, attention_mask=mask.long(), use_cache=False).logits
+        last = mask.sum(dim=1) - 1
+        return logits[torch.arange(len(batch), device=logits.device), last][:, self.answers]
+
+
+def load_prompted(
+    folder: str | Path, tokenizer: PreTrainedTokenizerBase, template: PromptTemplate
+) -> tuple[PromptedForRanking, PromptTokenizer]:
+    """Use this to load a language model as a ranker, with the prompt that it was trained on.
+
+    Code in the folder is not run.
+
+    Raises:
+        ValueError: weights are missing, an answer is no token, or a special token of the prompt is
+            none of the tokenizer.
+    """
+    model, info = from_pretrained(
+        AutoModelForCausalLM, folder, dtype=torch.float32, output_loading_info=True
+    )
+    if info["missing_keys"]:
+        missing = ", ".join(sorted(info["missing_keys"])[:6])
+        raise ValueError(f"{folder} lacks weights of {type(model).__name__}: {missing}")
+    answers = []
+    for answer in (template.relevant, template.not_relevant):
+        if answer is not None:
+            ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+            if not ids or ids[0] == tokenizer.unk_token_id:
+                raise ValueError(f"{folder}: its tokenizer has no token for the answer {answer!r}")
+            answers.append(ids[0])
+    if len(set(answers)) < len(answers):
+        raise ValueError(
+            f"{folder}: {template.relevant!r} and {template.not_relevant!r} begin with the same "
+            "token, so every score would be 0"
+        )
+    _check_special_tokens(folder, tokenizer, template)
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    max_length = min(template.max_length, positions or template.max_length)
+    pair_tokenizer = PromptTokenizer(tokenizer, max_length, None, template)
+    return PromptedForRanking(model.eval(), answers), pair_tokenizer
+
+
+def _check_special_tokens(
+    folder: str | Path, tokenizer: PreTrainedTokenizerBase, template: PromptTemplate
+) -> None:
+    """Refuse a template of another model: its signs would be read as common words."""
+    for sign in re.findall(r"<\|\w+\|>|<bos>|<eos>", "".join(template.pieces)):
+        if sign not in tokenizer.all_special_tokens and sign not in tokenizer.get_added_vocab():
+            raise ValueError(
+                f"{folder}: {sign} of the template is no special token of its tokenizer; the "
+                "template is of another model"
+            )
+    for piece in template.pieces:
+        if (_QUERY in piece or _DOCUMENT in piece) and any(
+            sign in piece for sign in tokenizer.all_special_tokens
+        ):
+            raise ValueError(
+                f"a piece of the template holds a special token beside a text: {piece!r}; put it "
+                "into a piece of its own"
+            )
