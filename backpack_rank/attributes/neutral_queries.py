@@ -16,7 +16,8 @@ from pathlib import Path
 from backpack_rank.attributes.lexicon import Lexicon, count_groups
 from backpack_rank.checks import one_of
 from backpack_rank.data.collection import Queries
-from backpack_rank.data.trec import fail, read_queries_tsv, read_rows
+from backpack_rank.data.queries import read_queries_tsv
+from backpack_rank.data.text_files import fail, read_rows
 from backpack_rank.data.words import Tokenizer, word_tokens
 from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, cache_dir

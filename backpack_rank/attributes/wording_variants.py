@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from backpack_rank.checks import one_of
 from backpack_rank.constructors import FilePath, Name
+from backpack_rank.data.json_lines import read_jsonl, text_under
 from backpack_rank.data.sources.beir import existing_file, optional_file
-from backpack_rank.data.trec import read_jsonl, read_qrels, text_under
+from backpack_rank.data.trec import read_qrels
 
 GROUPS = ("male", "female", "neutral")
 WORDINGS_FILE = "wordings.jsonl"

@@ -14,16 +14,11 @@ import ir_datasets
 from backpack_rank.checks import located
 from backpack_rank.data.collection import DocumentStore, MemoryStore
 from backpack_rank.data.documents import open_documents
+from backpack_rank.data.json_lines import JSON_FILE, read_jsonl, text_under, unique_keys
+from backpack_rank.data.queries import read_queries_jsonl
 from backpack_rank.data.sources.beir import existing_file
 from backpack_rank.data.sources.irds import IrDatasetsStore, known_dataset, library_lock
-from backpack_rank.data.trec import (
-    JSON_FILE,
-    fail,
-    read_jsonl,
-    read_queries_jsonl,
-    text_under,
-    unique_keys,
-)
+from backpack_rank.data.text_files import fail
 from backpack_rank.files import read_text
 
 _BATCH = 5000  # answers whose documents are fetched at once

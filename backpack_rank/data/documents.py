@@ -18,15 +18,8 @@ from filelock import FileLock
 
 from backpack_rank.checks import located
 from backpack_rank.data.collection import DocumentStore, MemoryStore, missing_message
-from backpack_rank.data.trec import (
-    check_id,
-    check_text,
-    fail,
-    is_jsonl,
-    json_record,
-    numbered_bytes,
-    refuse_header,
-)
+from backpack_rank.data.json_lines import is_jsonl, json_record
+from backpack_rank.data.text_files import check_id, check_text, fail, numbered_bytes, refuse_header
 from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, cache_dir, intact, kept_or_rebuilt
 from backpack_rank.progress import Progress

@@ -12,8 +12,9 @@ from typing import TypeAlias
 import numpy as np
 
 from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.text_files import numbered_lines
 from backpack_rank.data.training_lists import TrainingLists
-from backpack_rank.data.trec import numbered_lines, read_run
+from backpack_rank.data.trec import read_run
 
 TrainingPairs: TypeAlias = dict[str, list[str]]
 """``{query id: document ids}``"""

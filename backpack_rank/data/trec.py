@@ -1,68 +1,24 @@
-"""Readers and writers of the files of the field: TREC runs, qrels, queries and BEIR's JSON lines.
+"""Readers and writers of TREC runs and of judgements (qrels).
 
-Every reader checks what it reads; an error names the file, the line and the id. Names that end in
-``.gz`` are compressed, blank lines are skipped, a byte order mark is ignored.
+Every reader checks what it reads; an error names the file, the line and the id.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn, TextIO, TypeVar, cast
 
 import numpy as np
 
 from backpack_rank.checks import decimal, integer, one_of, whole
-from backpack_rank.data.collection import Qrels, Queries, Run
+from backpack_rank.data.collection import Qrels, Run
 from backpack_rank.data.run_order import TIES, in_order, warn_of_order
-from backpack_rank.files import SMALL_FILE, atomic_path
+from backpack_rank.data.text_files import cut_text, fail, numbered_lines, open_writer
+from backpack_rank.files import atomic_path
 
-Row = TypeVar("Row")
 BEIR_QRELS_HEADER = ("query-id", "corpus-id", "score")
 RUN_COLUMNS = "query id, Q0, document id, rank, score, tag"
-LONGEST_LINE = 64 * 10**6
-"""Bytes of a line at most: a file without line ends would fill the memory."""
-LARGEST_RATIO = 200
-"""Size of an unpacked gzip file over its packed size, at most. A file above it was made to fill
-memory or disk, because text shrinks to a tenth at best.
-"""
-JSON_FILE = 10**9
-"""Bytes of a file that is one JSON document, at most."""
-# What stands behind a key of a JSON object: the end of its quotes, and a colon.
-_TEXT_KEY = re.compile(r'"\s*:')
-_BYTES_KEY = re.compile(rb'"\s*:')
-# First cells, and further cells, by which a line is known as a header.
-_HEADER_IDS = (
-    "id",
-    "_id",
-    "qid",
-    "query_id",
-    "query-id",
-    "queryid",
-    "number",
-    "docid",
-    "doc_id",
-    "did",
-    "pid",
-)
-_HEADER_TEXTS = (
-    "query",
-    "text",
-    "title",
-    "question",
-    "topic",
-    "passage",
-    "document",
-    "contents",
-    "query_text",
-)
 QRELS_COLUMNS = "query id, iteration, document id, relevance"
 
 
@@ -149,7 +105,7 @@ def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
             fail(
                 path,
                 number,
-                f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {_shorten(line)!r}",
+                f"expected 6 columns ({RUN_COLUMNS}), got {len(fields)}: {cut_text(line)!r}",
             )
         query_id, _, doc_id, rank, text, _ = fields
         try:
@@ -188,7 +144,7 @@ def write_rankings(
     Queries are written in the order they come in.
     """
     _check_token(tag, "the tag of a run")
-    with atomic_path(path) as temporary, _open_writer(temporary) as handle:
+    with atomic_path(path) as temporary, open_writer(temporary) as handle:
         for query_id, scores in rankings:
             _check_token(query_id, "a query id in a run")
             ranked = ranking(scores)
@@ -224,7 +180,7 @@ def read_qrels(path: str | Path) -> Qrels:
                 path,
                 number,
                 f"relevance of query {query_id!r}, document {doc_id!r} must be an integer, "
-                f"got {_shorten(text)!r}",
+                f"got {cut_text(text)!r}",
             )
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
@@ -234,273 +190,6 @@ def read_qrels(path: str | Path) -> Qrels:
         only = ", only a header" if beir else ""
         raise ValueError(f"{path} holds no judgement{only}")
     return qrels
-
-
-def read_queries(path: str | Path) -> Queries:
-    """Use it to read queries: a ``.jsonl`` file as JSON lines, any other as two tab-separated
-    columns.
-    """
-    return read_queries_jsonl(path) if is_jsonl(path) else read_queries_tsv(path)
-
-
-def read_queries_tsv(path: str | Path) -> Queries:
-    """Read ``id<TAB>text``, one query per line.
-
-    Raises:
-        ValueError: not two columns, an empty text, an id with white space, or an id that stands
-            twice.
-    """
-    return _unique_queries(path, _tsv_query)
-
-
-def read_queries_jsonl(path: str | Path) -> Queries:
-    """Read BEIR's ``{"_id": ..., "text": ...}``, one query per line; other keys are ignored.
-
-    Raises:
-        ValueError: no JSON object, a key that is missing or no string, an empty text, or an id that
-            stands twice.
-    """
-    return _unique_queries(path, _jsonl_query)
-
-
-def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object per line. The file appears once it is complete."""
-    with atomic_path(path) as temporary, _open_writer(temporary) as handle:
-        for record in records:
-            handle.write(json.dumps(dict(record), ensure_ascii=False) + "\n")
-
-
-def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[int, Row]]:
-    """Use it to read a file line by line with a parser that need not know file and line.
-
-    Gives, of every line that is not blank, its number from 1 and what ``parse`` returns for it.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a line that is not UTF-8, a damaged gzip file, or an error of ``parse``, with
-            file and line put before its message.
-    """
-    for number, line in numbered_lines(path):
-        try:
-            row = parse(line)
-        except ValueError as error:
-            fail(path, number, str(error))
-        yield number, row
-
-
-def read_jsonl(
-    path: str | Path, parse: Callable[[dict[str, Any]], Row]
-) -> Iterator[tuple[int, Row]]:
-    """What ``parse`` makes of the JSON object of every line; see :func:`read_rows`."""
-    return read_rows(path, lambda line: parse(json_object(line)))
-
-
-def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
-    """The value of a line of JSON; use it where a key that stands twice must not pass.
-
-    Raises:
-        ValueError: with what was expected, for a line of anything else, or an object that has a key
-            twice.
-    """
-    try:
-        value = json.loads(line)
-        # json keeps the last value of a key that stands twice. The hook that notices costs more
-        # than parsing, so a cheap count comes first: in a flat object without such a key, each
-        # key, and nothing else, ends in a quote and a colon. Only where the counts differ (nested
-        # objects, a colon in a text, a key twice) is the line parsed again with the hook.
-        keys = _BYTES_KEY.findall(line) if isinstance(line, bytes) else _TEXT_KEY.findall(line)
-        if not isinstance(value, dict) or len(keys) != len(value):
-            json.loads(line, object_pairs_hook=unique_keys)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"expected {what}: {error}") from error
-    return value
-
-
-def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Use it as ``object_pairs_hook`` of :func:`json.loads`, which loses a value without it.
-
-    Raises:
-        ValueError: a key stands twice.
-    """
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice[:40]!r} stands twice in one object")
-    return record
-
-
-def json_object(line: str | bytes) -> dict[str, Any]:
-    """The JSON object of a line. Raises ``ValueError`` for anything else."""
-    record = json_value(line)
-    if not isinstance(record, dict):
-        raise ValueError(f"expected a JSON object, got {shortened(record)}")
-    return record
-
-
-def text_under(record: object, key: str, what: str = "") -> str:
-    """The string under a key of a JSON object.
-
-    Raises:
-        ValueError: there is none, or another type; the sentence begins with ``what``.
-    """
-    value = record.get(key) if isinstance(record, dict) else None
-    if not isinstance(value, str):
-        raise ValueError(f"{what}expected a string under {key!r}, got {shortened(value)}")
-    if not value.isascii():
-        check_text(value, f"{what}the string under {key!r}")
-    return value
-
-
-def check_text(text: str, what: str) -> None:
-    """Raise ``ValueError`` for a text that UTF-8 cannot encode, with half of a surrogate pair;
-    ``what`` names the text.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{what} holds half of a surrogate pair: {error}") from error
-
-
-def json_record(line: str | bytes) -> dict[str, Any]:
-    """The JSON object of one line with the strings ``_id`` and ``text``.
-
-    Raises:
-        ValueError: what is wrong with the line, without its place.
-    """
-    record = json_object(line)
-    identifier = text_under(record, "_id")
-    text_under(record, "text", f"{identifier!r}: ")
-    check_id(identifier)
-    return record
-
-
-def check_id(identifier: str) -> None:
-    """Raise ``ValueError`` for an id that is empty or contains white space, because no run file
-    could hold it.
-    """
-    if identifier.split() != [identifier]:
-        raise ValueError(f"an id must not be empty or contain white space, got {identifier!r}")
-    if not identifier.isascii() and any("\ud800" <= letter <= "\udfff" for letter in identifier):
-        raise ValueError(f"an id must not hold half of a surrogate pair, got {identifier!r}")
-
-
-def refuse_header(fields: Sequence[str]) -> None:
-    """Refuse a line that names columns, such as ``qid<TAB>query``: these files begin with data.
-
-    Raises:
-        ValueError: it is such a line.
-    """
-    first, *others = (field.strip().lower() for field in fields)
-    if first in _HEADER_IDS and all(field in _HEADER_TEXTS for field in others):
-        raise ValueError(
-            f"{_shorten(' '.join(fields))!r} looks like a header, and this file has none: "
-            "delete the line"
-        )
-
-
-def is_jsonl(path: str | Path) -> bool:
-    """Whether the file's name ends as that of JSON lines (``.jsonl``, ``.json``, also ``.gz``)."""
-    return Path(path).name.removesuffix(".gz").endswith((".jsonl", ".json"))
-
-
-def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Every line that is not blank with its number from 1, without its end; lines end at ``\\n``
-    only.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a line that is not UTF-8, or a damaged gzip file.
-    """
-    for number, raw in numbered_bytes(path):
-        try:
-            # utf-8-sig drops a byte order mark, which can stand in the first line only.
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            fail(path, number, f"not UTF-8 text: {error}")
-        line = line.rstrip("\r\n")
-        if line.strip():
-            yield number, line
-
-
-def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """Every line as bytes, with its end and its number from 1.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a damaged gzip file, a line too long, or a file that unpacks to too much.
-    """
-    path = Path(path)
-    number = 0
-    size = path.stat().st_size
-    packed = path.suffix == ".gz"
-    most_unpacked = max(SMALL_FILE, LARGEST_RATIO * size)
-    unpacked = 0
-    with cast("IO[bytes]", gzip.open(path, "rb") if packed else open(path, "rb")) as handle:
-        try:
-            # Lines of a file that is shorter than the longest line need no bound, and reading
-            # without one is faster.
-            if not packed and size <= LONGEST_LINE:
-                lines: Iterable[bytes] = handle
-            else:
-                lines = iter(partial(handle.readline, LONGEST_LINE + 1), b"")
-            for number, raw in enumerate(lines, start=1):
-                if len(raw) > LONGEST_LINE:
-                    fail(
-                        path,
-                        number,
-                        f"longer than {LONGEST_LINE / 1e6:g} MB, which no document is",
-                    )
-                if packed:
-                    unpacked += len(raw)
-                    if unpacked > most_unpacked:
-                        fail(
-                            path,
-                            number,
-                            f"unpacks to {LARGEST_RATIO} times its size, as no text does; "
-                            "unpack it first",
-                        )
-                yield number, raw
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(
-                f"{path}: damaged or incomplete gzip file after line {number}: {error}"
-            ) from error
-
-
-def line_of(path: str | Path, identifier: str, column: int) -> int | None:
-    """Number of the first line whose white-space-separated ``column`` (from 0) is this id; for
-    error messages.
-    """
-    for number, line in numbered_lines(path):
-        fields = line.split()
-        if len(fields) > column and fields[column] == identifier:
-            return number
-    return None
-
-
-def _tsv_query(line: str) -> tuple[str, str]:
-    fields = line.split("\t")
-    if len(fields) != 2:
-        raise ValueError(f"expected 2 columns (id<TAB>text), got {len(fields)}: {_shorten(line)!r}")
-    check_id(fields[0])
-    refuse_header(fields)
-    return fields[0], fields[1]
-
-
-def _jsonl_query(line: str) -> tuple[str, str]:
-    record = json_record(line)
-    return record["_id"], record["text"]
-
-
-def _unique_queries(path: str | Path, parse: Callable[[str], tuple[str, str]]) -> Queries:
-    queries: Queries = {}
-    for number, (query_id, text) in read_rows(path, parse):
-        if query_id in queries:
-            fail(path, number, f"query id {query_id!r} stands twice")
-        if not text.strip():
-            fail(path, number, f"the text of query {query_id!r} is empty")
-        queries[query_id] = text
-    return queries
 
 
 def _qrels_fields(path: str | Path, number: int, line: str, beir: bool) -> tuple[str, str, str]:
@@ -518,7 +207,7 @@ def _qrels_fields(path: str | Path, number: int, line: str, beir: bool) -> tuple
             path,
             number,
             f"expected 4 columns ({QRELS_COLUMNS}) or, below the header "
-            f"{' '.join(BEIR_QRELS_HEADER)!r}, 3; got {len(fields)}: {_shorten(line)!r}",
+            f"{' '.join(BEIR_QRELS_HEADER)!r}, 3; got {len(fields)}: {cut_text(line)!r}",
         )
     return fields[0], fields[2], fields[3]
 
@@ -555,35 +244,6 @@ def _relevance(text: str) -> int | None:
 def _check_token(token: str, what: str) -> None:
     if token.split() != [token]:
         raise ValueError(f"{what} must not be empty or contain white space, got {token!r}")
-
-
-@contextmanager
-def _open_writer(path: Path) -> Iterator[TextIO]:
-    with open(path, "wb") as raw:
-        if path.suffix != ".gz":
-            with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as handle:
-                yield handle
-            return
-        # Name and time stay out of the header, so equal content gives equal bytes.
-        with (
-            gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
-            io.TextIOWrapper(cast("IO[bytes]", packed), encoding="utf-8", newline="\n") as handle,
-        ):
-            yield handle
-
-
-def _shorten(text: str, limit: int = 80) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-def shortened(value: object) -> str:
-    """A value as Python writes it, cut to 80 characters, for the sentence of an error."""
-    return _shorten(repr(value))
-
-
-def fail(path: str | Path, number: int, message: str) -> NoReturn:
-    """Raise ``ValueError`` that names the file and the line."""
-    raise ValueError(f"{path}, line {number}: {message}")
 
 
 def run_tag(label: str) -> str:

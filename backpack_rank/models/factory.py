@@ -22,9 +22,9 @@ from backpack_rank.constructors import (
     Spread,
     Width,
 )
+from backpack_rank.data.json_lines import json_object
 from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
-from backpack_rank.data.trec import json_object
 from backpack_rank.files import LATEST, RANKER, atomic_path, read_text
 from backpack_rank.models.attribute_senses import WHERE, add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin

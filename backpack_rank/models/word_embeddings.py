@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import AutoModel
 
 from backpack_rank.data.pretrained import from_pretrained
+from backpack_rank.data.text_files import fail, numbered_bytes
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
-from backpack_rank.data.trec import fail, numbered_bytes
 
 log = logging.getLogger(__name__)
 

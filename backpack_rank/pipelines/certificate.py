@@ -30,7 +30,7 @@ from backpack_rank.attributes.counterfactual import LexiconSwap, Swapped
 from backpack_rank.attributes.wording_variants import WordingVariants
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
-from backpack_rank.data.trec import read_jsonl, text_under
+from backpack_rank.data.json_lines import read_jsonl, text_under
 from backpack_rank.data.words import word_tokens
 from backpack_rank.files import write_text
 from backpack_rank.models.rankers import BackpackForRanking

@@ -9,7 +9,7 @@ from typing import Any
 
 from backpack_rank.checks import located
 from backpack_rank.data.dataset import Dataset
-from backpack_rank.data.trec import check_text, shortened
+from backpack_rank.data.text_files import check_text, shortened
 from backpack_rank.files import read_text
 
 _SPLITS = ("test", "dev", "train")

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import expit
 
-from backpack_rank.data.trec import unique_keys
+from backpack_rank.data.json_lines import unique_keys
 from backpack_rank.serving.settings import MAX_ALPHAS, ServerSettings
 
 _TYPES = {

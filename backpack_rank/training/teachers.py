@@ -38,9 +38,10 @@ from backpack_rank.data.teacher_scores import (
     read_runs,
     training_pairs,
 )
+from backpack_rank.data.text_files import numbered_lines
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
-from backpack_rank.data.trec import numbered_lines, read_run, write_run
+from backpack_rank.data.trec import read_run, write_run
 from backpack_rank.digests import digest, with_lengths
 from backpack_rank.files import intact, seal
 from backpack_rank.models.factory import find_ranker, load_ranker

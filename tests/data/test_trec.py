@@ -19,18 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.data.trec import (
-    json_record,
-    ranking,
-    read_qrels,
-    read_queries,
-    read_queries_jsonl,
-    read_queries_tsv,
-    read_run,
-    sorted_run,
-    write_jsonl,
-    write_run,
-)
+from backpack_rank.data.json_lines import json_record, write_jsonl
+from backpack_rank.data.queries import read_queries, read_queries_jsonl, read_queries_tsv
+from backpack_rank.data.trec import ranking, read_qrels, read_run, sorted_run, write_run
 
 
 def _write(path: Path, text: str) -> Path:

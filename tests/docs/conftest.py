@@ -9,8 +9,9 @@ from in_process import trained_in
 from workplace import SMALL, Workplace, built_once
 
 from backpack_rank.data.first_stage import Bm25
+from backpack_rank.data.json_lines import write_jsonl
 from backpack_rank.data.synthetic.generator import load_synthetic
-from backpack_rank.data.trec import write_jsonl, write_run
+from backpack_rank.data.trec import write_run
 
 
 @pytest.fixture(scope="session")

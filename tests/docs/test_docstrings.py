@@ -15,8 +15,9 @@ import transformers
 
 import backpack_rank
 from backpack_rank.data.batching import Pairs
+from backpack_rank.data.json_lines import write_jsonl
 from backpack_rank.data.sources.beir import load_beir
-from backpack_rank.data.trec import write_jsonl, write_run
+from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.result_table import ResultTable
 from backpack_rank.models.factory import load_ranker, save_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker

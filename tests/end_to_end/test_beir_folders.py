@@ -12,8 +12,9 @@ import pytest
 from in_process import evaluated, trained_in
 from workplace import SMALL, Workplace
 
+from backpack_rank.data.json_lines import write_jsonl
 from backpack_rank.data.synthetic.generator import load_synthetic
-from backpack_rank.data.trec import write_jsonl, write_run
+from backpack_rank.data.trec import write_run
 
 SMALL_MODEL = [option for option in SMALL if "data." not in option]
 

@@ -11,8 +11,9 @@ from in_process import configured
 from backpack_rank import cli
 from backpack_rank.checks import UsageError
 from backpack_rank.data.first_stage import Bm25
+from backpack_rank.data.json_lines import write_jsonl
 from backpack_rank.data.synthetic.generator import load_synthetic
-from backpack_rank.data.trec import read_run, write_jsonl
+from backpack_rank.data.trec import read_run
 from backpack_rank.pipelines.retrieve import retrieve
 
 SMALL = ["data=synthetic", "+data.test.test_queries=6", "+data.test.documents=40"]

@@ -15,8 +15,9 @@ from backpack_rank.attributes.word_classes import load_classes
 from backpack_rank.attributes.wording_variants import load_wordings
 from backpack_rank.data.answers import read_beir_answers, read_squad
 from backpack_rank.data.documents import read_documents
+from backpack_rank.data.queries import read_queries
 from backpack_rank.data.sources.trec import load_trec
-from backpack_rank.data.trec import read_qrels, read_queries, read_run
+from backpack_rank.data.trec import read_qrels, read_run
 from backpack_rank.position.lists.rank_llm import read_requests
 
 Lines = list[str]

@@ -28,6 +28,7 @@ from backpack_rank.data.collection import (
     Run,
 )
 from backpack_rank.data.documents import open_documents
+from backpack_rank.data.queries import read_queries_jsonl
 from backpack_rank.data.sources.filters import (
     drawn_queries,
     make_collection,
@@ -35,7 +36,7 @@ from backpack_rank.data.sources.filters import (
     require_known,
     require_some_judged,
 )
-from backpack_rank.data.trec import read_qrels, read_queries_jsonl, sorted_run
+from backpack_rank.data.trec import read_qrels, sorted_run
 from backpack_rank.digests import digest
 
 JUDGED = "judged"

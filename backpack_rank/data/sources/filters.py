@@ -8,7 +8,8 @@ from pathlib import Path
 
 from backpack_rank.checks import whole
 from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
-from backpack_rank.data.trec import line_of, read_run
+from backpack_rank.data.text_files import line_of
+from backpack_rank.data.trec import read_run
 
 
 def has_relevant(judged: dict[str, int]) -> bool:

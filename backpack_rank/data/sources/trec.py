@@ -7,8 +7,9 @@ from pathlib import Path
 from backpack_rank.constructors import AllDocuments, Count, FilePath, Name
 from backpack_rank.data.collection import Collection, Qrels
 from backpack_rank.data.documents import open_documents
+from backpack_rank.data.queries import read_queries
 from backpack_rank.data.sources.filters import make_collection, read_candidates, require_some_judged
-from backpack_rank.data.trec import read_qrels, read_queries
+from backpack_rank.data.trec import read_qrels
 
 
 def load_trec(

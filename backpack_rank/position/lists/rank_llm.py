@@ -20,19 +20,9 @@ from backpack_rank.checks import finite, located
 from backpack_rank.constructors import AllDocuments, Count, FilePath, Name
 from backpack_rank.data.collection import Collection, MemoryStore, Qrels, Run
 from backpack_rank.data.documents import document_text
-from backpack_rank.data.trec import (
-    JSON_FILE,
-    check_id,
-    check_text,
-    json_value,
-    ranking,
-    read_qrels,
-    read_rows,
-    shortened,
-    sorted_run,
-    unique_keys,
-    write_jsonl,
-)
+from backpack_rank.data.json_lines import JSON_FILE, json_value, unique_keys, write_jsonl
+from backpack_rank.data.text_files import check_id, check_text, read_rows, shortened
+from backpack_rank.data.trec import ranking, read_qrels, sorted_run
 from backpack_rank.files import read_text, write_text
 
 TEXT_KEYS = ("text", "segment", "contents", "content", "body", "passage")

@@ -18,14 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from backpack_rank.checks import fraction, whole
-from backpack_rank.data.trec import (
-    fail,
-    json_value,
-    numbered_lines,
-    read_jsonl,
-    read_rows,
-    text_under,
-)
+from backpack_rank.data.json_lines import json_value, read_jsonl, text_under
+from backpack_rank.data.text_files import fail, numbered_lines, read_rows
 from backpack_rank.data.words import word_tokens
 from backpack_rank.position.lists.passages import ListwiseExample, PassageList, check_size
 

@@ -1,0 +1,212 @@
+"""Files read line by line, whatever stands in their lines; used by the readers of every format.
+
+An error names the file and the line. Names that end in ``.gz`` are compressed, blank lines are
+skipped, a byte order mark is ignored.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, NoReturn, TextIO, TypeVar, cast
+
+from backpack_rank.files import SMALL_FILE
+
+Row = TypeVar("Row")
+LONGEST_LINE = 64 * 10**6
+"""Bytes of a line at most: a file without line ends would fill the memory."""
+LARGEST_RATIO = 200
+"""Size of an unpacked gzip file over its packed size, at most. A file above it was made to fill
+memory or disk, because text shrinks to a tenth at best.
+"""
+# First cells, and further cells, by which a line is known as a header.
+_HEADER_IDS = (
+    "id",
+    "_id",
+    "qid",
+    "query_id",
+    "query-id",
+    "queryid",
+    "number",
+    "docid",
+    "doc_id",
+    "did",
+    "pid",
+)
+_HEADER_TEXTS = (
+    "query",
+    "text",
+    "title",
+    "question",
+    "topic",
+    "passage",
+    "document",
+    "contents",
+    "query_text",
+)
+
+
+def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[int, Row]]:
+    """Use it to read a file line by line with a parser that need not know file and line.
+
+    Gives, of every line that is not blank, its number from 1 and what ``parse`` returns for it.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line that is not UTF-8, a damaged gzip file, or an error of ``parse``, with
+            file and line put before its message.
+    """
+    for number, line in numbered_lines(path):
+        try:
+            row = parse(line)
+        except ValueError as error:
+            fail(path, number, str(error))
+        yield number, row
+
+
+def check_text(text: str, what: str) -> None:
+    """Refuse a text that UTF-8 cannot encode; ``what`` names it in the error.
+
+    Raises:
+        ValueError: it holds half of a surrogate pair.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} holds half of a surrogate pair: {error}") from error
+
+
+def check_id(identifier: str) -> None:
+    """Refuse an id that is empty or contains white space, because no run file could hold it.
+
+    Raises:
+        ValueError: it is such an id, or holds half of a surrogate pair.
+    """
+    if identifier.split() != [identifier]:
+        raise ValueError(f"an id must not be empty or contain white space, got {identifier!r}")
+    if not identifier.isascii() and any("\ud800" <= letter <= "\udfff" for letter in identifier):
+        raise ValueError(f"an id must not hold half of a surrogate pair, got {identifier!r}")
+
+
+def refuse_header(fields: Sequence[str]) -> None:
+    """Refuse a line that names columns, such as ``qid<TAB>query``: these files begin with data.
+
+    Raises:
+        ValueError: it is such a line.
+    """
+    first, *others = (field.strip().lower() for field in fields)
+    if first in _HEADER_IDS and all(field in _HEADER_TEXTS for field in others):
+        raise ValueError(
+            f"{cut_text(' '.join(fields))!r} looks like a header, and this file has none: "
+            "delete the line"
+        )
+
+
+def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Every line that is not blank: its number from 1 and its text without line end.
+
+    Lines end at ``\\n`` only.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line that is not UTF-8, or a damaged gzip file.
+    """
+    for number, raw in numbered_bytes(path):
+        try:
+            # utf-8-sig drops a byte order mark, which can stand in the first line only.
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            fail(path, number, f"not UTF-8 text: {error}")
+        line = line.rstrip("\r\n")
+        if line.strip():
+            yield number, line
+
+
+def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    """Every line as bytes, with its end and its number from 1.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a damaged gzip file, a line too long, or a file that unpacks to too much.
+    """
+    path = Path(path)
+    number = 0  # of the last complete line, for the error of a damaged file
+    size = path.stat().st_size
+    packed = path.suffix == ".gz"
+    most_unpacked = max(SMALL_FILE, LARGEST_RATIO * size)
+    unpacked = 0
+    with cast("IO[bytes]", gzip.open(path, "rb") if packed else open(path, "rb")) as handle:
+        try:
+            # Lines of a file that is shorter than the longest line need no bound, and reading
+            # without one is faster.
+            if not packed and size <= LONGEST_LINE:
+                lines: Iterable[bytes] = handle
+            else:
+                lines = iter(partial(handle.readline, LONGEST_LINE + 1), b"")
+            for number, raw in enumerate(lines, start=1):
+                if len(raw) > LONGEST_LINE:
+                    fail(
+                        path,
+                        number,
+                        f"longer than {LONGEST_LINE / 1e6:g} MB, which no document is",
+                    )
+                if packed:
+                    unpacked += len(raw)
+                    if unpacked > most_unpacked:
+                        fail(
+                            path,
+                            number,
+                            f"unpacks to {LARGEST_RATIO} times its size, as no text does; "
+                            "unpack it first",
+                        )
+                yield number, raw
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(
+                f"{path}: damaged or incomplete gzip file after line {number}: {error}"
+            ) from error
+
+
+def line_of(path: str | Path, identifier: str, column: int) -> int | None:
+    """Use it for an error message: the number of the first line with this id in a column.
+
+    Columns are separated by white space and counted from 0. None where no line has the id.
+    """
+    for number, line in numbered_lines(path):
+        fields = line.split()
+        if len(fields) > column and fields[column] == identifier:
+            return number
+    return None
+
+
+@contextmanager
+def open_writer(path: Path) -> Iterator[TextIO]:
+    with open(path, "wb") as raw:
+        if path.suffix != ".gz":
+            with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as handle:
+                yield handle
+            return
+        # Name and time stay out of the header, so equal content gives equal bytes.
+        with (
+            gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+            io.TextIOWrapper(cast("IO[bytes]", packed), encoding="utf-8", newline="\n") as handle,
+        ):
+            yield handle
+
+
+def cut_text(text: str, limit: int = 80) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def shortened(value: object) -> str:
+    """A value as Python writes it, cut to 80 characters, for the sentence of an error."""
+    return cut_text(repr(value))
+
+
+def fail(path: str | Path, number: int, message: str) -> NoReturn:
+    """Raise ``ValueError`` that names the file and the line."""
+    raise ValueError(f"{path}, line {number}: {message}")
