@@ -198,9 +198,9 @@ def test_hidden_states_are_those_of_the_library_for_each_text_alone(
                 input_ids=ids, attention_mask=torch.ones_like(ids), **options
             ).last_hidden_state[0]
         )
-    found = network(ranker).hidden_states(batch)
-    assert found.std() > 0.1
-    torch.testing.assert_close(found, torch.cat(expected), atol=2e-5, rtol=1e-4)
+    hidden_states = network(ranker).hidden_states(batch)
+    assert hidden_states.std() > 0.1
+    torch.testing.assert_close(hidden_states, torch.cat(expected), atol=2e-5, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -279,9 +279,9 @@ def test_words_of_a_class_are_read_closer_to_the_mean_of_what_the_backbone_reads
     classes, other = TokenClasses.of(tokenizer, CLASSES), copy.deepcopy(ranker)
     table = other.get_input_embeddings().weight
     table.copy_(edited(table, classes, alpha))
-    found = ranker(batch, token_shift=token_shift(ranker, classes, "weights", alpha)).scores
-    torch.testing.assert_close(found, other(batch).scores, atol=1e-5, rtol=1e-5)
-    assert (found - ranker(batch).scores).abs().max() > 1e-4
+    scores = ranker(batch, token_shift=token_shift(ranker, classes, "weights", alpha)).scores
+    torch.testing.assert_close(scores, other(batch).scores, atol=1e-5, rtol=1e-5)
+    assert (scores - ranker(batch).scores).abs().max() > 1e-4
 
 
 def read_as_one(backpack, classes):
@@ -310,9 +310,11 @@ def test_words_that_are_read_as_one_have_the_mean_of_what_the_backbone_reads(
     table.copy_(edited(table, classes, 0.0))
     plain = ranker.backpack.pooled_weights(batch)
     read_as_one(ranker.backpack, classes)
-    found = ranker.backpack.pooled_weights(ranker.backpack.read(batch))
-    torch.testing.assert_close(found, other.backpack.pooled_weights(batch), atol=1e-5, rtol=1e-4)
-    assert (found - plain).abs().max() > 1e-4
+    pooled_weights = ranker.backpack.pooled_weights(ranker.backpack.read(batch))
+    torch.testing.assert_close(
+        pooled_weights, other.backpack.pooled_weights(batch), atol=1e-5, rtol=1e-4
+    )
+    assert (pooled_weights - plain).abs().max() > 1e-4
 
 
 def test_gradients_reach_backbone_and_new_parts(kind, folder_of, tokenizer):

@@ -116,15 +116,15 @@ def test_hidden_states_are_those_of_the_library_with_padding_and_token_types(
         "[SEP]",
         "he",
     ]
-    own = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    plain_model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     ids, mask = batch.pad(batch.input_ids), batch.padding_mask()
     types = torch.zeros_like(ids)
     types[:, 5:] = 1
-    expected = own(
+    expected = plain_model(
         input_ids=ids, attention_mask=mask.long(), token_type_ids=types
     ).last_hidden_state
-    found = batch.pad(ranker.backpack.hidden_states(batch))
-    torch.testing.assert_close(found, expected * mask[..., None], atol=1e-5, rtol=1e-5)
+    hidden_states = batch.pad(ranker.backpack.hidden_states(batch))
+    torch.testing.assert_close(hidden_states, expected * mask[..., None], atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -179,13 +179,13 @@ def test_the_dial_of_tokens_is_exact_here_too(ranker, pair_tokenizer, tokenizer)
 
 
 def test_sensitivity_and_attribution_know_encoders(ranker, pair_tokenizer, tokenizer):
-    found = sensitivity(ranker.backpack, tokenizer, [("he", "she"), ("man", "woman")])
+    sensitivities = sensitivity(ranker.backpack, tokenizer, [("he", "she"), ("man", "woman")])
     he, she, man, woman = (
         ranker.backpack.senses(torch.tensor(WORDS.index(w))) for w in ("he", "she", "man", "woman")
     )
     cosines = [torch.cosine_similarity(a, b, dim=-1) for a, b in ((he, she), (man, woman))]
     torch.testing.assert_close(
-        found.values, torch.stack(cosines).mean(0).detach(), atol=1e-6, rtol=0
+        sensitivities.values, torch.stack(cosines).mean(0).detach(), atol=1e-6, rtol=0
     )
     explained = attribute(ranker, pair_tokenizer, "who cooks", "she cooks soup")
     total = explained.contributions.sum().item()
@@ -251,8 +251,8 @@ def test_an_encoder_is_no_language_model(ranker):
     ],
 )
 def test_what_sees_the_tokens_behind_a_token_is_no_language_model(kind, options):
-    own = AutoConfig.for_model(kind, vocab_size=30, hidden_size=32, **options)
-    config = BackpackConfig(backbone_config=own, num_senses=8, pooling="last")
+    backbone_config = AutoConfig.for_model(kind, vocab_size=30, hidden_size=32, **options)
+    config = BackpackConfig(backbone_config=backbone_config, num_senses=8, pooling="last")
     with pytest.raises(
         ValueError, match=f"'{kind}' reads in both directions, so it is no language model"
     ):
@@ -263,10 +263,12 @@ def test_what_sees_the_tokens_behind_a_token_is_no_language_model(kind, options)
 
 def test_an_encoder_that_is_made_a_decoder_is_a_language_model():
     shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-    own = AutoConfig.for_model(
+    backbone_config = AutoConfig.for_model(
         "bert-generation", vocab_size=30, hidden_size=32, is_decoder=True, **shape
     )
-    model = BackpackLMHeadModel(BackpackConfig(backbone_config=own, num_senses=8)).eval()
+    model = BackpackLMHeadModel(
+        BackpackConfig(backbone_config=backbone_config, num_senses=8)
+    ).eval()
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():
         first, second = model(ids).logits, model(torch.tensor([[5, 6, 7, 9]])).logits

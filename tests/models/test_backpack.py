@@ -50,11 +50,13 @@ def test_each_pooled_sense_is_its_own_weighted_sum_of_token_senses(backpack):
     hidden = backpack(torch.tensor([text])).hidden[0]
     queries, keys = backpack.sense_weight_net.c_attn(hidden).reshape(len(text), 2, 8, 4).unbind(1)
     senses = backpack.senses(torch.tensor(text))
-    found = backpack.pooled_senses(PackedBatch.from_sequences([text]))[0]
+    pooled_senses = backpack.pooled_senses(PackedBatch.from_sequences([text]))[0]
     for sense in range(8):
         shares = torch.softmax(keys[:, sense] @ queries[-1, sense] / 4**0.5, dim=0)
         expected = (shares[:, None] * senses[:, sense]).sum(0)
-        torch.testing.assert_close(found[sense], expected, atol=TOLERANCE[found.dtype], rtol=1e-5)
+        torch.testing.assert_close(
+            pooled_senses[sense], expected, atol=TOLERANCE[pooled_senses.dtype], rtol=1e-5
+        )
 
 
 @torch.no_grad()

@@ -132,14 +132,14 @@ def test_nothing_is_replaced_for_gradients_large_models_and_other_layers(
 
     assert replaced() == 0  # gradients are on
     with torch.no_grad():
-        found = replaced()
-        assert found > 10
+        replaced_count = replaced()
+        assert replaced_count > 10
 
         class Own(nn.Linear):
             """As an adapter or a quantised layer would be."""
 
         ranker.head.dense.__class__ = Own
-        assert replaced() == found - 1
+        assert replaced() == replaced_count - 1
         with torch.autocast("cpu", torch.bfloat16):
             assert replaced() == 0
         monkeypatch.setattr(blocked_weights, "LIMIT", 1000)

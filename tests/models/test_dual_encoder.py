@@ -116,9 +116,9 @@ def test_scores_are_dot_products_of_the_librarys_own_vectors_of_each_text_alone(
     expected = torch.stack(
         [vector(query) @ vector(document) for query in QUERIES for document in DOCUMENTS]
     )
-    found = ranker(pairs(pair_tokenizer)).scores
-    assert found.std() > 0.1
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    scores = ranker(pairs(pair_tokenizer)).scores
+    assert scores.std() > 0.1
+    torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
     apart = {
         "queries": ranker.encode_queries(
             PackedBatch.from_sequences(pair_tokenizer.queries(QUERIES))
@@ -169,8 +169,8 @@ def test_a_query_that_several_rows_have_is_read_once(new, monkeypatch):
     )
     scores = ranker(batch).scores
     ((texts),) = seen
-    found = [part.tolist() for part in texts.input_ids.split(texts.lengths)]
-    assert found == [ids.tolist() for ids in pair_tokenizer.queries(QUERIES)]
+    query_ids = [part.tolist() for part in texts.input_ids.split(texts.lengths)]
+    assert query_ids == [ids.tolist() for ids in pair_tokenizer.queries(QUERIES)]
     one_by_one = [
         ranker(PackedBatch.from_sequences([row])).scores
         for q in QUERIES
@@ -246,8 +246,8 @@ def test_the_scorer_gives_what_the_ranker_gives(new):
     ranker, pair_tokenizer = new("distilbert")
     expected = ranker(pairs(pair_tokenizer)).scores.detach().numpy()
     scorer = Scorer(ranker, pair_tokenizer)
-    found = np.concatenate([scorer.score(query, DOCUMENTS) for query in QUERIES])
-    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+    scores = np.concatenate([scorer.score(query, DOCUMENTS) for query in QUERIES])
+    np.testing.assert_allclose(scores, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_what_it_cannot_do_is_said(new, tokenizer):

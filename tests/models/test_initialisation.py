@@ -81,11 +81,11 @@ def own_logits(backbone, name, last):
     layer's own norm is applied to what stands before the backbone's last norm. [heads, n, n]
     """
     if name == "bert":
-        own = backbone.encoder.layer[-1].attention.self
-        queries, keys = own.query(last), own.key(last)
+        last_self_attention = backbone.encoder.layer[-1].attention.self
+        queries, keys = last_self_attention.query(last), last_self_attention.key(last)
     elif name == "distilbert":
-        own = backbone.transformer.layer[-1].attention
-        queries, keys = own.q_lin(last), own.k_lin(last)
+        last_self_attention = backbone.transformer.layer[-1].attention
+        queries, keys = last_self_attention.q_lin(last), last_self_attention.k_lin(last)
     elif name.startswith("gpt2"):
         queries, keys, _ = backbone.h[-1].attn.c_attn(backbone.h[-1].ln_1(last)).chunk(3, dim=-1)
     elif name == "modernbert":
@@ -123,7 +123,7 @@ def test_each_sense_weighs_as_its_head_of_the_last_layer(name, senses, batch):
     hidden = backpack.hidden_states(batch)
     start_from_attention(backpack.sense_weight_net, backpack.backbone)
     positions = backpack.pooled_positions(batch)
-    found = backpack.sense_weight_net.pooled(hidden, batch, positions)
+    pooled_weights = backpack.sense_weight_net.pooled(hidden, batch, positions)
     before = hidden
     if caught:
         before = (
@@ -134,8 +134,12 @@ def test_each_sense_weighs_as_its_head_of_the_last_layer(name, senses, batch):
     ):
         logits = own_logits(backpack.backbone, name, before[start:end])
         expected = logits[:senses, positions[text] - start].softmax(dim=-1)
-        torch.testing.assert_close(found[text, :, : end - start], expected, atol=2e-5, rtol=1e-3)
-    assert found[2].max(dim=-1).values.min() > 0.06  # far enough from 1 / 20 to tell a wrong head
+        torch.testing.assert_close(
+            pooled_weights[text, :, : end - start], expected, atol=2e-5, rtol=1e-3
+        )
+    assert (
+        pooled_weights[2].max(dim=-1).values.min() > 0.06
+    )  # far enough from 1 / 20 to tell a wrong head
 
 
 @torch.no_grad()
@@ -143,9 +147,9 @@ def test_more_senses_than_heads_begin_again_with_the_first(batch):
     ranker = ranker_over(CONFIGS["bert"], 8)
     weights = ranker.backpack.sense_weight_net
     start_from_attention(weights, ranker.backpack.backbone)
-    found = weights.pooled(ranker.backpack.hidden_states(batch), batch)
-    torch.testing.assert_close(found[:, :4], found[:, 4:])
-    assert (found[:, 0] - found[:, 1]).abs().max() > 1e-2
+    pooled_weights = weights.pooled(ranker.backpack.hidden_states(batch), batch)
+    torch.testing.assert_close(pooled_weights[:, :4], pooled_weights[:, 4:])
+    assert (pooled_weights[:, 0] - pooled_weights[:, 1]).abs().max() > 1e-2
 
 
 def test_a_cut_head_is_the_best_approximation_of_its_rank():
@@ -156,9 +160,17 @@ def test_a_cut_head_is_the_best_approximation_of_its_rank():
     matrix = torch.cat([queries, biases[:, None]], dim=1).T @ keys
     singular = np.linalg.svd(matrix.numpy(), compute_uv=False)
     for rank in (1, 3, 5):
-        own = truncated(queries, biases, keys, rank)
-        assert [tuple(part.shape) for part in own] == [(rank, 12), (rank,), (rank, 12)]
-        error = np.linalg.norm(torch.cat([own[0], own[1][:, None]], dim=1).T @ own[2] - matrix)
+        truncated_attention = truncated(queries, biases, keys, rank)
+        assert [tuple(part.shape) for part in truncated_attention] == [
+            (rank, 12),
+            (rank,),
+            (rank, 12),
+        ]
+        error = np.linalg.norm(
+            torch.cat([truncated_attention[0], truncated_attention[1][:, None]], dim=1).T
+            @ truncated_attention[2]
+            - matrix
+        )
         assert error == pytest.approx(
             np.sqrt((singular[rank:6] ** 2).sum()), abs=1e-9
         )  # Eckart and Young
@@ -186,10 +198,10 @@ def test_a_dimension_that_the_last_norm_hides_is_left_out(batch):
     ranker = ranker_over(CONFIGS["llama"], 4)
     with torch.no_grad():
         ranker.backpack.backbone.norm.weight[3] = 0.0
-    found = last_attention(ranker.backpack.backbone)
-    assert torch.isfinite(found.queries).all()
-    assert found.queries[..., 3].abs().max() == found.keys[..., 3].abs().max() == 0
-    assert found.queries[..., 4].abs().min() > 0
+    attention = last_attention(ranker.backpack.backbone)
+    assert torch.isfinite(attention.queries).all()
+    assert attention.queries[..., 3].abs().max() == attention.keys[..., 3].abs().max() == 0
+    assert attention.queries[..., 4].abs().min() > 0
 
 
 def test_an_unknown_attention_is_refused_with_the_known_ones():

@@ -90,8 +90,8 @@ def test_a_word_is_moved_whatever_it_stands_behind(tokenizer, token_classes, ran
             texts = [said(sign, case(word)) for word in (first, second)]
             plain = [scorer.score("the doctor", [text]) for text in texts]
             assert abs(plain[0] - plain[1]) > 1e-4, texts
-            found = [scorer.score("the doctor", [text], at_zero) for text in texts]
-            assert found[0].tobytes() == found[1].tobytes(), texts
+            scores_by_text = [scorer.score("the doctor", [text], at_zero) for text in texts]
+            assert scores_by_text[0].tobytes() == scores_by_text[1].tobytes(), texts
 
 
 @torch.no_grad()

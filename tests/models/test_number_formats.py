@@ -25,15 +25,15 @@ int8 = pytest.mark.skipif(
 
 def by_definition(weight: np.ndarray, bias: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """W x + b as the class describes it, entry by entry in float64."""
-    found = np.zeros((len(inputs), len(weight)))
+    outputs = np.zeros((len(inputs), len(weight)))
     for token, x in enumerate(inputs):
         step = (x.max() - x.min()) / 255
         q = np.rint((x - x.min()) / step)
         for output, w in enumerate(weight):
             scale = np.abs(w).max() / 127
             rounded = np.rint(w / scale)
-            found[token, output] = (scale * rounded * (x.min() + step * q)).sum() + bias[output]
-    return found
+            outputs[token, output] = (scale * rounded * (x.min() + step * q)).sum() + bias[output]
+    return outputs
 
 
 @int8
@@ -48,12 +48,12 @@ def test_an_int8_layer_is_what_its_definition_says(kind):
     assert quantise_linears(holder) == 1
     weight = (layer.weight if kind is nn.Linear else layer.weight.T).detach().double().numpy()
     expected = by_definition(weight, layer.bias.detach().double().numpy(), inputs.double().numpy())
-    found = holder(inputs).detach().numpy()
+    outputs = holder(inputs).detach().numpy()
     # Entries that lie half-way between two steps may fall to the other side in float32.
     step = np.abs(inputs.numpy()).max(1)[:, None] / 128 * np.abs(weight).max()
-    assert (np.abs(found - expected) < 1e-4 * np.abs(expected).max(1)[:, None] + 0.1 * step).all()
+    assert (np.abs(outputs - expected) < 1e-4 * np.abs(expected).max(1)[:, None] + 0.1 * step).all()
     exact = (inputs.double().numpy() @ weight.T) + layer.bias.detach().numpy()
-    assert 1e-4 < np.abs(found - exact).max() / np.abs(exact).max() < 0.02
+    assert 1e-4 < np.abs(outputs - exact).max() / np.abs(exact).max() < 0.02
 
 
 @int8
@@ -87,11 +87,11 @@ def test_int8_scores_are_near_those_in_float32(request, pair_tokenizer, make):
     ]
     exact = Scorer(copy.deepcopy(ranker), pair_tokenizer).score_texts(texts)
     scorer = Scorer(ranker, pair_tokenizer, ScoringSettings(dtype="int8"))
-    found = scorer.score_texts(texts)
+    scores = scorer.score_texts(texts)
     assert scorer.number_format == "int8 on cpu"
-    assert 0 < np.abs(found - exact).max() < 0.1 * np.abs(exact).max()
+    assert 0 < np.abs(scores - exact).max() < 0.1 * np.abs(exact).max()
     alone = [scorer.score_texts([text])[0] for text in texts]
-    assert found.tolist() == pytest.approx(alone, abs=1e-5)
+    assert scores.tolist() == pytest.approx(alone, abs=1e-5)
 
 
 @int8

@@ -241,9 +241,9 @@ def test_logits_of_a_ragged_batch_equal_the_slow_implementation(side, state, exp
     for row, (place, text) in enumerate(zip(places, texts, strict=True)):
         ids[row, place], mask[row, place] = torch.tensor(text), 1
     with torch.no_grad():
-        found = model(ids, attention_mask=mask).logits.double()
+        computed_logits = model(ids, attention_mask=mask).logits.double()
     for row, (place, wanted) in enumerate(zip(places, logits, strict=True)):
-        torch.testing.assert_close(found[row, place], wanted, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(computed_logits[row, place], wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_the_slow_weights_are_far_from_even(state, expected):
@@ -448,11 +448,11 @@ def test_weights_load_in_half_precision(dtype, state, expected, tmp_path):
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
     (text, *_), (logits, *_) = expected
     with torch.no_grad():
-        found = model(torch.tensor([text])).logits[0].double()
-    assert (found - logits).abs().max() < (
+        computed_logits = model(torch.tensor([text])).logits[0].double()
+    assert (computed_logits - logits).abs().max() < (
         0.02 if dtype == torch.float16 else 0.2
     ) * logits.abs().max()
-    assert (found - logits).abs().max() > 0
+    assert (computed_logits - logits).abs().max() > 0
 
 
 def test_no_folder_of_that_name_is_an_os_error(tmp_path):

@@ -50,9 +50,9 @@ def test_scores_are_those_of_transformers_also_where_texts_are_cut(saved):
     pairs = [
         (query, text) for query in (QUERY, "the doctor saw a nurse " * 6) for text in DOCUMENTS
     ]
-    found = load(folder).predict(pairs)
-    assert found.tolist() == pytest.approx(expected(model, tokenizer, pairs), abs=1e-5)
-    assert np.ptp(found) > 0.05
+    scores = load(folder).predict(pairs)
+    assert scores.tolist() == pytest.approx(expected(model, tokenizer, pairs), abs=1e-5)
+    assert np.ptp(scores) > 0.05
 
 
 def test_a_text_that_spells_a_special_token_has_the_score_of_transformers(saved):

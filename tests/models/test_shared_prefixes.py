@@ -89,9 +89,9 @@ def test_hidden_states_are_those_of_every_text_read_in_full(name, number):
         handle = layer(ranker).register_forward_pre_hook(
             lambda _, given: read.append(given[0].shape[1])
         )
-        found = packed_trunk(ranker.backpack.backbone, batch)
+        packed_states = packed_trunk(ranker.backpack.backbone, batch)
         handle.remove()
-    torch.testing.assert_close(found, in_full, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(packed_states, in_full, rtol=1e-5, atol=1e-6)
     assert read == [len(set(by_comparing(LISTS[number])))]
 
 

@@ -86,9 +86,9 @@ def test_scores_are_those_of_fp32_on_the_same_weights_up_to_rounding(make, name)
     assert expected.std() > 0.01
     for autocast in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            found = ranker(BATCH).scores
-        assert autocast or found.dtype == torch.float32
-        difference = (found.float() - expected).abs().max()
+            scores = ranker(BATCH).scores
+        assert autocast or scores.dtype == torch.float32
+        difference = (scores.float() - expected).abs().max()
         assert 0 < difference < 0.3 * expected.std()
 
 

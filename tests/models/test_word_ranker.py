@@ -189,8 +189,8 @@ def test_token_representations_are_what_is_matched(words, name):
             if name == "tk" and len(part):
                 everywhere = torch.ones(1, len(part), dtype=torch.bool)
                 expected = ranker.interaction.contextualise(expected[None], everywhere, shift)[0]
-            found = vectors[place + start : place + start + len(part)]
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+            word_vectors = vectors[place + start : place + start + len(part)]
+            torch.testing.assert_close(word_vectors, expected, rtol=1e-5, atol=1e-5)
         assert (vectors[place + split] == 0).all()
         place += len(ids)
     if name == "tk":
@@ -315,8 +315,8 @@ def test_word_vectors_are_brought_to_a_length_by_one_factor(words):
             words, interaction="knrm", embedding_size=6, embedding_norm=norm
         )
         made[norm] = ranker.backbone.weight.detach()
-    own = made[5.0][len(SPECIAL) : len(words)]
-    assert own.norm(dim=1).mean().item() == pytest.approx(5.0, rel=1e-5)
+    word_vectors = made[5.0][len(SPECIAL) : len(words)]
+    assert word_vectors.norm(dim=1).mean().item() == pytest.approx(5.0, rel=1e-5)
     factors = made[5.0] / made[None]
     assert factors.min().item() == pytest.approx(factors.max().item(), rel=1e-4)
     with pytest.raises(ValueError, match=r"embedding_norm=-1 must be above 0"):
@@ -347,7 +347,7 @@ def test_idf_of_words_of_a_class_moves_as_their_vectors_do(alpha):
     (ids,) = (
         torch.from_numpy(ids)[None].long() for ids in pair_tokenizer.encode(["the king saw queen"])
     )
-    found = moved.values(ranker.interaction.idf, ids)[0].tolist()
+    idf = moved.values(ranker.interaction.idf, ids)[0].tolist()
     middle = (king + queen) / 2
     expected = [
         math.log(5 / 5),
@@ -355,7 +355,7 @@ def test_idf_of_words_of_a_class_moves_as_their_vectors_do(alpha):
         math.log(5 / 2),
         middle + alpha * (queen - middle),
     ]
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert idf == pytest.approx(expected, abs=1e-6)
     scorer = Scorer(ranker, pair_tokenizer)
     texts = ["the king saw the fox", "a red hen"]
     queries = ("which king saw the fox", "which queen saw the fox")

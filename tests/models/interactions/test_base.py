@@ -55,9 +55,9 @@ def test_gradients_of_the_pooling_are_those_of_finite_differences():
     for place in range(match.numel()):
         moved = []
         for step in (1e-2, -1e-2):
-            other = match.detach().clone()
-            other.view(-1)[place] += step
-            moved.append((pooling(other, *masks).double() * weight).sum().item())
+            moved_match = match.detach().clone()
+            moved_match.view(-1)[place] += step
+            moved.append((pooling(moved_match, *masks).double() * weight).sum().item())
         expected = (moved[0] - moved[1]) / 2e-2
         assert match.grad.view(-1)[place].item() == pytest.approx(expected, abs=1e-2, rel=1e-2)
 

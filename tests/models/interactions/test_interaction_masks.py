@@ -106,9 +106,9 @@ def test_half_precision_scores_are_near(name, dtype):
     arguments = batch([4, 2], [9, 0], seed=3)
     expected = model(*arguments)
     model.to(dtype)
-    found = model(arguments[0].to(dtype), arguments[1], arguments[2].to(dtype), *arguments[3:])
-    assert found.dtype == dtype
-    assert (found.float() - expected).abs().max() < 0.1 * expected.abs().max() + 0.05
+    scores = model(arguments[0].to(dtype), arguments[1], arguments[2].to(dtype), *arguments[3:])
+    assert scores.dtype == dtype
+    assert (scores.float() - expected).abs().max() < 0.1 * expected.abs().max() + 0.05
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -117,7 +117,7 @@ def test_autocast_gives_finite_scores(name):
     model = made(name)
     arguments = batch([4, 2], [9, 0], seed=3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = model(*arguments)
-    assert (found.float() - model(*arguments)).abs().max() < 0.1 * model(
+        autocast_scores = model(*arguments)
+    assert (autocast_scores.float() - model(*arguments)).abs().max() < 0.1 * model(
         *arguments
     ).abs().max() + 0.05

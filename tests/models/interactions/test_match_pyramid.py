@@ -16,7 +16,7 @@ def convolved_by_hand(maps, weight, bias):
     window = weight.shape[-1]
     half = window // 2
     _, rows, columns = maps.shape
-    found = np.zeros((len(weight), rows, columns))
+    convolved = np.zeros((len(weight), rows, columns))
     for out in range(len(weight)):
         for i in range(rows):
             for j in range(columns):
@@ -26,13 +26,13 @@ def convolved_by_hand(maps, weight, bias):
                         y, x = i + a - half, j + b - half
                         if 0 <= y < rows and 0 <= x < columns:
                             total += float(weight[out, :, a, b] @ maps[:, y, x])
-                found[out, i, j] = max(total, 0.0)
-    return found
+                convolved[out, i, j] = max(total, 0.0)
+    return convolved
 
 
 def pooled_by_hand(maps, pool):
     _, rows, columns = maps.shape
-    found = np.zeros((len(maps), *pool))
+    pooled = np.zeros((len(maps), *pool))
     for p in range(pool[0]):
         for r in range(pool[1]):
             ys = range(int(np.floor(p * rows / pool[0])), int(np.ceil((p + 1) * rows / pool[0])))
@@ -41,8 +41,8 @@ def pooled_by_hand(maps, pool):
             )
             for channel in range(len(maps)):
                 values = [maps[channel, y, x] for y in ys for x in xs]
-                found[channel, p, r] = max(values) if values else 0.0
-    return found
+                pooled[channel, p, r] = max(values) if values else 0.0
+    return pooled
 
 
 def score_by_hand(model, query, document, match):
@@ -77,11 +77,13 @@ def test_dynamic_pooling_is_torchs_adaptive_pooling_of_each_text_alone():
     generator = torch.Generator().manual_seed(0)
     maps = torch.randn((6, 2, 7, 23), generator=generator)
     rows, columns = torch.tensor([7, 1, 2, 3, 5, 4]), torch.tensor([23, 1, 9, 10, 11, 0])
-    found = dynamic_max_pool(maps, rows, columns, (3, 10))
+    pooled = dynamic_max_pool(maps, rows, columns, (3, 10))
     for row in range(5):
         part = maps[row, :, : rows[row], : columns[row]]
-        torch.testing.assert_close(found[row], F.adaptive_max_pool2d(part, (3, 10)), rtol=0, atol=0)
-    assert (found[5] == 0).all()
+        torch.testing.assert_close(
+            pooled[row], F.adaptive_max_pool2d(part, (3, 10)), rtol=0, atol=0
+        )
+    assert (pooled[5] == 0).all()
 
 
 def test_sizes_are_those_of_the_papers():

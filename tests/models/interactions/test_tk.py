@@ -83,13 +83,13 @@ def model():
 @torch.no_grad()
 def test_contextualised_terms_are_those_of_loops_over_heads_and_positions(model):
     vectors, mask, *_ = batch([6, 2], [1, 1], seed=5)
-    found = model.contextualise(vectors, mask, 500)
+    contextualised = model.contextualise(vectors, mask, 500)
     for row, length in enumerate((6, 2)):
         expected = np.array(
             contextualised_by_hand(model, vectors[row, :length].double().numpy(), 500)
         )
-        np.testing.assert_allclose(found[row, :length].numpy(), expected, atol=1e-5)
-        assert (found[row, length:] == 0).all()
+        np.testing.assert_allclose(contextualised[row, :length].numpy(), expected, atol=1e-5)
+        assert (contextualised[row, length:] == 0).all()
 
 
 @torch.no_grad()
