@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedTokenizerBase
 
+from backpack_rank.data.json_lines import json_object, json_value
 from backpack_rank.data.pretrained import from_pretrained
-from backpack_rank.data.trec import json_object, json_value
 from backpack_rank.files import read_text
 from backpack_rank.models.sequence_classifier import (
     SequenceClassifierForRanking,
