@@ -124,6 +124,7 @@ def save_pretrained(
             results.append([result.dataset_name, result.metric_type, f"{result.metric_value:.3f}"])
     with atomic_path(folder) as temporary:
         save_ranker(temporary, pointwise.local_scorer.ranker, pointwise.local_scorer.pair_tokenizer)
+        # A folder that names our module is read by other libraries only if they may import it.
         trusted = OWN_MODULE in (temporary / "modules.json").read_text(encoding="utf-8")
         text = _body(pointwise, data.model_name or "", trusted, table, results)
         write_text(temporary / "README.md", str(ModelCard(f"---\n{data.to_yaml()}\n---\n{text}")))
@@ -189,7 +190,7 @@ def _check_saveable(reranker: Reranker) -> PointwiseReranker:
 
 def _results(path: Path, reranker: PointwiseReranker) -> list[EvalResult]:
     report = read_json(path)
-    row = _unchanged(report.rows, reranker)
+    row = _unchanged_row(report.rows, reranker)
     if row is None:
         labels = ", ".join(row.label for row in report.rows)
         raise ValueError(
@@ -212,7 +213,9 @@ def _results(path: Path, reranker: PointwiseReranker) -> list[EvalResult]:
     return results
 
 
-def _unchanged(rows: Iterable[SystemResult], reranker: PointwiseReranker) -> SystemResult | None:
+def _unchanged_row(
+    rows: Iterable[SystemResult], reranker: PointwiseReranker
+) -> SystemResult | None:
     for row in rows:
         if row.alpha == 1:
             return row
@@ -247,6 +250,7 @@ def _table(folder: Path) -> _Rows:
             figure = None if block is None else block.figures.get(measure)
             row.append("-" if figure is None else f"{figure.mean:.3f}")
         rows.append(row)
+    # The first column would say the same in every row.
     if len(sweep.settings) == 1:
         return [row[1:] for row in rows]
     return rows
@@ -276,6 +280,7 @@ def _section(title: str, rows: _Rows) -> str:
     header, *body = rows
     lines = []
     for row in (header, ["---"] * len(header), *body):
+        # A bar would end the cell of a Markdown table.
         cells = [cell.replace("|", "\\|") for cell in row]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(["", f"## {title}", "", *lines, ""])

@@ -184,8 +184,9 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Sharding:
-    """How many shards: their number, or how many pairs each has; with neither about 10,000 pairs,
-    and 40 at least.
+    """Use it to say how many shards a plan has: their number, or the pairs of each.
+
+    With neither, a shard has about 10,000 pairs, and there are 40 shards at least.
     """
 
     shards: int | None = None
@@ -238,7 +239,7 @@ def make_plan(
         candidates: of the collection's queries.
         collection: texts.
         pair_tokenizer: of the ranker.
-        fingerprint: what the scores hang on, beside the candidates.
+        fingerprint: what the scores depend on, beside the candidates.
         labels: of the rankings.
         sharding: how many shards.
         about: what else is known, for people.
@@ -253,12 +254,12 @@ def make_plan(
     fingerprint = {**fingerprint, "candidates": candidates.digest}
     (folder / LOCKS).mkdir(parents=True, exist_ok=True)
     with FileLock(folder / LOCKS / "plan.lock"):
-        for leftover in folder.glob(
-            f".{PLAN}.*"
-        ):  # of a process that was killed while it planned, or right after
+        # Left by a process that was killed while it planned. The lock is ours, so no process that
+        # still runs can own them.
+        for leftover in folder.glob(f".{PLAN}.*"):
             shutil.rmtree(leftover, ignore_errors=True)
         if (folder / PLAN).exists():
-            return _known(folder, fingerprint, sharding)
+            return _existing_plan(folder, fingerprint, sharding)
         with (
             room_for(folder / PLAN, "the plan"),
             _pair_table(folder) as table,
@@ -266,6 +267,8 @@ def make_plan(
         ):
             sizes = _read_candidates(table, candidates, collection, pair_tokenizer)
             number = sharding.number(sum(size.pairs for size in sizes.values()))
+            # Unless the user chose: enough shards for workers to end together, but no more than
+            # queries, because a query is never cut.
             if sharding == Sharding():
                 number = max(number, min(SHARDS, len(sizes)))
             tokens = {query_id: sizes[query_id].tokens for query_id in sorted(sizes)}
@@ -284,7 +287,7 @@ def make_plan(
 
 @contextmanager
 def room_for(path: Path, what: str) -> Iterator[None]:
-    """A full disk is said in a sentence."""
+    """Turn the error of a full disk into a sentence that says what to do; others pass unchanged."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
@@ -304,7 +307,7 @@ def _pair_table(folder: Path) -> Iterator[sqlite3.Connection]:
         tempfile.TemporaryDirectory(prefix=f".{PLAN}.", dir=folder) as scratch,
         closing(sqlite3.connect(Path(scratch) / "pairs.sqlite", isolation_level=None)) as table,
     ):
-        # Nobody needs the file after a crash, so nothing is written twice or waited for.
+        # Nobody needs the file after a crash, so SQLite keeps no journal and waits for no disk.
         table.execute("PRAGMA journal_mode = OFF")
         table.execute("PRAGMA synchronous = OFF")
         # Text is compared by its UTF-8, which is the order of code points: that of sorted() in
@@ -317,7 +320,7 @@ def _pair_table(folder: Path) -> Iterator[sqlite3.Connection]:
         yield table
 
 
-def _known(folder: Path, fingerprint: Mapping[str, Any], sharding: Sharding) -> Plan:
+def _existing_plan(folder: Path, fingerprint: Mapping[str, Any], sharding: Sharding) -> Plan:
     plan = Plan.read(folder)
     plan.check(fingerprint)
     if sharding.shards not in (None, len(plan)) or sharding.pairs_per_shard is not None:
@@ -351,6 +354,7 @@ def _read_candidates(
                     strangers.add(query_id)
             _insert(table, known, candidates.name)
             texts = _texts(candidates, collection, [doc_id for _, doc_id in known])
+            # Estimated once, from the first texts.
             per_token = per_token or _characters_per_token(
                 pair_tokenizer, list(texts.values())[:_SAMPLE]
             )
@@ -393,6 +397,7 @@ def _texts(candidates: Candidates, collection: Collection, doc_ids: list[str]) -
 
 
 def _characters_per_token(pair_tokenizer: PairTokenizer, texts: list[str]) -> float:
+    # Only beginnings are tokenised, so their characters are counted and not those of the texts.
     beginnings = pair_tokenizer.beginnings(texts)
     tokens = sum(len(beginning.ids) for beginning in beginnings)
     characters = sum(len(beginning.text) for beginning in beginnings)
@@ -402,8 +407,10 @@ def _characters_per_token(pair_tokenizer: PairTokenizer, texts: list[str]) -> fl
 
 
 def _balanced(tokens: Mapping[str, float], number: int) -> dict[str, int]:
-    """Neighbouring queries in shards of about equal size: the one in which the middle of a query's
-    tokens falls.
+    """The shard of each query: neighbours together, shards of about equal size.
+
+    All tokens, in the order of the queries, are cut into ``number`` equal stretches. A query goes
+    to the stretch in which the middle of its tokens lies.
     """
     total = sum(tokens.values())
     tokens_before = 0.0
@@ -423,8 +430,9 @@ def _balanced(tokens: Mapping[str, float], number: int) -> dict[str, int]:
 def _write_shards(
     folder: Path, table: sqlite3.Connection, sizes: Mapping[str, _Size], shard_of: Mapping[str, int]
 ) -> list[Shard]:
-    """A file for each shard. Queries of a shard are neighbours in the order of the table, so it is
-    read once.
+    """Write a file for each shard.
+
+    Queries of a shard are neighbours in the order of the table, so the table is read once.
     """
     queries_of_shard: dict[int, list[str]] = {}
     for query_id, number in shard_of.items():
@@ -448,7 +456,8 @@ def _insert(table: sqlite3.Connection, pairs: list[tuple[str, str]], name: str) 
     try:
         table.executemany("INSERT INTO pairs VALUES (?, ?)", pairs)
     except sqlite3.IntegrityError:
-        query_id, doc_id = pairs[table.total_changes - before]  # those before it went in
+        # Rows before the refused one were inserted, so their number is its index.
+        query_id, doc_id = pairs[table.total_changes - before]
         raise ValueError(
             f"{name}: document {doc_id!r} stands twice in the list of query {query_id!r}"
         ) from None

@@ -68,9 +68,7 @@ def scores_path(plan: Plan, number: int) -> Path:
 
 
 def read_shard(plan: Plan, number: int) -> ScoredShard | None:
-    """The scores of a shard; None where there are none, or where the file is cut, damaged or of
-    another shard.
-    """
+    """The scores of a shard; None where they are missing, damaged or of another shard."""
     path = scores_path(plan, number)
     if not path.is_file():
         return None
@@ -174,8 +172,9 @@ def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) ->
         FileLock(plan.folder / LOCKS / "merge.lock"),
         Progress(total=total, desc="merging", unit="query") as bar,
     ):
-        for left_by_killed in (plan.folder / SCORES, *(path.parent for path in paths)):
-            for leftover in left_by_killed.glob(".*"):
+        # Hidden files and folders are of processes that were killed while they wrote.
+        for written_to in (plan.folder / SCORES, *(path.parent for path in paths)):
+            for leftover in written_to.glob(".*"):
                 shutil.rmtree(leftover, ignore_errors=True)
         for column, path in enumerate(paths):
             with room_for(path, "the run"):
@@ -209,6 +208,7 @@ def _rankings(
             raise ValueError(
                 f"{scores_path(plan, number)} went away while it was merged: score it again"
             )
+        # ((query id, document id), score) of each pair.
         rows = zip(plan.pairs(number), shard.scores[:, column].tolist(), strict=True)
         # A query's pairs follow each other, all of them in one shard.
         for query_id, rows_of_query in groupby(rows, key=lambda row: row[0][0]):
@@ -218,8 +218,9 @@ def _rankings(
 
 @contextmanager
 def _claimed(plan: Plan, number: int) -> Iterator[bool]:
-    """Whether the shard is ours while the block runs; the lock ends with its process, however that
-    ends.
+    """Whether this process holds the shard while the block runs.
+
+    The lock ends with its process, however that ends.
     """
     lock = FileLock(plan.folder / LOCKS / f"{number:05d}.lock")
     (plan.folder / LOCKS).mkdir(parents=True, exist_ok=True)
@@ -228,9 +229,8 @@ def _claimed(plan: Plan, number: int) -> Iterator[bool]:
     except Timeout:
         yield False
         return
-    except (
-        NotImplementedError
-    ):  # a file system without locks: at worst a shard is scored twice, to the same bytes
+    except NotImplementedError:
+        # A file system without locks: at worst a shard is scored twice, with the same scores.
         yield True
         return
     try:
@@ -266,6 +266,6 @@ def _pairs(plan: Plan, number: int) -> int:
 
 
 def _checksum(plan: Plan, number: int, scores: np.ndarray) -> str:
-    """Of the scores, and of what they are scores of."""
+    """A digest of the scores, the plan's fingerprint and the shard's pairs."""
     shard = json.dumps([plan.fingerprint, plan.shards[number].digest])
     return digest([shard, f"{scores.dtype} {scores.shape}", np.ascontiguousarray(scores)])
