@@ -201,7 +201,9 @@ def load_modular(
 ) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
     """Use this to load a cross-encoder in modules; its scores are those of ``predict``.
 
-    >>> load_modular("cross-encoder/ettin-reranker-17m", tokenizer)  # doctest: +SKIP
+    ::
+
+        ranker, pair_tokenizer = load_modular(folder, load_tokenizer(folder))
 
     Raises:
         ValueError: it is no cross-encoder, holds a module or a setting that is not known here,

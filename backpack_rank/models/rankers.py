@@ -98,7 +98,8 @@ class Ranker(StrictLoading, PreTrainedModel):
 class RankingHead(nn.Module):
     """Two-layer MLP d -> d -> 1 that makes scores of vectors (Afzali et al., section 3).
 
-    Scores are raw logits. A sigmoid would not change a ranking.
+    Scores are raw logits. A sigmoid would leave a ranking unchanged, and not training: softmax over
+    values in [0, 1] cannot tell a list's documents far apart.
     """
 
     def __init__(self, size: int, dropout: float) -> None:

@@ -137,9 +137,8 @@ def test_each_sense_weighs_as_its_head_of_the_last_layer(name, senses, batch):
         torch.testing.assert_close(
             pooled_weights[text, :, : end - start], expected, atol=2e-5, rtol=1e-3
         )
-    assert (
-        pooled_weights[2].max(dim=-1).values.min() > 0.06
-    )  # far enough from 1 / 20 to tell a wrong head
+    # Far enough from 1 / 20 to tell a wrong head.
+    assert pooled_weights[2].max(dim=-1).values.min() > 0.06
 
 
 @torch.no_grad()
@@ -160,17 +159,11 @@ def test_a_cut_head_is_the_best_approximation_of_its_rank():
     matrix = torch.cat([queries, biases[:, None]], dim=1).T @ keys
     singular = np.linalg.svd(matrix.numpy(), compute_uv=False)
     for rank in (1, 3, 5):
-        truncated_attention = truncated(queries, biases, keys, rank)
-        assert [tuple(part.shape) for part in truncated_attention] == [
-            (rank, 12),
-            (rank,),
-            (rank, 12),
-        ]
-        error = np.linalg.norm(
-            torch.cat([truncated_attention[0], truncated_attention[1][:, None]], dim=1).T
-            @ truncated_attention[2]
-            - matrix
-        )
+        new_queries, new_biases, new_keys = truncated(queries, biases, keys, rank)
+        assert new_queries.shape == new_keys.shape == (rank, 12)
+        assert new_biases.shape == (rank,)
+        queries_and_biases = torch.cat([new_queries, new_biases[:, None]], dim=1)
+        error = np.linalg.norm(queries_and_biases.T @ new_keys - matrix)
         assert error == pytest.approx(
             np.sqrt((singular[rank:6] ** 2).sum()), abs=1e-9
         )  # Eckart and Young

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -197,3 +199,90 @@ def test_texts_are_cut_where_the_folder_says(tmp_path):
     np.testing.assert_allclose(reranker.predict(PAIRS), predicted(folder), atol=1e-5)
     long, longer = reranker.predict([("he saw", "bread " * 8), ("he saw", "bread " * 8 + "fish")])
     assert long == longer
+
+
+def changed(folder, file, change):
+    """The folder with one of its JSON files changed."""
+    path = folder / file
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return folder
+
+
+def entry_of(name):
+    return {"idx": 9, "name": "9", "path": "", "type": f"sentence_transformers.x.{name}"}
+
+
+MISTAKES = {
+    "no cross-encoder": (
+        "config_sentence_transformers.json",
+        lambda content: content.update(model_type="SentenceTransformer"),
+        r"is a SentenceTransformer of sentence-transformers.* a ranker scores pairs",
+    ),
+    "prompt before queries": (
+        "config_sentence_transformers.json",
+        lambda content: content.update(default_prompt_name="query"),
+        r"default_prompt_name=query puts a prompt before every query",
+    ),
+    "activation that is code": (
+        "config_sentence_transformers.json",
+        lambda content: content.update(activation_fn="their_package.Activation"),
+        r"activation their_package\.Activation is not one of torch\.nn",
+    ),
+    "unknown module": (
+        "modules.json",
+        lambda content: content.append(entry_of("WordWeights")),
+        r"module WordWeights is not known here; known behind Transformer are Pooling, Dense",
+    ),
+    "no scores": (
+        "modules.json",
+        lambda content: content.pop(),
+        r"no module gives 'scores'; the last one must give",
+    ),
+    "path out of the folder": (
+        "modules.json",
+        lambda content: content[1].update(path="../other"),
+        r"path \.\./other leads out of the folder",
+    ),
+    "unknown pooling": (
+        "1_Pooling/config.json",
+        lambda content: content.update(pooling_mode="median"),
+        r"pooling_mode=median is not known here; known are cls, lasttoken",
+    ),
+    "several scores": (
+        "2_Dense/config.json",
+        lambda content: content.update(out_features=2),
+        r"the weights are not those of its config\.json",
+    ),
+    "cut in another way": (
+        "sentence_bert_config.json",
+        lambda content: content.update(processing_kwargs={"text": {"truncation": "only_first"}}),
+        r"texts are cut by truncation=only_first, and longest_first alone",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_cannot_be_read_is_refused_with_the_file(tmp_path, mistake):
+    folder = save_shape("BERT, first token", tmp_path)
+    file, change, reason = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=reason):
+        load(changed(folder, file, change))
+
+
+def test_missing_weights_of_a_module_are_refused(tmp_path):
+    folder = save_shape("BERT, first token", tmp_path)
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"model\.safetensors is missing: the module has weights"):
+        load(folder)
+
+
+def test_the_dial_makes_he_and_she_one(tmp_path):
+    reranker = load(save_shape("ModernBERT, as Ettin rerankers", tmp_path))
+    pairs = [("the doctor saw", "he saw a nurse"), ("the doctor saw", "she saw a nurse")]
+    he, she = reranker.predict(pairs)
+    assert abs(he - she) > 1e-3
+    for policy in ("renditions", "paired_tokens"):
+        he, she = reranker.predict(pairs, alpha=0, policy=policy)
+        assert he == pytest.approx(she, abs=1e-6)
