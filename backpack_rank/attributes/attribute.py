@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backpack_rank.attributes.counterfactual import LexiconSwap
+from backpack_rank.attributes.first_names import FirstNames, clear_names
 from backpack_rank.attributes.lexicon import (
     Lexicon,
     WordPairs,
     load_lexicon,
+    load_neutral,
     load_one_way,
     load_pairs,
 )
@@ -39,7 +41,7 @@ class Attribute:
         sides: the groups that pairs have words of, such as ``("female", "male")``.
         sign: the difference of two groups that a positive measure stands for, such as
             ``("male", "female")``.
-        class_files, wide_class_files, names_file: as they were given.
+        class_files, wide_class_files, names_file, neutral_file: as they were given.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Attribute:
         classes: Sequence[str | Path] = (),
         wide_classes: Sequence[str | Path] | None = (),
         names: str | Path | None = None,
+        neutral: str | Path | None = None,
     ) -> None:
         """
         Args:
@@ -69,6 +72,7 @@ class Attribute:
             classes: words that are equal up to the attribute.
             wide_classes: joined to them on request.
             names: first names, which swaps leave alone.
+            neutral: neutral forms of words, for a rendition of no group.
 
         Raises:
             ValueError: ``sign`` is no difference, or there are not two sides.
@@ -91,6 +95,7 @@ class Attribute:
         self.class_files = tuple(classes)
         self.wide_class_files = tuple(wide_classes or ())
         self.names_file = names
+        self.neutral_file = neutral
 
     @classmethod
     def named(cls, name: str) -> Attribute:
@@ -144,33 +149,61 @@ class Attribute:
         return tuple(pairs)
 
     def names(self) -> Lexicon | None:
-        """The first names; None where the attribute has none."""
+        """The first names that are nothing else; None where the attribute has none."""
         if self.names_file is None:
             return None
         with located("attribute.names"):
-            return load_lexicon(self.names_file)
+            return clear_names(self.names_file)
 
-    def swap(self) -> LexiconSwap:
-        """What makes the counterfactual of a text."""
+    def swap(self, names: bool = False) -> LexiconSwap:
+        """What makes the counterfactual of a text.
+
+        Args:
+            names: replace first names too, where they stand as names
+                (:mod:`backpack_rank.attributes.first_names`).
+
+        Raises:
+            ValueError: names are asked for, and the attribute has none; or a file is malformed.
+        """
         one_way = None
         if self._one_way is not None:
             with located("attribute.one_way"):
                 one_way = load_one_way(self._one_way)
         with located("attribute.pairs" if self._swap_pairs is None else "attribute.swap_pairs"):
             pairs = load_pairs(self._swap_pairs or self._pairs, self.sides)
-        return LexiconSwap(pairs, self.names(), one_way)
+        if not names:
+            return LexiconSwap(pairs, self.names(), one_way)
+        if self.names_file is None:
+            raise ValueError(f"the attribute {self.name} has no list of first names")
+        of_swap = LexiconSwap(pairs, None, one_way).words
+        if self.class_files:
+            of_swap |= self._classes(wide=True).words
+        with located("attribute.names"):
+            first_names = FirstNames.of(self.names_file, self.sides, but=of_swap)
+        return LexiconSwap(pairs, None, one_way, first_names)
 
-    def renditions(self, relations: str = RELATIONS[0], *, wide: bool = False) -> Renditions:
-        """What writes texts once for each group; ``wide`` joins words by the wide classes too.
+    def renditions(
+        self, relations: str = RELATIONS[0], *, wide: bool = False, names: bool = False
+    ) -> Renditions:
+        """What writes texts once for each group.
+
+        Args:
+            relations: one of :data:`~backpack_rank.attributes.renditions.RELATIONS`.
+            wide: join words by the wide classes too.
+            names: write first names for the group too.
 
         Raises:
             FileNotFoundError: a file does not exist.
             ValueError: as :class:`Renditions`, or a file is malformed.
         """
-        swap = self.swap()
+        swap = self.swap(names)
+        neutral = None
+        if self.neutral_file is not None:
+            with located("attribute.neutral"):
+                neutral = load_neutral(self.neutral_file)
         has_classes = self.class_files or (wide and self.wide_class_files)
         classes = self._classes(wide) if has_classes else None
-        return Renditions(swap, classes, relations)
+        return Renditions(swap, classes, relations, neutral)
 
     def group_of_words(self) -> dict[str, str]:
         """Group by word: of words of the classes that say it, and of those that a swap replaces.

@@ -18,6 +18,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from backpack_rank.attributes.first_names import FirstNames
 from backpack_rank.attributes.lexicon import Lexicon, WordPairs
 from backpack_rank.data.words import composed
 
@@ -32,7 +33,7 @@ class Swapped:
     Attributes:
         text: the counterfactual.
         swaps: words that were replaced.
-        names: capitalised first names of the list, which were left alone.
+        names: capitalised first names of the list that were left alone.
     """
 
     text: str
@@ -66,6 +67,7 @@ class LexiconSwap:
         pairs: WordPairs,
         names: Lexicon | None = None,
         one_way: Mapping[str, str] | None = None,
+        swapped_names: FirstNames | None = None,
     ) -> None:
         """
         Args:
@@ -74,6 +76,8 @@ class LexiconSwap:
                 is a word of the pairs.
             one_way: further words and their partners, lower-cased, that nothing is replaced by in
                 return ("ms" -> "mr"); see :func:`~backpack_rank.attributes.lexicon.load_one_way`.
+            swapped_names: first names that are replaced where they stand as names, in place of
+                ``names``.
 
         Raises:
             ValueError: a word of ``one_way`` is in the pairs.
@@ -92,6 +96,9 @@ class LexiconSwap:
                     "words"
                 )
             self._partner[word] = partner
+        self.swapped_names = swapped_names
+        if swapped_names is not None:
+            self._partner |= swapped_names.partner
         self._names = frozenset() if names is None else names.words
 
     @property
@@ -99,12 +106,17 @@ class LexiconSwap:
         """The words that are replaced."""
         return frozenset(self._partner)
 
-    def __call__(self, text: str) -> Swapped:
-        """The counterfactual of one text."""
+    def __call__(self, text: str, kept_names: Collection[str] = ()) -> Swapped:
+        """The counterfactual of one text.
+
+        Args:
+            text: the text.
+            kept_names: lower-cased first names that stay, of those that would be replaced.
+        """
         original = composed(text)
         pieces: list[str] = []
         copied = swaps = 0
-        for match in self.found(original):
+        for match in self.found(original, kept_names=kept_names):
             word = match.group()
             lower = word.lower()
             if self.pronouns and lower in POSSESSIVES:
@@ -115,28 +127,39 @@ class LexiconSwap:
             pieces.append(in_case(case_of(word), partner))
             copied = match.end()
             swaps += 1
-        names = sum(1 for _ in self.names(original))
+        names = sum(1 for _ in self.names(original, kept_names))
         if not swaps:
             # The given text and not the composed one: a text without listed words stays the same.
             return Swapped(text, 0, names)
         pieces.append(original[copied:])
         return Swapped("".join(pieces), swaps, names)
 
-    def found(self, text: str, words: Collection[str] | None = None) -> Iterator[re.Match[str]]:
+    def found(
+        self,
+        text: str,
+        words: Collection[str] | None = None,
+        kept_names: Collection[str] = (),
+    ) -> Iterator[re.Match[str]]:
         """The words to replace in a composed text, in its order.
 
         Args:
             text: a composed text.
             words: lower-cased words to find by the same rules in place of those of the swap.
+            kept_names: lower-cased first names that stay.
         """
         words = self._partner if words is None else words
         # Most texts have none of the words, and findall is much faster than a match for each word.
         if not any(word in words for word in _WORD.findall(text.lower())):
             return
+        standing = self._standing_names(text)
         for match in _WORD.finditer(text):
             word = match.group()
             lower = word.lower()
             if lower not in words or self._is_name(word):
+                continue
+            if self.swapped_names is not None and lower in self.swapped_names.partner:
+                if match.start() in standing and lower not in kept_names:
+                    yield match
                 continue
             if lower in _TITLES:
                 before_name = _NAME_FOLLOWS.match(text, match.end()) is not None
@@ -144,8 +167,19 @@ class LexiconSwap:
                     continue
             yield match
 
-    def names(self, text: str) -> Iterator[re.Match[str]]:
-        """The first names of a composed text, which are left alone."""
+    def _standing_names(self, text: str) -> frozenset[int]:
+        """Where the names that may be replaced begin."""
+        if self.swapped_names is None:
+            return frozenset()
+        return frozenset(match.start() for match in self.swapped_names.found(text))
+
+    def names(self, text: str, kept_names: Collection[str] = ()) -> Iterator[re.Match[str]]:
+        """The first names of a composed text that are left alone."""
+        if self.swapped_names is not None:
+            for match in self.swapped_names.found(text):
+                if match.group().lower() in kept_names:
+                    yield match
+            return
         if not self._names or self._names.isdisjoint(_WORD.findall(text.lower())):
             return
         for match in _WORD.finditer(text):

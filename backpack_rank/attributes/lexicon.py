@@ -189,6 +189,28 @@ def load_one_way(path: str | Path) -> dict[str, str]:
     return partners
 
 
+def load_neutral(path: str | Path) -> dict[str, str]:
+    """Use it to read words with what is written in their place where no group is meant.
+
+    The CSV file has the columns ``word`` and ``neutral``; the second may be several words, as in
+    "policewoman,police officer".
+
+    Raises:
+        FileNotFoundError: no such file; lists the places that were tried.
+        ValueError: names file and line of a missing or unknown column, an empty cell or a word that
+            occurs twice; or the file has no row.
+    """
+    file = WordFile(find_lexicon(path))
+    neutral: dict[str, str] = {}
+    for row in file.rows(("word", "neutral")):
+        word = file.word(row["word"])
+        file.once(word)
+        neutral[word] = row["neutral"].lower()
+    if not neutral:
+        raise ValueError(f"{file.path}: there is no row below the header")
+    return neutral
+
+
 def find_lexicon(path: str | Path) -> Path:
     """The file that a path or a name stands for.
 

@@ -18,11 +18,17 @@ possessive or an object is written is read off a text in which all of them are "
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from backpack_rank.attributes.counterfactual import LexiconSwap, case_of, in_case, is_possessive
+from backpack_rank.attributes.counterfactual import (
+    LexiconSwap,
+    Swapped,
+    case_of,
+    in_case,
+    is_possessive,
+)
 from backpack_rank.attributes.word_classes import WordClass, WordClasses, joined
 from backpack_rank.checks import one_of
 from backpack_rank.data.words import composed
@@ -78,7 +84,11 @@ class Renditions:
     """
 
     def __init__(
-        self, swap: LexiconSwap, classes: WordClasses | None = None, relations: str = RELATIONS[0]
+        self,
+        swap: LexiconSwap,
+        classes: WordClasses | None = None,
+        relations: str = RELATIONS[0],
+        neutral: Mapping[str, str] | None = None,
     ) -> None:
         """
         Args:
@@ -87,6 +97,7 @@ class Renditions:
                 None: those that the swap itself joins. Where they name groups (column ``group``),
                 these come first, and words of groups that are no side of the swap are symbols too.
             relations: one of :data:`RELATIONS`.
+            neutral: what a neutral rendition writes for words of the classes; None: there is none.
 
         Raises:
             ValueError: ``relations`` is unknown, or a word is of one group in the classes and of
@@ -112,6 +123,12 @@ class Renditions:
         all_classes = _joined_by_swap(swap, group_of)
         if classes is not None:
             all_classes = all_classes.merged(classes)
+        if swap.swapped_names is not None:
+            group_of |= swap.swapped_names.group_of
+            pairs_of_names = [
+                (first, (first, second)) for first, second in swap.swapped_names.pairs
+            ]
+            all_classes = all_classes.merged(WordClasses("names", joined(pairs_of_names)))
 
         # For each class that has them its words, in the order of the groups; and the class and the
         # group of each of these words.
@@ -120,6 +137,11 @@ class Renditions:
         self.incomplete: dict[str, tuple[str, ...]] = {}
         for word_class in all_classes.classes:
             self._add(word_class, group_of)
+        # For each class what a neutral rendition writes, or None.
+        self._neutral: list[str | None] = []
+        for words in self._words:
+            forms = [(neutral or {}).get(word) for word in words]
+            self._neutral.append(next((form for form in forms if form is not None), None))
         self._possessive = -1
         if swap.pronouns and "her" in self._place:
             self._possessive, _ = self._place["her"]
@@ -149,6 +171,7 @@ class Renditions:
             self._words,
             sorted(self._place.items()),
             sorted(self._literal.items()),
+            self._neutral,
         ]
         return digest(repr(content), size=8)
 
@@ -157,14 +180,34 @@ class Renditions:
         """The words that have no influence on a mean over renditions."""
         return frozenset(self._place) | frozenset(self._literal)
 
-    def __call__(self, text: str, group: int) -> str:
-        """Rendition of a text for one of the groups; the text itself where it has no class word."""
-        form = self.canonical(text)
-        return self._write(form, group) if form.moved else text
+    def kept_names(self, query: str) -> frozenset[str]:
+        """First names that stay in the documents of a query; none where all names stay."""
+        names = self._swap.swapped_names
+        return frozenset() if names is None else names.kept_for(query)
 
-    def canonical(self, text: str) -> CanonicalForm:
+    def swapped(self, query: str, document: str) -> Swapped:
+        """The counterfactual of a document, which has the same renditions for this query."""
+        return self._swap(document, self.kept_names(query))
+
+    def __call__(
+        self, text: str, group: int, kept_names: Collection[str] = (), neutral: bool = False
+    ) -> str:
+        """Rendition of a text for one of the groups; the text itself where it has no class word.
+
+        Args:
+            text: the text.
+            group: number of the group.
+            kept_names: lower-cased first names that stay.
+            neutral: write "parent" for a mother or a father, and so on; only words without a
+                neutral form, such as pronouns, are of the group.
+        """
+        form = self.canonical(text, kept_names)
+        return self._write(form, group, neutral) if form.moved else text
+
+    def canonical(self, text: str, kept_names: Collection[str] = ()) -> CanonicalForm:
         """The canonical form of a text; two texts with equal forms have equal renditions.
 
+        First names in ``kept_names`` are no symbols.
         Accents are composed in it (:func:`~backpack_rank.data.words.composed`), unless no word is
         moved.
         """
@@ -173,7 +216,7 @@ class Renditions:
         symbols: list[Symbol] = []
         labels: dict[int, int] = {}
         copied = moved = 0
-        for match in self._swap.found(original, self.words):
+        for match in self._swap.found(original, self.words, kept_names):
             word = match.group()
             lower = word.lower()
             case = case_of(word)
@@ -193,7 +236,7 @@ class Renditions:
         literals[-1] += original[copied:]
         return CanonicalForm(tuple(literals), tuple(symbols), moved)
 
-    def _write(self, form: CanonicalForm, group: int) -> str:
+    def _write(self, form: CanonicalForm, group: int, neutral: bool) -> str:
         """The text of a canonical form for one of the groups."""
         words = []
         has_pronoun = False
@@ -203,6 +246,9 @@ class Renditions:
             has_pronoun = has_pronoun or symbol.word_class == self._possessive
         if has_pronoun:
             words = self._pronouns(form, words)
+        if neutral:
+            for place, symbol in enumerate(form.symbols):
+                words[place] = self._neutral[symbol.word_class] or words[place]
         return _interleaved(form, words)
 
     def _pronouns(self, form: CanonicalForm, words: Sequence[str]) -> list[str]:

@@ -218,6 +218,11 @@ def check_exportable(ranker: Ranker) -> None:
             f"{ranker.label} cannot be exported: only Backpacks and cross-encoders that train.py "
             "saved can, which read query and document as one text"
         )
+    if isinstance(ranker, BackpackForRanking) and ranker.config.input_form != "separated":
+        raise ValueError(
+            f"a ranker with input_form={ranker.config.input_form} cannot be exported: other "
+            "programs put a separator between query and document and an end behind them"
+        )
     network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
     if isinstance(network, BackboneMixin) and network.reads_one_by_one():
         name = network.config.backbone_config.model_type

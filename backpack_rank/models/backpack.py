@@ -208,6 +208,72 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             return senses
         return torch.cat([senses, self._group_senses(weights, batch, rows, vectors)], dim=1)
 
+    def logit_parts(
+        self,
+        direction: Tensor,
+        batch: PackedBatch,
+        token_shift: TokenShift | None = None,
+        token_states: TokenStateCache | None = None,
+        split: bool = True,
+    ) -> Tensor:
+        """What each sense adds to a linear head's logit at every position of each text.
+
+        With w the head's direction, sense l adds at position i:
+
+            w . o_i^(l) = sum_j a[l, i, j] (w . C(x_j)_l)
+
+        So each sense is an attention head whose values are single numbers, w . C(x_j)_l, and no
+        vector of any sense is built. The logit under weights M_l is sum_l M_l of these numbers:
+        one pass over the texts serves all alphas. Dropout in the senses is left out.
+
+        Args:
+            direction: w. [d]
+            batch, token_shift, token_states, split: as in :meth:`pooled_senses`.
+
+        Returns:
+            [B, k + G, n], or [B, k, n] where ``split`` is False; NaN behind the end of a text.
+        """
+        hidden = self.hidden_states(batch, token_shift)
+        queries, keys = self.sense_weight_net.split(hidden)  # two of [T, k, d / k]
+        ids, whole_words, rows = self.distinct_tokens(batch, token_shift)
+        vectors = self.distinct_hidden(ids, whole_words, token_shift, token_states, split)
+        probes, offsets = self.sense_network.probes(direction)  # W_l^T w [f, k] and w . b_l [k]
+        values = (vectors.shared @ probes + offsets)[rows]  # w . C(x_j)_l, [T, k]
+        values = values[..., None]
+        if self.attribute_senses is not None and split:
+            groups = self._group_values(batch, rows, vectors, probes)
+            values = torch.cat([values, groups], dim=-1)  # [T, k, 1 + G]
+        mixed = F.scaled_dot_product_attention(
+            batch.pad(queries).transpose(1, 2),
+            batch.pad(keys).transpose(1, 2),
+            batch.pad(values.to(queries.dtype)).transpose(1, 2),
+            **_attention_mask(batch.padding_mask().long(), self.config.pooling == "last"),
+        )  # [B, k, n, 1 + G]
+        parts = mixed[..., 0]
+        if values.shape[-1] > 1:
+            # A group has one sense, the sum over the k senses' directions of its differences.
+            of_groups = mixed[..., 1:].sum(dim=1).transpose(1, 2)  # [B, G, n]
+            parts = torch.cat([parts, of_groups], dim=1)
+        is_padding = ~batch.padding_mask()[:, None]
+        return parts.float().masked_fill(is_padding, float("nan"))
+
+    def _group_values(
+        self, batch: PackedBatch, rows: Tensor, vectors: SplitVectors, probes: Tensor
+    ) -> Tensor:
+        """w . W_l d(x_j) in the column of the group that a form belongs to, else 0. [T, k, G]"""
+        attribute_senses, differences = self.attribute_senses, vectors.differences
+        assert attribute_senses is not None
+        assert differences is not None
+        groups = len(self.config.groups)
+        values = probes.new_zeros((len(batch.input_ids), probes.shape[1], groups))
+        places = (batch.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)
+        forms = batch.input_ids[places] - attribute_senses.vocabulary
+        # The forms are the last F of the U distinct tokens.
+        first_form = len(vectors.shared) - len(differences)
+        of_places = (differences @ probes)[rows[places] - first_form]  # [c, k]
+        values[places, :, attribute_senses.group_of[forms].long()] = of_places.to(values.dtype)
+        return values
+
     def distinct_tokens(
         self, batch: PackedBatch, token_shift: TokenShift | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor]:

@@ -15,9 +15,13 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import one_of, whole
+from backpack_rank.models.ranking_heads import HEADS
 
 POOLING = ("first", "last")
+MEAN_SIGMOID = "mean_sigmoid"
+READOUTS = ("pooled", MEAN_SIGMOID)
+INPUT_FORMS = ("separated", "as_coded")
 # Positions of these encoders start behind the padding index.
 _OFFSET_POSITIONS = (
     "roberta",
@@ -136,6 +140,11 @@ class BackpackConfig(BackboneConfig):
         attribute_senses: sizes of the tables of
             :class:`~backpack_rank.models.attribute_senses.AttributeSenses`, and the attribute and
             group of each of its senses; None without.
+        head: ``mlp`` (the paper) or ``linear_sigmoid`` (its code); see
+            :mod:`backpack_rank.models.ranking_heads`.
+        readout: ``pooled``, the head's score at one token, or ``mean_sigmoid``, the mean of the
+            linear head's scores over all tokens.
+        input_form: ``separated``, or ``as_coded``; see :mod:`backpack_rank.data.as_coded_input`.
     """
 
     model_type = "backpack"
@@ -143,6 +152,9 @@ class BackpackConfig(BackboneConfig):
     num_senses: int = 16
     sense_intermediate_scale: int = 4
     attribute_senses: dict[str, Any] | None = None
+    head: str = "mlp"
+    readout: str = "pooled"
+    input_form: str = "separated"
     tie_word_embeddings: bool = True
     activation_function: str = "gelu_new"
     layer_norm_epsilon: float = 1e-5
@@ -161,6 +173,9 @@ class BackpackConfig(BackboneConfig):
                 "contextual weights"
             )
         whole("sense_intermediate_scale", self.sense_intermediate_scale, 1)
+        one_of("head", self.head, HEADS)
+        one_of("input_form", self.input_form, INPUT_FORMS)
+        check_readout(self, self.readout)
 
     @property
     def groups(self) -> tuple[tuple[str, str], ...]:
@@ -220,6 +235,16 @@ class DualEncoderConfig(BackboneConfig):
     """
 
     model_type = "dual_encoder"
+
+
+def check_readout(config: BackpackConfig, readout: str) -> None:
+    """Raise ``ValueError`` for a readout that is unknown or does not fit a Backpack's head."""
+    one_of("readout", readout, READOUTS)
+    if readout == MEAN_SIGMOID and config.head != "linear_sigmoid":
+        raise ValueError(
+            f"readout={MEAN_SIGMOID} is a mean over a linear head's scores, and this ranker has "
+            f"head={config.head}: train one with model.ranker.head=linear_sigmoid"
+        )
 
 
 def pooling_of(config: PreTrainedConfig) -> str:

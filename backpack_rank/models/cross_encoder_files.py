@@ -39,6 +39,8 @@ def save_cross_encoder_files(folder: Path, ranker: Ranker, pair_tokenizer: PairT
     """
     tokenizer = pair_tokenizer.tokenizer
     known = isinstance(ranker, (BackpackForRanking, CrossEncoderForRanking))
+    # sentence-transformers puts a separator between two texts and an end behind them.
+    known = known and type(pair_tokenizer) is PairTokenizer
     # Slow tokenizers have no rules that could be written for sentence-transformers.
     foreign = known and hasattr(tokenizer, "backend_tokenizer")
     if foreign:

@@ -28,7 +28,13 @@ from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.files import LATEST, RANKER, atomic_path, read_text
 from backpack_rank.models.attribute_senses import WHERE, add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
-from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
+from backpack_rank.models.configuration import (
+    INPUT_FORMS,
+    BackpackConfig,
+    CrossEncoderConfig,
+    DualEncoderConfig,
+    check_readout,
+)
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
 from backpack_rank.models.modular_cross_encoder import is_modular, load_modular
@@ -40,6 +46,7 @@ from backpack_rank.models.rankers import (
     GPT2ForRanking,
     Ranker,
 )
+from backpack_rank.models.ranking_heads import HEADS
 from backpack_rank.models.sequence_classifier import load_classifier
 from backpack_rank.models.utils import DTYPES, backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking
@@ -48,6 +55,8 @@ from backpack_rank.parts import folder_kind
 log = logging.getLogger(__name__)
 AttributeNames = PathText | Sequence[PathText]
 Where = Annotated[str, OneOf(WHERE)]
+Head = Annotated[str, OneOf(HEADS)]
+InputForm = Annotated[str, OneOf(INPUT_FORMS)]
 RANKERS: tuple[type[Ranker], ...] = (
     BackpackForRanking,
     CrossEncoderForRanking,
@@ -72,6 +81,8 @@ def new_backpack(
     sense_intermediate_scale: Layers = 4,
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
+    head: Head = "mlp",
+    input_form: InputForm = "separated",
 ) -> BackpackForRanking:
     """Use it to train a Backpack ranker from nothing: random weights for a tokenizer's vocabulary.
 
@@ -83,12 +94,19 @@ def new_backpack(
         attribute_senses: attributes whose groups get a sense each, entries of ``conf/attribute`` or
             YAML files; None: none. See :mod:`backpack_rank.models.attribute_senses`.
         attribute_senses_where: of which words, ``documents`` or ``all``.
+        head: ``mlp`` as in the paper, or ``linear_sigmoid`` as in its code.
+        input_form: ``separated``, or ``as_coded``: query and document as the paper's code joins
+            them. See :class:`~backpack_rank.models.configuration.BackpackConfig`.
     """
     shape = _gpt2_options(
         tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range
     )
     config = BackpackConfig(
-        num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **shape
+        num_senses=senses,
+        sense_intermediate_scale=sense_intermediate_scale,
+        head=head,
+        input_form=input_form,
+        **shape,
     )
     ranker = BackpackForRanking(config)
     _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
@@ -118,6 +136,8 @@ def pretrained_backpack(
     name: PathText,
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
+    head: Head = "mlp",
+    input_form: InputForm = "separated",
 ) -> BackpackForRanking:
     """Use it to train a ranker from a pretrained Backpack, such as ``stanfordnlp/backpack-gpt2``.
 
@@ -128,8 +148,10 @@ def pretrained_backpack(
         name: hub id or folder.
         attribute_senses, attribute_senses_where: as of :func:`new_backpack`; those that the folder
             has stay.
+        head, input_form: as of :func:`new_backpack`.
     """
-    ranker = from_pretrained(BackpackForRanking, name, new_head=True)
+    options = {"head": head, "input_form": input_form}
+    ranker = from_pretrained(BackpackForRanking, name, new_head=True, **options)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
     _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
     return ranker.train()
@@ -154,6 +176,8 @@ def backpack_on_backbone(
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
+    head: Head = "mlp",
+    input_form: InputForm = "separated",
 ) -> BackpackForRanking:
     """Use it to put a Backpack over any pretrained encoder or decoder; in training mode.
 
@@ -172,7 +196,7 @@ def backpack_on_backbone(
             that is possible.
         dtype: number format of the backbone's weights, ``float32`` or ``bfloat16``; new parts are
             in float32.
-        attribute_senses, attribute_senses_where: as of :func:`new_backpack`.
+        attribute_senses, attribute_senses_where, head, input_form: as of :func:`new_backpack`.
 
     Raises:
         ValueError: the tokenizer and the backbone's vocabulary do not fit, the backbone has no word
@@ -182,7 +206,11 @@ def backpack_on_backbone(
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
     config = BackpackConfig(
-        num_senses=senses, sense_intermediate_scale=sense_intermediate_scale, **options
+        num_senses=senses,
+        sense_intermediate_scale=sense_intermediate_scale,
+        head=head,
+        input_form=input_form,
+        **options,
     )
     ranker = BackpackForRanking(config)
     _take_weights(ranker.backpack, backbone)
@@ -249,6 +277,25 @@ def make_pair_tokenizer(
             "lower max_length or give the model more positions"
         )
     return ranker.pair_tokenizer_class(tokenizer, max_length, _start_id(tokenizer, ranker))
+
+
+def with_readout(ranker: Ranker, pair_tokenizer: PairTokenizer, readout: str) -> PairTokenizer:
+    """Use it to read a Backpack's score at other positions; it gives the tokenizer that fits.
+
+    Args:
+        ranker: it is changed.
+        pair_tokenizer: of the ranker as it was.
+        readout: ``pooled`` or ``mean_sigmoid``, see
+            :class:`~backpack_rank.models.configuration.BackpackConfig`.
+
+    Raises:
+        ValueError: the ranker is no Backpack, or its head is not linear.
+    """
+    if not isinstance(ranker, BackpackForRanking):
+        raise ValueError(f"readout={readout} is for Backpacks, and this ranker is a {ranker.label}")
+    check_readout(ranker.config, readout)
+    ranker.config.readout = readout
+    return make_pair_tokenizer(pair_tokenizer.tokenizer, ranker, pair_tokenizer.max_length)
 
 
 def save_ranker(folder: str | Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
@@ -491,6 +538,7 @@ def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: At
         return
     earlier = ranker.backpack.attribute_senses
     try:
+        _check_separated(ranker)
         add_attribute_senses(
             ranker.backpack,
             pair_tokenizer.tokenizer,
@@ -504,6 +552,14 @@ def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: At
             "the ranker gets no senses of %s, and policies act on the senses that it has: %s",
             attribute.name,
             error,
+        )
+
+
+def _check_separated(ranker: BackpackForRanking) -> None:
+    if ranker.config.input_form != "separated":
+        raise ValueError(
+            f"with input_form={ranker.config.input_form} nothing stands between query and "
+            "document, and attribute senses have to know where a document begins"
         )
 
 
@@ -521,6 +577,7 @@ def _add_attribute_senses(
     for name in names or ():
         attribute = Attribute.named(name)
         if attribute.name not in attributes_of_ranker:
+            _check_separated(ranker)
             add_attribute_senses(
                 ranker.backpack,
                 tokenizer,

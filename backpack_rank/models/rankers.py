@@ -22,16 +22,23 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import GPT2Config, GPT2Model, GPT2PreTrainedModel, PreTrainedModel
 
+from backpack_rank.data.as_coded_input import EndlessPairTokenizer, UnseparatedPairTokenizer
 from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.attention import BACKEND, packed_trunk, use_fast_gelu
 from backpack_rank.models.backbone import BackboneMixin, new_backbone
 from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel
 from backpack_rank.models.checkpoint import StrictLoading
-from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig, DualEncoderConfig
+from backpack_rank.models.configuration import (
+    MEAN_SIGMOID,
+    BackpackConfig,
+    CrossEncoderConfig,
+    DualEncoderConfig,
+)
+from backpack_rank.models.ranking_heads import LinearSigmoidHead, RankingHead, new_head
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 
@@ -43,6 +50,8 @@ class RankerOutput:
     Attributes:
         scores: raw logits, higher is better. [B]
         senses: sense vectors of each text, before any weights; None unless asked for. [B, k + G, d]
+            Of a ranker that reads all positions (``readout=mean_sigmoid``), what each sense adds to
+            the logit of each position, NaN behind the end of a text. [B, k + G, n]
     """
 
     scores: Tensor
@@ -95,29 +104,12 @@ class Ranker(StrictLoading, PreTrainedModel):
             )
 
 
-class RankingHead(nn.Module):
-    """Two-layer MLP d -> d -> 1 that makes scores of vectors (Afzali et al., section 3).
-
-    Scores are raw logits. A sigmoid would leave a ranking unchanged, and not training: softmax over
-    values in [0, 1] cannot tell a list's documents far apart.
-    """
-
-    def __init__(self, size: int, dropout: float) -> None:
-        super().__init__()
-        self.dense = nn.Linear(size, size)
-        self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(size, 1)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """Vectors to scores: [..., d] -> [...]."""
-        hidden = F.gelu(self.dense(vectors))
-        return self.out(self.dropout(hidden)).squeeze(-1)
-
-
 class BackpackForRanking(Ranker, BackpackPreTrainedModel):
     """Use it to rank with alpha acting on senses: a Backpack with a ranking head.
 
     The head scores the sum of a text's sense vectors at its pooled token, each times its weight.
+    With ``readout=mean_sigmoid``, the score is the mean of the head's scores over all positions,
+    as in the authors' measurements of bias.
 
     >>> config = BackpackConfig(n_embd=32, n_layer=1, n_head=2, num_senses=4)
     >>> ranker = BackpackForRanking(config).eval()
@@ -137,8 +129,24 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__(config)
         self.backpack = BackpackModel(config)
-        self.head = RankingHead(config.hidden_size, config.dropout)
+        self.head: RankingHead | LinearSigmoidHead = new_head(
+            config.head, config.hidden_size, config.dropout
+        )
         self.post_init()
+
+    @property
+    def pair_tokenizer_class(self) -> type[PairTokenizer]:  # type: ignore[override]
+        """What joins query and document, as ``input_form`` says."""
+        if self.config.input_form == "separated":
+            return PairTokenizer
+        if self.reads_all_positions:
+            return EndlessPairTokenizer
+        return UnseparatedPairTokenizer
+
+    @property
+    def reads_all_positions(self) -> bool:
+        """True where a score is a mean over all positions and not the head's at one."""
+        return self.config.readout == MEAN_SIGMOID
 
     def forward(
         self,
@@ -161,7 +169,11 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         # The sum over senses is the same with attribute senses split off or not. So they are split
         # off only where they are weighed or returned, and alpha = 1 saves the work.
         split = return_senses or sense_weights is not None
-        senses = self.backpack.pooled_senses(batch, token_shift, token_states, split)
+        if self.reads_all_positions:
+            direction = self.head.out.weight[0]
+            senses = self.backpack.logit_parts(direction, batch, token_shift, token_states, split)
+        else:
+            senses = self.backpack.pooled_senses(batch, token_shift, token_states, split)
         scores = self.score_senses(senses, sense_weights)
         return RankerOutput(scores, senses if return_senses else None)
 
@@ -172,7 +184,8 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         unchanged bit for bit, because x * 1.0 == x.
 
         Args:
-            senses: o^(l). [B, k + G, d]
+            senses: o^(l) [B, k + G, d], or what each sense adds to the logit of each position
+                [B, k + G, n], as :class:`RankerOutput` has them.
             sense_weights: M_s, one for all texts [k + G] or for each [B, k + G]; None: all are 1.
 
         Raises:
@@ -181,7 +194,10 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         if sense_weights is not None:
             check_sense_weights(sense_weights, self.config.total_senses, len(senses))
             senses = senses * sense_weights.to(senses)[..., None]
-        return self.head(senses.sum(dim=-2))
+        mixed = senses.sum(dim=-2)
+        if self.reads_all_positions:
+            return torch.sigmoid(mixed).nanmean(dim=-1)
+        return self.head(mixed)
 
     def lm_logits(self, input_ids: Tensor) -> Tensor:
         """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for pretraining."""

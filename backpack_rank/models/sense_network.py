@@ -66,6 +66,23 @@ class SenseNetwork(nn.Module):
         projected = project(pooled, projection.weight.to(pooled.dtype))
         return self.dropout(projected + projection.bias.unflatten(-1, (self.num_senses, -1)))
 
+    def probes(self, direction: Tensor) -> tuple[Tensor, Tensor]:
+        """How far sense vectors reach in a direction w, as a function of h(x).
+
+            w . C(x)_l = w . (W_l h(x) + b_l) = (W_l^T w) . h(x) + w . b_l
+
+        Args:
+            direction: w. [d]
+
+        Returns:
+            W_l^T w, one column for each sense [f, k], and w . b_l [k].
+        """
+        projection = self.final_mlp.c_proj
+        by_sense = (self.num_senses, -1)
+        direction = direction.to(projection.weight.dtype)
+        weights = projection.weight.unflatten(-1, by_sense) @ direction
+        return weights, projection.bias.unflatten(-1, by_sense) @ direction
+
     def project_differences(self, differences: Tensor) -> Tensor:
         """W_l (h(x) - h(y)) from differences of hidden layers. [W, f] -> [W, k, d]
 

@@ -45,14 +45,19 @@ FILE, PAIRS_FILE = "certificate.json", "certificate.csv"
 LARGEST = 1e-6
 """Difference of two scores up to which they count as one; of fp32 scores."""
 SAYS = "Invariance to the listed words, not fairness."
+SAYS_NAMES = (
+    "First names: invariance to one swap, each name and its partner, where the rule of "
+    "policy.names finds them."
+)
 NO_WORDS, COVERED = "without class words", "covered"
-QUERY, NAME, OUTSIDE, UNLIKE = (
+QUERY, NAME, NAME_OF_QUERY, OUTSIDE, UNLIKE = (
     "query with a class word",
     "first name",
+    "first name of the query",
     "gendered word outside the classes",
     "the swap changes what the policy cannot",
 )
-REASONS = (QUERY, NAME, OUTSIDE, UNLIKE)
+REASONS = (QUERY, NAME, NAME_OF_QUERY, OUTSIDE, UNLIKE)
 _WORDINGS = (("masculine", "feminine"), ("male", "female"), ("first", "second"))
 Promise = Callable[[str, str, str], bool]
 """Whether a policy promises one score to two documents of a query, at alpha = 0."""
@@ -102,6 +107,7 @@ class Certificate:
         policy, ranker, collection, number_format: what it is about.
         parts: all candidates by kind.
         human: pairs that share nothing with the renditions.
+        names: whether first names are swapped too.
     """
 
     policy: str
@@ -110,6 +116,7 @@ class Certificate:
     number_format: str
     parts: tuple[Part, ...]
     human: tuple[HumanPairs, ...] = ()
+    names: bool = False
 
     @property
     def kept(self) -> bool | None:
@@ -147,6 +154,8 @@ class Certificate:
             f"Certificate of {self.policy} at alpha 0 over {self.collection}: {verdict}. {covered} "
             f"of {with_words} candidates with class words are covered. {SAYS}"
         ]
+        if self.names:
+            lines.append(f"  {SAYS_NAMES}")
         for part in self.parts:
             if not part.candidates:
                 continue
@@ -169,7 +178,7 @@ class Certificate:
             **asdict(self),
             "certified": self.kept,
             "largest difference allowed": LARGEST,
-            "says": SAYS,
+            "says": f"{SAYS} {SAYS_NAMES}" if self.names else SAYS,
         }
         write_text(folder / FILE, json.dumps(content, indent=2) + "\n")
 
@@ -229,7 +238,10 @@ def certify(
     rows_to_compare: list[int] = []
     wordings_to_compare: list[tuple[str, str, str]] = []
     for row, (query, text) in enumerate(pairs.texts()):
-        swapped = swap(text)
+        if isinstance(policy, MeanOfRenditions) and policy.names:
+            swapped = policy.renditions.swapped(query, text)
+        else:
+            swapped = swap(text)
         kind = _kind(policy, promise, gendered_words, query, text, swapped)
         kinds.append(kind)
         if kind != NO_WORDS:
@@ -258,6 +270,7 @@ def certify(
         number_format=scorer.number_format,
         parts=tuple(parts),
         human=tuple(human),
+        names=isinstance(policy, MeanOfRenditions) and policy.names,
     )
     certificate.write(folder)
     shown = [f"{difference:.3g}" for difference in differences.tolist()]
@@ -282,7 +295,9 @@ def _kind(
     if isinstance(policy, MeanOfRenditions) and not policy.covers(query):
         return QUERY
     if swapped.names:
-        return NAME
+        # With policy.names=true, only the names of persons whom the query names are left alone.
+        swaps_names = isinstance(policy, MeanOfRenditions) and policy.names
+        return NAME_OF_QUERY if swaps_names else NAME
     if any(word in gendered_words for word in word_tokens(text)):
         return OUTSIDE
     return COVERED if promise(query, text, swapped.text) else UNLIKE
@@ -335,8 +350,11 @@ def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
 
 def _same_form(policy: MeanOfRenditions, query: str, document: str, other: str) -> bool:
     """Whether two documents have one canonical form, and the query no class word."""
-    canonical = policy.renditions.canonical
-    return policy.covers(query) and canonical(document) == canonical(other)
+    if not policy.covers(query):
+        return False
+    kept_names = policy.renditions.kept_names(query)
+    form = policy.renditions.canonical(document, kept_names)
+    return form == policy.renditions.canonical(other, kept_names)
 
 
 def _same_classes(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:

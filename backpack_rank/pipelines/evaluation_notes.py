@@ -24,16 +24,18 @@ def rendition_notes(
         return []
     pairs = Pairs.from_run(data.candidates, data.test)
     # With merge, all words are of one group.
-    groups_kept = policy.attribute.renditions(wide=policy.wide)
+    groups_kept = policy.attribute.renditions(wide=policy.wide, names=policy.names)
     with_words = 0
     with_several_groups = 0
     rewritten: set[tuple[str, str]] = set()
     for query, document in pairs.texts():
         text = document if cut is None else cut(document)
-        if not policy.covers(query) or not policy.renditions.canonical(text).moved:
+        kept_names = policy.renditions.kept_names(query)
+        form = policy.renditions.canonical(text, kept_names)
+        if not policy.covers(query) or not form.moved:
             continue
         with_words += 1
-        if any(symbol.label for symbol in groups_kept.canonical(text).symbols):
+        if any(symbol.label for symbol in groups_kept.canonical(text, kept_names).symbols):
             with_several_groups += 1
         for rewrite in policy.rewritings:
             pair = rewrite(query, text)

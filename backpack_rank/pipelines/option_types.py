@@ -215,6 +215,7 @@ class LoopOptions(Options):
     frozen: Sequence[Name] | None
     frozen_epochs: Count | Annotated[None, Note("for never")]
     warmup_ratio: Warmup
+    warmup_steps: Count | Annotated[None, Note("for training.warmup_ratio")]
     lists_per_batch: Count
     gradient_clip: NonNegative | Annotated[None, Note("to clip nothing")]
     patience: CountOrZero

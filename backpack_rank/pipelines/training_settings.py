@@ -247,6 +247,7 @@ class RankingSettings:
                 weight_decay=training["weight_decay"],
                 warmup_ratio=training["warmup_ratio"],
                 head_learning_rate=training["head_learning_rate"],
+                warmup_steps=training["warmup_steps"],
             ),
             pretraining=build(options["pretraining"], "pretraining"),
             beginning=WarmStart(

@@ -34,6 +34,8 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.digests import digest, with_lengths
 from backpack_rank.models.blocked_weights import BlockedWeights
+from backpack_rank.models.configuration import READOUTS
+from backpack_rank.models.factory import with_readout
 from backpack_rank.models.number_formats import FORMATS, convert, format_of, resolved_format
 from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankerOutput
 from backpack_rank.models.sense_network import TokenStateCache
@@ -69,6 +71,8 @@ class ScoringSettings:
         workers: processes that read and tokenise.
         cache_dtype: number format of cached sense vectors; None is that of ``dtype`` (bfloat16 as
             float32).
+        readout: where a Backpack with a linear head reads its score, ``pooled`` (one token) or
+            ``mean_sigmoid`` (all of them); None: as it was saved.
     """
 
     device: Name = "auto"
@@ -76,6 +80,7 @@ class ScoringSettings:
     tokens_per_batch: Count | Annotated[None, Note("to choose by device")] = None
     workers: Workers = 0
     cache_dtype: Literal["float32", "float16"] | None = None
+    readout: Annotated[str, OneOf(READOUTS)] | Annotated[None, Note("as it was saved")] = None
 
 
 class TextScorer(ABC):
@@ -147,6 +152,8 @@ class Scorer(TextScorer):
         self.settings = replace(settings, dtype=dtype)
         convert(ranker, dtype, self.device, "scoring.dtype")
         self.ranker = ranker.eval()
+        if settings.readout is not None:
+            pair_tokenizer = with_readout(ranker, pair_tokenizer, settings.readout)
         self._blocked_weights = BlockedWeights(self.ranker)
         self.pair_tokenizer = pair_tokenizer
         self.tokenizer = pair_tokenizer.tokenizer
@@ -302,8 +309,15 @@ class Scorer(TextScorer):
 
     def empty_senses(self, number: int) -> np.ndarray:
         """Room for the sense vectors of texts. float32 [N, k, d]"""
-        config = self._backpack().config
-        return np.empty((number, config.total_senses, config.hidden_size), dtype=np.float32)
+        return np.empty(self._shape_of_senses(number), dtype=np.float32)
+
+    def _shape_of_senses(self, number: int) -> tuple[int, int, int]:
+        """[N, k, d], or [N, k, n] where each sense has a number for every position."""
+        ranker = self._backpack()
+        width = ranker.config.hidden_size
+        if ranker.reads_all_positions:
+            width = self.pair_tokenizer.max_length
+        return number, ranker.config.total_senses, width
 
     def score_senses(
         self, parts: Sequence[tuple[float, np.ndarray]], weights: Tensor | None = None
@@ -367,7 +381,11 @@ class Scorer(TextScorer):
                 batch = batch.to(self.device)
                 output = self._forward(batch, view, token_states, return_senses=True)
                 assert output.senses is not None
-                out[np.asarray(rows)] = output.senses.float().cpu().numpy()
+                senses = output.senses.float().cpu().numpy()
+                width = senses.shape[-1]
+                out[np.asarray(rows), :, :width] = senses
+                # Only numbers by position are narrower: texts of a batch are shorter than others.
+                out[np.asarray(rows), :, width:] = np.nan
 
     def _empty_token_states(self) -> TokenStateCache | None:
         """A new one for each run over batches: states of another one would show in the last
@@ -436,13 +454,12 @@ class Scorer(TextScorer):
         self, pairs: Pairs, shift: TokenShift | None, cache: SenseCache
     ) -> np.ndarray | None:
         """The sense vectors of all rows; None where the cache has no room. [N, k, d]"""
-        config = self._backpack().config
+        shape = self._shape_of_senses(len(pairs))
         dtype: str | None = self.settings.cache_dtype
         if dtype is None:
             # numpy has no bfloat16.
             dtype = "float16" if self.settings.dtype == "float16" else "float32"
         key = self._cache_key(pairs, dtype if shift is None else f"{shift.key}-{dtype}")
-        shape = (len(pairs), config.total_senses, config.hidden_size)
         return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, shift))
 
     def _cache_key(self, pairs: Pairs, what: str) -> str:

@@ -38,9 +38,9 @@ from backpack_rank.data.words import word_tokens
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     Ranker,
-    RankingHead,
     check_sense_weights,
 )
+from backpack_rank.models.ranking_heads import LinearSigmoidHead, RankingHead
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.senses.alignment import TokenAlignment, Word, align_tokens
 from backpack_rank.senses.views import View
@@ -313,14 +313,24 @@ def _in_all_places(
 
 
 @torch.no_grad()
-def path_gradient(head: RankingHead, mixes: Tensor) -> Tensor:
+def path_gradient(head: RankingHead | LinearSigmoidHead, mixes: Tensor) -> Tensor:
     """int_0^1 grad f(t o) dt of mixes o [N, d], without dropout. [N, d] float64
 
     These are integrated gradients with baseline 0 (Sundararajan et al. 2017).
 
     In closed form: a hidden unit is gelu(t a + b) with a = <w, o>, and the mean of its slope over t
-    is (gelu(a + b) - gelu(b)) / a, the slope itself where a is next to 0.
+    is (gelu(a + b) - gelu(b)) / a, the slope itself where a is next to 0. The same holds for a
+    linear head with its sigmoid in the place of gelu, and b = 0.
     """
+    if isinstance(head, LinearSigmoidHead):
+        direction = head.out.weight.detach().double()  # [1, d]
+        logits = mixes.double() @ direction.T  # a, [N, 1]
+        is_small = logits.abs() < _SMALL
+        divisors = torch.where(is_small, torch.ones_like(logits), logits)
+        quotients = (torch.sigmoid(logits) - 0.5) / divisors
+        half_way = torch.sigmoid(logits / 2)
+        slopes = torch.where(is_small, half_way * (1 - half_way), quotients)
+        return slopes * direction
     weight = head.dense.weight.detach().double()
     bias = head.dense.bias.detach().double()
     out = head.out.weight.detach().double()
@@ -421,5 +431,10 @@ def _check_has_senses(ranker: Ranker) -> BackpackForRanking:
         raise TypeError(
             f"{type(ranker).__name__} has no sense vectors, so its score does not split into "
             "senses and tokens; use a Backpack ranker"
+        )
+    if ranker.reads_all_positions:
+        raise TypeError(
+            "a mean of sigmoids over all positions does not split into tokens: explain the ranker "
+            "with readout=pooled"
         )
     return ranker

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.attributes.lexicon import load_lexicon
+from backpack_rank.attributes.first_names import clear_names
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
 from backpack_rank.checks import located
 from backpack_rank.constructors import Count, FilePath, Length, OneOf, Positive, Range, checked
@@ -60,6 +60,9 @@ class PolicyContext:
     tokenizer: PreTrainedTokenizerBase | None
     pairs: Sequence[tuple[str, str]] = ()
     attribute: str = ""
+    _sensitivities: dict[tuple[tuple[str, str], ...], Sensitivity] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _token_classes: dict[WordClasses, TokenClasses] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -87,7 +90,14 @@ class PolicyContext:
         """s_l of the senses (eq. 4); None for a ranker without senses."""
         if not isinstance(self.ranker, BackpackForRanking) or self.tokenizer is None:
             return None
-        return sensitivity(self.ranker.backpack, self.tokenizer, self.pairs)
+        return self.sensitivity_of(self.pairs)
+
+    def sensitivity_of(self, pairs: Sequence[tuple[str, str]]) -> Sensitivity:
+        """s_l of the senses of a ranker that has some, from other pairs of words."""
+        key = tuple(pairs)
+        if key not in self._sensitivities:
+            self._sensitivities[key] = sensitivity(self.ranker.backpack, self.tokenizer, key)  # type: ignore[arg-type]
+        return self._sensitivities[key]
 
     def needed_sensitivity(self, policy: str) -> Tensor:
         """s_l of the senses [k], for the policy of that name.
@@ -226,7 +236,7 @@ class LowestSenses(ScaledSenses):
         """
         # None: without a ranker at hand, the paper's number. views() asks the ranker first.
         count = 2 if self.count is None else self.count
-        _check_enough(count, sensitivity)
+        check_enough(count, sensitivity)
         return sensitivity.argsort(stable=True)[:count]
 
 
@@ -299,7 +309,7 @@ class RandomSenses(ScaledSenses):
         Raises:
             ValueError: there are fewer senses than ``count``.
         """
-        _check_enough(self.count, sensitivity)
+        check_enough(self.count, sensitivity)
         generator = torch.Generator().manual_seed(self.seed)
         return torch.randperm(len(sensitivity), generator=generator)[: self.count]
 
@@ -484,7 +494,7 @@ class PairedTokens(Policy):
         if not self.with_names or self.names is None:
             return words
         with located("policy.names"):
-            return words.merged(class_of_names(load_lexicon(self.names)))
+            return words.merged(class_of_names(clear_names(self.names)))
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         scope = self.scope_for(context.ranker)
@@ -511,6 +521,6 @@ def check_alpha(alpha: float | str) -> float:
     return float(alpha)
 
 
-def _check_enough(count: int, sensitivity: Tensor) -> None:
+def check_enough(count: int, sensitivity: Tensor) -> None:
     if count > len(sensitivity):
         raise ValueError(f"policy.count={count}, but the model has {len(sensitivity)} senses")

@@ -25,6 +25,7 @@ from backpack_rank.senses.policies import (
 )
 from backpack_rank.senses.renditions import MeanOfRenditions
 from backpack_rank.senses.views import View
+from backpack_rank.senses.votes import MostVoted
 
 POLICIES: dict[str, Callable[[Attribute], Policy]] = {
     "lowest_senses": lambda attribute: LowestSenses(),
@@ -32,6 +33,7 @@ POLICIES: dict[str, Callable[[Attribute], Policy]] = {
     "random_senses": lambda attribute: RandomSenses(),
     "threshold": lambda attribute: ThresholdSenses(quantile=0.25),
     "soft": lambda attribute: SoftSenses(),
+    "most_voted": lambda attribute: MostVoted(),
     "paired_tokens": lambda attribute: PairedTokens.of(attribute),
     "renditions": lambda attribute: MeanOfRenditions.of(attribute),
 }

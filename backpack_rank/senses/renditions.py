@@ -23,6 +23,7 @@ from backpack_rank.constructors import Name, OneOf, checked, made
 from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.views import View
 
+NEUTRAL = "neutral"
 QUERIES = ("neutral_only", "all")
 """``neutral_only``: a query with class words is scored unchanged. ``all``: it takes the rendition
 of its documents."""
@@ -46,8 +47,13 @@ class MeanOfRenditions(Policy):
             same group before have the same group after; ``merge``: all words are written for it.
         queries: one of :data:`QUERIES`.
         only: a control: the rendition for this group in place of the mean over groups. It is as
-            invariant, and cheaper.
+            invariant, and cheaper. ``neutral``: the neutral rendition of ``neutral``.
         wide: also join words by the attribute's wide classes (boy, guy, lad).
+        names: also write first names for the group, where they stand as names; those of the query's
+            own persons stay. See :mod:`backpack_rank.attributes.first_names`.
+        neutral: a third, neutral rendition counts as much as that of each group: "parent" for
+            mother and father. Where words without a neutral form stand beside, such as pronouns, it
+            is a mean over their groups.
     """
 
     attribute: Attribute
@@ -55,10 +61,18 @@ class MeanOfRenditions(Policy):
     queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0]
     only: Name | None = None
     wide: bool = False
+    names: bool = False
+    neutral: bool = False
 
     def __post_init__(self) -> None:
+        if self.neutral and self.attribute.neutral_file is None:
+            raise ValueError(
+                f"policy.neutral=true: the attribute {self.attribute.name} has no neutral forms; "
+                "attribute.neutral names a file of them"
+            )
         if self.only is not None:
-            one_of("policy.only", self.only, self.renditions.groups)
+            known = [*self.renditions.groups, *([NEUTRAL] if self.neutral else [])]
+            one_of("policy.only", self.only, known)
 
     @classmethod
     def of(
@@ -68,11 +82,13 @@ class MeanOfRenditions(Policy):
         queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0],
         only: Name | None = None,
         wide: bool = False,
+        names: bool = False,
+        neutral: bool = False,
     ) -> MeanOfRenditions:
         """Use this for an attribute, or for the options of a file of ``conf/attribute/``."""
         if not isinstance(attribute, Attribute):
             attribute = made(Attribute, attribute, "policy.attribute")
-        return cls(attribute, relations, queries, only, wide)
+        return cls(attribute, relations, queries, only, wide, names, neutral)
 
     @property
     def name(self) -> str:
@@ -81,6 +97,10 @@ class MeanOfRenditions(Policy):
             parts.append("queries")
         if self.wide:
             parts.append("wide")
+        if self.names:
+            parts.append("names")
+        if self.neutral and self.only is None:
+            parts.append(NEUTRAL)
         if self.only is not None:
             parts.append(self.only)
         return "_".join(parts)
@@ -90,29 +110,46 @@ class MeanOfRenditions(Policy):
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         # alpha s + sum over r of (1 - alpha) / R s(r): s_alpha with its terms in another order.
-        rewritings = self.rewritings
         views = [View(coefficient=alpha)]
-        for rewriting in rewritings:
-            views.append(View(rewrite=rewriting, coefficient=(1 - alpha) / len(rewritings)))
+        for share, rewriting in self._shares():
+            views.append(View(rewrite=rewriting, coefficient=(1 - alpha) * share))
         return tuple(views)
 
     @property
     def rewritings(self) -> list[Rendition]:
         """The renditions that are averaged."""
+        return [rewriting for _, rewriting in self._shares()]
+
+    def _shares(self) -> list[tuple[float, Rendition]]:
+        """Each rendition, with its share in the mean; shares add up to 1."""
         groups = self.renditions.groups
+        number = len(groups)
+        of_groups = [Rendition(self, group) for group in range(number)]
+        neutral = [Rendition(self, group, is_neutral=True) for group in range(number)]
+        if self.only == NEUTRAL:
+            return [(1 / number, rewriting) for rewriting in neutral]
         if self.only is not None:
-            return [Rendition(self, groups.index(self.only))]
-        return [Rendition(self, group) for group in range(len(groups))]
+            return [(1.0, of_groups[groups.index(self.only)])]
+        if not self.neutral:
+            return [(1 / number, rewriting) for rewriting in of_groups]
+        # One member of the class more: neutral, which is a mean over groups by itself.
+        members = number + 1
+        shares = [(1 / members, rewriting) for rewriting in of_groups]
+        shares += [(1 / (members * number), rewriting) for rewriting in neutral]
+        return shares
 
     @cached_property
     def renditions(self) -> Renditions:
         """Writes texts for a group. Raises as :meth:`Attribute.renditions`."""
-        return self.attribute.renditions(self.relations, wide=self.wide)
+        return self.attribute.renditions(self.relations, wide=self.wide, names=self.names)
 
     def covers(self, query: str) -> bool:
         """Whether pairs of this query are averaged."""
-        # ``moved`` is the number of class words in the query.
-        return self.queries == "all" or not self.renditions.canonical(query).moved
+        if self.queries == "all":
+            return True
+        # ``moved`` is the number of class words in the query; its names always stay.
+        kept_names = self.renditions.kept_names(query)
+        return not self.renditions.canonical(query, kept_names).moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,15 +159,18 @@ class Rendition:
     Attributes:
         policy: which texts are written, and how.
         group: index of the group that the first class word of a text is written as.
+        is_neutral: whether words that have a neutral form are written in it.
     """
 
     policy: MeanOfRenditions
     group: int
+    is_neutral: bool = False
 
     @cached_property
     def key(self) -> str:
         """Differs when a text may be written differently."""
-        return f"{self.policy.renditions.key}-{self.policy.queries}-{self.group}"
+        kind = f"{NEUTRAL}-{self.group}" if self.is_neutral else f"{self.group}"
+        return f"{self.policy.renditions.key}-{self.policy.queries}-{kind}"
 
     # Equal renditions of two policies, such as of a sweep, are one text to read.
     def __eq__(self, other: object) -> bool:
@@ -143,4 +183,8 @@ class Rendition:
         if not self.policy.covers(query):
             return query, document
         write = self.policy.renditions
-        return write(query, self.group), write(document, self.group)
+        kept_names = write.kept_names(query)
+        texts = []
+        for text in (query, document):
+            texts.append(write(text, self.group, kept_names, self.is_neutral))
+        return texts[0], texts[1]

@@ -24,16 +24,21 @@ class Sensitivity:
     Attributes:
         values: mean cosine of the pairs' l-th sense vectors [k]; low = the sense tells the words
             apart.
-        pairs: how many pairs of token variants went in.
+        cosines: of each pair of token variants that went in. [pairs, k]
         in_parts: words without a one-token variant, for which the mean of their tokens' senses was
             used.
         unknown: word pairs left out because the tokenizer has no token for one of the words.
     """
 
     values: Tensor
-    pairs: int
+    cosines: Tensor
     in_parts: tuple[str, ...]
     unknown: tuple[tuple[str, str], ...]
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of token variants went in."""
+        return len(self.cosines)
 
 
 @torch.no_grad()
@@ -84,9 +89,31 @@ def sensitivity(
         raise ValueError(
             f"the tokenizer knows none of the {len(unknown)} word pairs, for example {unknown[:3]}"
         )
-    used = cosines_of_one_class or cosines
-    values = torch.stack(used).mean(dim=0)
-    return Sensitivity(values, len(used), tuple(in_parts), tuple(unknown))
+    used = torch.stack(cosines_of_one_class or cosines)
+    return Sensitivity(used.mean(dim=0), used, tuple(in_parts), tuple(unknown))
+
+
+@torch.no_grad()
+def first_token_cosines(
+    backpack: BackpackModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
+) -> Tensor:
+    """Cosines by sense of the first two tokens of the text "a b", for each pair. [pairs, k + G]
+
+    The authors of Afzali et al. compare these. Where a is one token, they are a and the beginning
+    of b; where it is several, they are two parts of a. A text of one token is left out.
+
+    Raises:
+        ValueError: no text has two tokens.
+    """
+    cosines = []
+    with eval_mode(backpack):
+        for first, second in pairs:
+            ids = tokenizer(f"{first} {second}", add_special_tokens=False)["input_ids"]
+            if len(ids) >= 2:
+                cosines.append(_cosines(backpack, ids[:1], ids[1:2]))
+    if not cosines:
+        raise ValueError(f"none of the {len(pairs)} word pairs has two tokens: {pairs[:3]}")
+    return torch.stack(cosines)
 
 
 def _variants(

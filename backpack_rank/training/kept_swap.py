@@ -88,7 +88,7 @@ class KeptSwap:
         held = torch.cat([senses[:, : self.senses].detach(), senses[:, self.senses :]], dim=1)
         # In half precision a difference of two scores is mostly rounding.
         with torch.autocast(senses.device.type, enabled=False):
-            return ranker.score_senses(held.to(ranker.head.dense.weight.dtype)).float()
+            return ranker.score_senses(held.to(ranker.head.out.weight.dtype)).float()
 
 
 def kept_swap(

@@ -13,7 +13,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
-from backpack_rank.checks import above, fraction
+from backpack_rank.checks import above, fraction, whole
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.data.packing import PackedBatch
@@ -168,6 +168,7 @@ class OptimizerConfig:
         learning_rate: highest learning rate.
         weight_decay: for matrices; biases and layer norms have none.
         warmup_ratio: share of all steps in which the rate rises, in [0, 1).
+        warmup_steps: number of these steps; None: as ``warmup_ratio`` says.
         head_learning_rate: highest learning rate of everything but a pretrained backbone; None is
             ``learning_rate``.
 
@@ -179,10 +180,13 @@ class OptimizerConfig:
     weight_decay: float = 0.01
     warmup_ratio: float = 0.1
     head_learning_rate: float | None = None
+    warmup_steps: int | None = None
 
     def __post_init__(self) -> None:
         above("training.learning_rate", self.learning_rate, 0)
         fraction("training.warmup_ratio", self.warmup_ratio, ends="[)")
+        if self.warmup_steps is not None:
+            whole("training.warmup_steps", self.warmup_steps, 1)
 
     def configured(self, model: nn.Module, steps: int) -> OptimizerLRSchedulerConfig:
         """Optimizer and schedule over ``steps``, in the form that Lightning takes."""
@@ -241,8 +245,8 @@ class OptimizerConfig:
     def schedule(
         self, optimizer: torch.optim.Optimizer, steps: int
     ) -> torch.optim.lr_scheduler.LambdaLR:
-        """Learning rate by step: up over ``warmup_ratio`` of ``steps``, then down to 0."""
-        warmup_steps = max(1, round(self.warmup_ratio * steps))
+        """Learning rate by step: up in the warm-up, then down to 0 at the last of ``steps``."""
+        warmup_steps = self.warmup_steps or max(1, round(self.warmup_ratio * steps))
 
         def factor(step: int) -> float:
             if step < warmup_steps:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from backpack_rank.attributes.first_names import clear_names
 from backpack_rank.attributes.lexicon import (
     Lexicon,
     WordPairs,
@@ -146,8 +147,8 @@ def test_wide_classes_reach_titles_occupations_and_joins_but_no_names() -> None:
         assert len({owner[word] for word in words.split()}) == 1, words
     assert owner["policeman"] != owner["policemen"]
     assert not {"mary", "john", "michael"} & wide.words
-    clear = load_lexicon("gender_names")
-    assert [len(words) for words in clear.groups.values()] == [150, 150]
+    clear = clear_names("gender_names")
+    assert all(len(words) > 350 for words in clear.groups.values())
     assert not clear.words & wide.words
 
 
@@ -178,7 +179,7 @@ def test_the_files_of_an_attribute_exist_and_agree_with_each_other(name: str) ->
         if word in owner and partner in owner:
             assert owner[word] == owner[partner]
     if node["names"] is not None:
-        assert load_lexicon(node["names"]).group_names
+        assert clear_names(node["names"]).group_names
 
 
 def test_every_attribute_is_there() -> None:

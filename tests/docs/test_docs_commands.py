@@ -45,6 +45,7 @@ SMALL_TEST = ["+data.test.test_queries=12", "+data.test.documents=80"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OF_REAL_DATA = (
     *("experiment=answer_positions", "experiment=passage_rotation", "experiment=lists/capcal"),
+    "experiment=fair_retrieval/as_coded",  # trains for minutes; end_to_end/test_as_coded.py runs it
     *("listwise=hugging_face", "listwise=openai"),
 )
 _OPTION = re.compile(r"`\+?([a-z][\w.]*)=((?!\")[^`\s]*)`")  # an argument of Python has quotes

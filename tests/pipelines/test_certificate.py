@@ -16,6 +16,7 @@ from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.pipelines.certificate import (
     COVERED,
     NAME,
+    NAME_OF_QUERY,
     NO_WORDS,
     QUERY,
     UNLIKE,
@@ -79,6 +80,40 @@ def test_every_candidate_is_covered_or_it_says_why_not(
         "Invariance to the listed words, not fairness.",
     )
     assert "2 of 4 candidates with class words are covered" in found.sentences[0]
+
+
+def test_first_names_are_covered_but_for_those_of_the_query(
+    reranker: PointwiseReranker, tmp_path: Path
+) -> None:
+    documents = {
+        "name": "Mary cooks soup for him",
+        "alone": "soup as Patricia cooks it",
+        "place": "soup at James Madison University",
+        "both": "Robert and James cook soup",
+    }
+    texts = Collection(
+        "tiny/test",
+        MemoryStore(documents),
+        {"q": "soup for guests", "mary": "who was mary wollstonecraft"},
+        {},
+    )
+    run = {query_id: dict.fromkeys(documents, 1.0) for query_id in ("q", "mary")}
+    policy = MeanOfRenditions(Attribute.named("gender"), names=True)
+    found = certify(reranker.with_policy(policy, 0), texts, run, tmp_path)
+    assert kinds(tmp_path) == {
+        ("q", "name"): COVERED,
+        ("q", "alone"): COVERED,
+        ("q", "place"): NO_WORDS,
+        ("q", "both"): COVERED,
+        ("mary", "name"): NAME_OF_QUERY,
+        ("mary", "alone"): COVERED,
+        ("mary", "place"): NO_WORDS,
+        ("mary", "both"): NAME_OF_QUERY,
+    }
+    assert found.kept
+    assert "each name and its partner" in " ".join(found.sentences)
+    written = json.loads((tmp_path / "certificate.json").read_text(encoding="utf-8"))
+    assert "each name and its partner" in written["says"]
 
 
 def test_a_query_that_takes_the_rendition_is_covered_with_its_documents(

@@ -274,7 +274,7 @@ def test_explicit_weights_are_finite_and_not_negative(values):
 def context_of(ranker, values=SENSITIVITY):
     """A context whose sensitivities are given."""
     context = PolicyContext(ranker, None)
-    vars(context)["sensitivity"] = Sensitivity(values, 1, (), ())
+    vars(context)["sensitivity"] = Sensitivity(values, values[None], (), ())
     return context
 
 

@@ -157,3 +157,60 @@ def test_options_are_checked_and_named() -> None:
         MeanOfRenditions(GENDER, "merge", "all", "male", True).name
         == "renditions_merge_queries_wide_male"
     )
+
+
+def test_a_neutral_rendition_is_a_third_member_of_the_mean(reranker: PointwiseReranker) -> None:
+    document = "The stepmother of a policeman told her husband."
+    policy = MeanOfRenditions(GENDER, neutral=True)
+    found = reranker.predict([(QUERY, document)], alpha=0, policy=policy)
+    texts = [
+        document,
+        "The stepfather of a policewoman told his wife.",
+        "The step-parent of a police officer told her spouse.",
+        "The step-parent of a police officer told his spouse.",
+    ]
+    scores = reranker.predict([(QUERY, text) for text in texts])
+    expected = (scores[0] + scores[1] + (scores[2] + scores[3]) / 2) / 3
+    assert found[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_neutral_rendition_alone_is_a_control(reranker: PointwiseReranker) -> None:
+    policy = MeanOfRenditions(GENDER, neutral=True, only="neutral")
+    found = reranker.predict(
+        [
+            (QUERY, "The Mother of a king"),
+            (QUERY, "The Father of a queen"),
+            (QUERY, "The Parent of a monarch"),
+        ],
+        alpha=0,
+        policy=policy,
+    )
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
+    assert found[0] == pytest.approx(found[2], abs=1e-6)
+    assert policy.name == "renditions_keep_neutral"
+
+
+def test_an_attribute_without_neutral_forms_refuses_the_neutral_rendition() -> None:
+    with pytest.raises(ValueError, match=r"policy\.neutral=true: the attribute age has no neutral"):
+        MeanOfRenditions(Attribute.named("age"), neutral=True)
+
+
+def test_first_names_have_no_influence_but_those_of_the_query(reranker: PointwiseReranker) -> None:
+    policy = MeanOfRenditions(GENDER, names=True)
+    query = "soup of mary wollstonecraft"
+    pairs = [
+        (query, "Patricia cooks her soup for Mary"),
+        (query, "John cooks his soup for Mary"),
+        (query, "John cooks his soup for James"),
+    ]
+    found = reranker.predict(pairs, alpha=0, policy=policy)
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
+    assert abs(found[2] - found[1]) > 1e-5
+    without_names = reranker.predict(pairs, alpha=0, policy=MeanOfRenditions(GENDER))
+    assert abs(without_names[0] - without_names[1]) > 1e-5
+
+
+def test_an_attribute_without_names_refuses_them() -> None:
+    policy = MeanOfRenditions(Attribute.named("age"), names=True)
+    with pytest.raises(ValueError, match="the attribute age has no list of first names"):
+        _ = policy.renditions
