@@ -46,6 +46,7 @@ def packed_attention(
         query, key, value: [1, heads, T, d / heads].
         packed: where the texts are; without it the call is passed on to transformers' ``sdpa``.
         shared: which tokens of the texts the row has, if not all.
+        options: of transformers; with ``sliding_window=w`` a token sees those less than w away.
 
     Returns:
         The mixed values [1, T, heads, d / heads], and None for the weights, which no fast kernel
@@ -64,10 +65,15 @@ def packed_attention(
     if heads_per_key > 1:
         key = key.repeat_interleave(heads_per_key, dim=1)
         value = value.repeat_interleave(heads_per_key, dim=1)
-    if dropout == 0.0 and _VARIABLE_LENGTH is not None and _flash_takes(query):
+    window = options.get("sliding_window")
+    if window is not None and packed.max_length <= window:
+        window = None  # no token of a text is further away
+    if window is not None and query.device.type != "cpu":
+        mixed = _padded_attention(query, key, value, packed, scaling, dropout, causal, window)
+    elif dropout == 0.0 and _VARIABLE_LENGTH is not None and _flash_takes(query):
         mixed = _VARIABLE_LENGTH(query, key, value, packed, scaling, causal)
     elif query.device.type == "cpu":
-        mixed = _attention_per_text(query, key, value, packed, scaling, dropout, causal)
+        mixed = _attention_per_text(query, key, value, packed, scaling, dropout, causal, window)
     else:
         mixed = _padded_attention(query, key, value, packed, scaling, dropout, causal)
     if shared is not None:
@@ -136,6 +142,7 @@ def _attention_per_text(
     scaling: float | None,
     dropout: float,
     causal: bool,
+    window: int | None = None,
 ) -> Tensor:
     """One kernel call per text and no padding: the fastest form on CPUs. [T, heads, -]"""
     lengths = packed.lengths
@@ -144,8 +151,12 @@ def _attention_per_text(
     )
     texts = []
     for q, k, v in zip(queries, keys, values, strict=True):
+        length = q.shape[2]
+        mask = None
+        if window is not None and length > window:
+            mask = _within(window, length, causal, q.device)
         mixed = F.scaled_dot_product_attention(
-            q, k, v, dropout_p=dropout, is_causal=causal, scale=scaling
+            q, k, v, mask, dropout_p=dropout, is_causal=causal and mask is None, scale=scaling
         )
         # The kernel writes token by token: joined in that layout, nothing is moved in memory.
         texts.append(mixed.transpose(1, 2))
@@ -160,15 +171,29 @@ def _padded_attention(
     scaling: float | None,
     dropout: float,
     causal: bool,
+    window: int | None = None,
 ) -> Tensor:
     """One kernel call for all texts, padded to the longest. [T, heads, -]"""
     q, k, v = (packed.pad(part).transpose(1, 2) for part in (query, key, value))
     # Causal attention needs no mask: padding stands to the right, where it does not look.
     mask = None if causal else packed.padding_mask()[:, None, None]
+    if window is not None:
+        near = _within(window, packed.max_length, causal, query.device)
+        # Padding sees itself, or its softmax would have nothing to sum to 1.
+        itself = torch.eye(packed.max_length, dtype=torch.bool, device=query.device)
+        mask = near if mask is None else (near & mask) | itself
     mixed = F.scaled_dot_product_attention(
-        q, k, v, mask, dropout_p=dropout, is_causal=causal, scale=scaling
+        q, k, v, mask, dropout_p=dropout, is_causal=causal and window is None, scale=scaling
     )
     return mixed.transpose(1, 2).flatten(0, 1)[packed.padded_rows]
+
+
+def _within(window: int, length: int, causal: bool, device: torch.device) -> Tensor:
+    """Which tokens of a text see which: those less than ``window`` away. bool [n, n]"""
+    places = torch.arange(length, device=device)
+    behind = places[:, None] - places
+    near = behind.abs() < window
+    return near & (behind >= 0) if causal else near
 
 
 def _flash_takes(query: Tensor) -> bool:

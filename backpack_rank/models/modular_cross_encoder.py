@@ -21,6 +21,7 @@ from transformers import AutoModel, PreTrainedTokenizerBase
 from backpack_rank.data.json_lines import json_object, json_value
 from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.files import read_text
+from backpack_rank.models.packed_body import pack_body
 from backpack_rank.models.sequence_classifier import (
     SequenceClassifierForRanking,
     TemplatePairTokenizer,
@@ -82,7 +83,10 @@ class ModularNetwork(nn.Module):
     def forward(self, attention_mask: Tensor, **inputs: Tensor) -> ModularOutput:
         """Scores of right-padded texts. [B, n] -> [B, 1]"""
         output = self.transformer(attention_mask=attention_mask, **inputs)
-        features = {_TOKENS: output.last_hidden_state, "mask": attention_mask}
+        # A body that gives the first tokens alone has one position for each text.
+        positions = output.last_hidden_state.shape[1]
+        mask = attention_mask[:, :positions]
+        features = {_TOKENS: output.last_hidden_state, "mask": mask}
         for module in self.modules_behind:
             module(features)
         return ModularOutput(self.activation(features[_SCORES]))
@@ -243,7 +247,10 @@ def load_modular(
     network = ModularNetwork(transformer, modules, _activation_of(model, transformer.config))
     _check_scores(network, folder)
     max_length = longest_pair(transformer.config, tokenizer)
-    return ranker_of(network.eval(), tokenizer, min(max_length, limit))
+    pooling = network.modules_behind[0]
+    first_token_alone = isinstance(pooling, Pooling) and pooling.modes == ["cls"]
+    reads_packed = pack_body(network, "transformer", first_token_alone)
+    return ranker_of(network.eval(), tokenizer, min(max_length, limit), reads_packed)
 
 
 def activation_named(path: str) -> nn.Module:

@@ -20,6 +20,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.pretrained import from_pretrained, no_panic
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backbone import depends_on_others
+from backpack_rank.models.packed_body import pack_body
 from backpack_rank.models.rankers import Ranker, RankerOutput
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 
@@ -240,7 +241,8 @@ def load_classifier(
             f"{folder} lacks weights of {type(model).__name__}: {missing}; it was not trained to "
             "rank"
         )
-    return ranker_of(model, tokenizer, longest_pair(model.config, tokenizer))
+    max_length = longest_pair(model.config, tokenizer)
+    return ranker_of(model, tokenizer, max_length, reads_packed=pack_body(model))
 
 
 def longest_pair(config: Any, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -252,7 +254,10 @@ def longest_pair(config: Any, tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def ranker_of(
-    classifier: Any, tokenizer: PreTrainedTokenizerBase, max_length: int
+    classifier: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    reads_packed: bool = False,
 ) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
     """Use this to make a ranker of a network with one logit for each text.
 
@@ -260,6 +265,8 @@ def ranker_of(
         classifier: called and shaped like a classifier of transformers.
         tokenizer: its tokenizer.
         max_length: tokens of a pair.
+        reads_packed: whether it reads its texts without padding
+            (:mod:`backpack_rank.models.packed_body`).
 
     Raises:
         ValueError: the tokenizer's template is not understood.
@@ -267,6 +274,9 @@ def ranker_of(
     pair_tokenizer = TemplatePairTokenizer.of(tokenizer, max_length)
     ranker = SequenceClassifierForRanking(classifier, pair_tokenizer)
     _check_types(ranker, pair_tokenizer)
+    if reads_packed:
+        # What reads without padding cannot depend on it.
+        return ranker, pair_tokenizer
     # A short text and a longer one: whether padding of the short one changes its score.
     documents = ["a saw", "a saw and a hammer, a plane, a file, a chisel and a vice"]
     short, long = pair_tokenizer.pairs("which tools", documents)
