@@ -1,3 +1,1 @@
-"""Bias by position, in lists and in passages: a part that uses the core, and that the core never
-imports.
-"""
+"""Bias by position, in lists and in passages: it uses the core, which never imports it."""

@@ -1,6 +1,4 @@
-"""``evaluate.py run=[a.trec,b.trec] aggregate=kemeny``: runs made into one, and measured beside
-them.
-"""
+"""``evaluate.py run=[a.trec,b.trec] aggregate=kemeny``: runs made into one, and measures of all."""
 
 from __future__ import annotations
 
@@ -90,8 +88,9 @@ class AggregatedEvaluation(MeasureRuns):
 
 
 class AggregatedRuns(Reranker):
-    """Several rankings of each query made into one (Tang et al.): Kemeny, Borda, reciprocal rank
-    fusion.
+    """Several rankings of each query made into one (Tang et al.).
+
+    By Kemeny, Borda or reciprocal rank fusion.
 
     Attributes:
         queries: how the aggregation of each query went, by name of the collection.
@@ -114,8 +113,9 @@ class AggregatedRuns(Reranker):
 
 
 def write_aggregation(folder: Path, fused: AggregatedRuns) -> list[str]:
-    """``aggregation.csv``, a line per query: runs, documents, cost, bound, whether it is optimal;
-    and notes.
+    """Write ``aggregation.csv``, a line per query; returns the notes of the report.
+
+    A line has the number of runs and documents, the cost and its bound, and whether it is optimal.
 
     Raises:
         ValueError: no query is in two of the runs.

@@ -31,7 +31,8 @@ class FusedRuns:
         aggregator: Aggregator | None = None,
         other_queries: bool = False,
     ) -> None:
-        """
+        """Candidates from several run files.
+
         Args:
             paths: two run files or more.
             depth: documents of each run that are aggregated, and candidates that come of it, per
@@ -53,8 +54,9 @@ class FusedRuns:
         self.parts = [RunFile(path, depth, other_queries=other_queries) for path in paths]
 
     def candidates(self, collection: Collection) -> Run:
-        """Read and aggregate the runs; errors are
-        :class:`~backpack_rank.data.first_stage.RunFile`'s.
+        """Read and aggregate the runs.
+
+        Errors are those of :class:`~backpack_rank.data.first_stage.RunFile`.
         """
         runs = [part.candidates(collection) for part in self.parts]
         fused = fuse(runs, self.aggregator, self.depth).run

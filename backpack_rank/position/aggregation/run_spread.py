@@ -1,5 +1,4 @@
-"""Scores of single runs beside those of their aggregates: pictures (Tang et al., Figures 3, 5 and
-6).
+"""Pictures of the scores of single runs and their aggregates (Tang et al., Figures 3, 5, 6).
 
 Scores are drawn times 100, as the paper prints Kendall's tau and nDCG@10.
 """
@@ -65,9 +64,7 @@ class AggregationScores:
         return float(np.mean(self.singles))
 
     def aggregate(self, name: str | None = None) -> float:
-        """Score of the aggregate of the largest number of runs, by default of the first
-        aggregator.
-        """
+        """Score of the aggregate of the most runs, by default of the first aggregator."""
         return self.aggregates[name or self.main][-1]
 
     def share_beaten(self, name: str) -> float:
@@ -84,8 +81,7 @@ class AggregationScores:
 
 
 def write_run_spread(folder: str | Path, scores: Sequence[AggregationScores]) -> dict[str, Path]:
-    """Use it to write ``figure3``, ``figure5a``, ``figure5b`` and ``figure6``, as ``.png`` and
-    ``.svg``.
+    """Write ``figure3``, ``figure5a``, ``figure5b`` and ``figure6``, as ``.png`` and ``.svg``.
 
     Figure 5 (a) is left out where there is one number, 5 (b) where there is one temperature, 6
     where there is one aggregator; 3, 5 (a) and 6 are of the first temperature, and 3 has a box for
@@ -134,9 +130,7 @@ def spread_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def numbers_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """Difference of the aggregate of the first k runs from that of all, by k, a line for each
-    task.
-    """
+    """How far the aggregate of the first k runs is from that of all, a line for each task."""
     first = _first_temperature(scores)
     series, ticks = [], set()
     for of_task in first:
@@ -155,8 +149,7 @@ def numbers_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def temperatures_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """Difference of the aggregate of all runs from that at the first temperature, a line for each
-    task.
+    """How far the aggregate is from that at the first temperature, a line for each task.
 
     Temperatures stand at equal distances, in their order.
     """
@@ -176,9 +169,7 @@ def temperatures_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def aggregators_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """The mean of the single runs and what each aggregator makes of all of them, a row for each
-    task.
-    """
+    """The mean single run and what each aggregator makes of all runs, a row for each task."""
     rows = []
     for of_task in _first_temperature(scores):
         figures = {f"mean {SINGLE}": _figure(of_task.mean)}

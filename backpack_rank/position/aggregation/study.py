@@ -1,5 +1,6 @@
-"""Single runs and their aggregates (Tang et al., Figures 3, 5 and 6): scores of rankings of
-shuffled lists.
+"""Scores of single rankings of shuffled lists and of their aggregates.
+
+Figures 3, 5 and 6 of Tang et al. show them.
 
 Every list is ranked in m shuffled orders, once. Run j is shuffle j of every list, ranked alone; the
 aggregate of the first k is permutation self-consistency with k of these shuffles. So all numbers k

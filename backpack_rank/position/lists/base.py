@@ -1,5 +1,6 @@
-"""What every listwise ranker takes and gives, so that remedies against position bias can be put
-around any of them.
+"""What every listwise ranker takes and gives.
+
+So remedies against position bias can be put around any of them.
 """
 
 from __future__ import annotations

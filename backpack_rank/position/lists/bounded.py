@@ -1,5 +1,4 @@
-"""Chat templates of strangers are rendered in a process of their own, with a bound of time and of
-memory.
+"""Chat templates of strangers are rendered in a process with a bound of time and of memory.
 
 A template is a small program. Two loops of 99,999 steps within one another take hours, and a format
 of three billion characters takes the memory; neither can be told by looking at it.
@@ -30,8 +29,9 @@ _STATISTICS = Path("/proc/self/statm")
 
 
 def rendered(render: Callable[[], str], what: str) -> str:
-    """What ``render`` gives, computed in a process of its own where the system can (Windows
-    cannot).
+    """What ``render`` gives, computed in a process of its own.
+
+    Windows cannot do that; there it is computed in this process.
 
     Args:
         render: takes nothing from threads and leaves nothing behind.
@@ -69,8 +69,9 @@ def rendered(render: Callable[[], str], what: str) -> str:
 
 
 def _render(render: Callable[[], str], there: int, here: int) -> None:
-    """The child: it writes its answer and ends, whatever happens, without what its parent does at
-    its end.
+    """The child: it writes its answer and ends, whatever happens.
+
+    It skips what its parent does at its end.
     """
     with suppress(BaseException):
         os.close(there)

@@ -229,8 +229,9 @@ class CausalLmRanker(ListwiseRanker):
         return scores
 
     def _first_tree(self, count: int) -> TokenTrie:
-        """The candidates at the beginning of an answer: the closing bracket counts where "1" alone
-        would count for "10" as well.
+        """The candidates at the beginning of an answer.
+
+        The closing bracket counts where "1" alone would count for "10" as well.
         """
         identifiers = self.pair_tokenizer.identifiers(count)
         if all(len(ids) == 1 for ids in identifiers):

@@ -1,5 +1,6 @@
-"""Chat completions from a server that speaks OpenAI's protocol, sent again when they fail, and
-answers on disk.
+"""Chat completions from a server that speaks OpenAI's protocol.
+
+Requests that fail are sent again; answers are kept on disk.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ class ResponseStore:
         return digest(request, size=20)
 
     def read(self, key: str) -> Answer | None:
-        """The answer to a request, or None if there is none yet. A damaged file is warned about and
-        counts as none.
+        """The answer to a request, or None if there is none yet.
+
+        A damaged file is warned about and counts as none.
         """
         path = self._path(key)
         try:
@@ -117,8 +119,9 @@ class ResponseStore:
 
     @contextmanager
     def only_one(self, key: str) -> Iterator[None]:
-        """Only one thread of all processes is in here with the same key; look again whether the
-        answer is there.
+        """Let in one thread of all processes with the same key at a time.
+
+        Look again inside whether the answer is there.
         """
         path = self._path(key).with_suffix(".lock")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +217,8 @@ class ChatServer:
     """
 
     def __init__(self, base_url: str, key_variable: str | None, patience: RetryPolicy) -> None:
-        """
+        """A client of one server.
+
         Args:
             base_url: up to and with ``/v1``.
             key_variable: name of the environment variable with the key; None for a server without
@@ -367,7 +371,9 @@ def _openai() -> ModuleType:
 
 
 def _answer(content: bytes, key: str | None) -> Answer:
-    """Raises ``TransientError`` for a body that is no chat completion: servers under load send such
+    """The answer in the body of a response.
+
+    Raises ``TransientError`` for a body that is no chat completion: servers under load send such
     with status 200.
     """
     try:
@@ -385,8 +391,9 @@ def _answer(content: bytes, key: str | None) -> Answer:
 
 
 def _complaint(response: Any) -> tuple[str, str]:
-    """What a server says about an error, and its code; the servers that speak this protocol say it
-    in many forms.
+    """What a server says about an error, and its code.
+
+    The servers that speak this protocol say it in many forms.
     """
     try:
         record = response.json()

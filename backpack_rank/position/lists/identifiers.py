@@ -1,6 +1,4 @@
-"""Identifiers of passages: their names in prompts and answers, and the token ids that a model reads
-and writes.
-"""
+"""Names of passages in prompts and answers, and their token ids."""
 
 from __future__ import annotations
 
@@ -42,8 +40,9 @@ def without_identifiers(text: str, kind: str) -> str:
 
 
 class IdentifierTokens:
-    """Token ids of identifiers behind an opening bracket, of the closing one, and of what stands
-    between two.
+    """Token ids of identifiers and of the brackets around them.
+
+    An identifier stands behind an opening bracket; ``between`` are the tokens between two of them.
 
     An answer is always written from these pieces, in training and in ranking. They are the tokens
     that the tokenizer itself gives to ``[1] > [2]``, read off the growing text. Where it would
@@ -107,8 +106,9 @@ class IdentifierTokens:
         )
 
     def _behind(self, start: str, text: str) -> list[int] | None:
-        """The tokens of ``text`` where it follows ``start``; None when a token covers parts of
-        both.
+        """The tokens of ``text`` where it follows ``start``.
+
+        None when a token covers parts of both.
         """
         before = self._plain(start)
         joined = self._plain(start + text)

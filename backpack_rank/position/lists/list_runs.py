@@ -1,6 +1,4 @@
-"""Between runs and lists of passages: lists from a first stage's run, and runs and measures from
-rankings of lists.
-"""
+"""From a first stage's run to lists of passages, and from their rankings to runs and measures."""
 
 from __future__ import annotations
 
@@ -18,8 +16,9 @@ from backpack_rank.position.lists.passages import PassageList
 def lists_of(
     run: Run, collection: Collection, depth: int | None = 100, judged: bool = False
 ) -> list[PassageList]:
-    """A list for each query of the collection that the run has: its best documents, in the order of
-    their scores.
+    """A list for each query of the collection that the run has.
+
+    It holds the query's best documents, in the order of their scores.
 
     Args:
         run: of a first stage.
@@ -50,8 +49,7 @@ def lists_of(
 
 
 def run_of(lists: Sequence[PassageList], rankings: Sequence[Ranking]) -> Run:
-    """Rankings as a run; scores are m for the first passage of m, m - 1 for the second, ... 1 for
-    the last.
+    """Rankings as a run: of m passages the first scores m, the last 1.
 
     Raises:
         ValueError: a list without query id or ids, two lists of one query, or a document twice in a
@@ -84,8 +82,9 @@ def effectiveness_of(
     qrels: Mapping[str, Mapping[str, int]],
     measures: Sequence[str] = ("nDCG@10",),
 ) -> PerQuery:
-    """Measures of effectiveness of rankings; queries are those of the lists that have a relevant
-    document.
+    """Measures of effectiveness of rankings.
+
+    Queries are those of the lists that have a relevant document.
 
     Raises:
         ValueError: as :func:`run_of`, or no list's query has a relevant document.

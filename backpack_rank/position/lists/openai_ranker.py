@@ -73,7 +73,8 @@ class OpenAiRanker(ListwiseRanker):
         answer_price: NonNegative = 0.0,
         responses: FilePath | None = None,
     ) -> None:
-        """
+        """A ranker that asks a server.
+
         Args:
             model: as the server calls it.
             prompt: its messages are sent; ``answer`` and ``chat`` play no part.

@@ -1,5 +1,6 @@
-"""The report page of position bias in lists: tables and pictures in one file that asks for nothing
-from anywhere.
+"""The report page of position bias in lists.
+
+Tables and pictures are in one file that asks for nothing from anywhere.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Lists of passages with the order that they should be ranked in: what listwise rankers are trained
-on.
-"""
+"""Lists of passages and the order to rank them in: what listwise rankers are trained on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Files of rank_llm: requests (a query and its candidates with their texts) and results, as JSON
-lines or JSON.
+"""Files of rank_llm: requests and results, as JSON lines or JSON.
 
 One object per query:
 ``{"query": {"text": ..., "qid": ...}, "candidates": [{"docid": ..., "score": ..., "doc": {...}},
@@ -55,8 +54,9 @@ class Request:
     candidates: tuple[Candidate, ...]
 
     def run(self) -> dict[str, float]:
-        """Scores that sort into the order of the file: the file's own where they do, else m, m - 1,
-        ..., 1.
+        """Scores that sort into the order of the file.
+
+        They are the file's own where those do, else m, m - 1, ..., 1.
         """
         given = {one.doc_id: one.score for one in self.candidates}
         scores = {doc_id: score for doc_id, score in given.items() if score is not None}
@@ -89,8 +89,9 @@ def read_requests(path: str | Path) -> list[Request]:
 
 
 def write_requests(path: str | Path, requests: Iterable[Request]) -> None:
-    """Write requests or results as rank_llm does, whole file or no file; its form by the name, as
-    in reading.
+    """Write requests or results as rank_llm does, whole file or no file.
+
+    The file's name decides its form, as in reading.
 
     Documents keep all keys they were read with; those that had none get ``{"text": ...}``.
     """
@@ -130,8 +131,9 @@ def reordered(requests: Sequence[Request], run: Mapping[str, Mapping[str, float]
 
 
 def requests_run(requests: Iterable[Request]) -> Run:
-    """A run in the order of the file; see :meth:`Request.run`. ``data.trec.write_run`` writes it as
-    TREC.
+    """A run in the order of the file; see :meth:`Request.run`.
+
+    ``data.trec.write_run`` writes it as TREC.
     """
     return {request.query_id: request.run() for request in requests}
 

@@ -54,7 +54,8 @@ class ListwiseReranker(TextReranker):
         cache: Path | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """
+        """A reranker around a listwise ranker.
+
         Args:
             ranker: the listwise ranker.
             depth: candidates of each query that are ranked; None: all.
@@ -102,8 +103,9 @@ class ListwiseReranker(TextReranker):
         *,
         alpha: float | None = None,
     ) -> list[dict[str, Any]]:
-        """Documents from best to worst: ``[{"corpus_id": 3, "score": -1.0}]``; a score is minus the
-        rank.
+        """Documents from best to worst: ``[{"corpus_id": 3, "score": -1.0}]``.
+
+        A score is minus the rank.
 
         Args:
             query: its text.

@@ -1,5 +1,6 @@
-"""Folders of listwise rankers: a model and a tokenizer of transformers, and how they rank
-(``listwise.json``).
+"""Folders of listwise rankers.
+
+They hold a model and a tokenizer of transformers, and how they rank (``listwise.json``).
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def save_listwise(
     passages: int | None,
     max_length: int | None = None,
 ) -> None:
-    """Write a folder that :func:`load_listwise` and transformers' Auto classes read, complete or
-    not at all.
+    """Write a ranker's folder, complete or not at all.
+
+    :func:`load_listwise` and transformers' Auto classes read it.
 
     Args:
         prompt: that it was trained with.
@@ -89,8 +91,9 @@ def load_listwise(
     temperature: NonNegative = 0.0,
     seed: Seed = 0,
 ) -> CausalLmRanker:
-    """A ranker from a folder of :func:`save_listwise`, or from any folder or hub id of a causal LM
-    and a prompt.
+    """A ranker from a folder of :func:`save_listwise`, or from a causal LM and a prompt.
+
+    The causal LM is any folder of transformers, or an id of the hub.
 
     Args:
         prompt: None takes that of the folder.

@@ -86,8 +86,9 @@ class ListwiseSettings:
         return Path(str(self.ranker.get("name") or self.ranker.get("model") or "trained here")).name
 
     def trained(self) -> Path | None:
-        """The folder of the trained ranker that is asked for; None for a model of the hub or a
-        server.
+        """The folder of the trained ranker that is asked for.
+
+        None for a model of the hub or a server.
 
         Raises:
             FileNotFoundError: ``listwise=trained``, and there is none.
@@ -134,8 +135,9 @@ class ListwiseSettings:
 
 
 class RankerFactory:
-    """Makes the rankers of an evaluation or an experiment; a model stays loaded until another one
-    is asked for.
+    """Makes the rankers of an evaluation or an experiment.
+
+    A model stays loaded until another one is asked for.
     """
 
     def __init__(self) -> None:
@@ -143,8 +145,9 @@ class RankerFactory:
         self._loaded: ListwiseRanker | None = None
 
     def build(self, settings: ListwiseSettings) -> ListwiseRanker:
-        """The ranker asked for, with calibration inside it, permutations around it and windows
-        around those.
+        """The ranker asked for, with all that is put around it.
+
+        Calibration is inside it, permutations around it, and windows around those.
 
         With comparisons of pairs around the model, permutations are around these, and there are no
         windows. It shares the model with the one before where they differ in remedies and sampling

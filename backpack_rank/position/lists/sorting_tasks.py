@@ -154,8 +154,9 @@ class WordSort:
 
 
 def dictionary(texts: Iterable[str]) -> tuple[str, ...]:
-    """The words of some texts of three letters or more, a to z only, each once, in alphabetical
-    order.
+    """The words of some texts, each once, in alphabetical order.
+
+    Only words of three letters or more, a to z.
     """
     words = {word for text in texts for word in word_tokens(text)}
     return tuple(
@@ -174,8 +175,9 @@ def shown_order(ranks: np.ndarray, imbalance: float, rng: np.random.Generator) -
 
 
 def read_mathsort(path: str | Path) -> list[ListwiseExample]:
-    """The published lists of expressions, in the order of the file; equal values, in 38 of its 100
-    lists, are ties.
+    """The published lists of expressions, in the order of the file.
+
+    Equal values, in 38 of its 100 lists, are ties.
 
     Raises:
         ValueError: a line is malformed or its answer is not the expression's value; file and line

@@ -1,6 +1,4 @@
-"""``train.py task=listwise``: lists, tokenizer, language model, training, and a saved listwise
-ranker.
-"""
+"""``train.py task=listwise``: a listwise ranker from lists, a tokenizer and a language model."""
 
 from __future__ import annotations
 
@@ -191,8 +189,9 @@ class ListwiseTraining:
     def _objective(
         self, source: ListSource, augmentation: Augmentation, shown: ListwiseDataset
     ) -> ListwiseObjective:
-        """The objective; inverse propensities are scaled on the lists of the first epoch as they
-        are shown.
+        """The objective of training.
+
+        Inverse propensities are scaled on the lists of the first epoch as they are shown.
         """
         shortest = min(map(len, source.lists(0)))
         if self.augmentation == "rotate" and shortest < augmentation.copies:
@@ -287,8 +286,9 @@ def _tokenizer(
     source: ListSource,
     prompt: Prompt,
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer, kept in the run's folder until the run is complete: a resumed run trains none
-    again.
+    """The tokenizer, kept in the run's folder until the run is complete.
+
+    So a resumed run trains none again.
     """
     kept = folder / "tokenizer"
     if kept.is_dir():

@@ -1,6 +1,4 @@
-"""Training lists as token ids: prompt and target answer, in the orders that an augmentation shows
-them in.
-"""
+"""Training lists as token ids: prompt and target answer, in the orders of an augmentation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Where answers stand in their passages (Figure 1 of Hofstätter et al. 2021): picture, terminal
-table, JSON and CSV.
+"""Where answers stand in their passages: picture, terminal table, JSON and CSV.
+
+The picture is Figure 1 of Hofstätter et al. 2021.
 """
 
 from __future__ import annotations
@@ -74,8 +75,7 @@ class CollectionPositions:
 def write_answer_positions(
     folder: str | Path, collections: Sequence[CollectionPositions]
 ) -> list[Path]:
-    """Write ``answer_positions.json``, ``.csv``, ``.png`` and ``.svg`` into a folder; returns their
-    paths.
+    """Write ``answer_positions`` as JSON, CSV, PNG and SVG into a folder; returns the paths.
 
     JSON: ``{"format": "backpack_rank answer positions 1", "collections": [...]}`` with the
     attributes of :class:`CollectionPositions`. CSV: one line per bin, columns :data:`CSV_COLUMNS`,
@@ -141,8 +141,9 @@ def notes(collections: Sequence[CollectionPositions]) -> list[str]:
 
 
 def positions_chart(collections: Sequence[CollectionPositions]) -> Spec:
-    """One panel per collection: share of answers that start in each part of the passage, and the
-    uniform share.
+    """One panel per collection: share of answers that start in each part of the passage.
+
+    The uniform share stands beside it.
 
     Raises:
         ValueError: no collection.
@@ -176,8 +177,9 @@ def _shown(part: PositionHistogram) -> list[str]:
 
 
 def _share(part: PositionHistogram, low: float, high: float) -> float:
-    """Share of the matches between two places, counted in bins; a bin that lies partly between them
-    counts partly.
+    """Share of the matches between two places, counted in bins.
+
+    A bin that lies partly between them counts partly.
     """
     counted = []
     for place, share in enumerate(part.shares):

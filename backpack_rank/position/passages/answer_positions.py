@@ -47,8 +47,9 @@ class AnswerPositions:
 
     @property
     def uniform_distance(self) -> float:
-        """Kolmogorov-Smirnov distance of the relative positions from the uniform distribution on
-        [0, 1].
+        """Kolmogorov-Smirnov distance of relative positions from the uniform distribution.
+
+        Positions are in [0, 1].
 
         Half a word is added to each start: the words 0 .. n-1 of a passage, all taken once, have a
         mean position of (n - 1) / 2n and not of 1/2. A distance of about 1 / 2n remains because

@@ -1,6 +1,4 @@
-"""How alike a term's vectors are at different distances of its positions: terminal, JSON, CSV,
-picture.
-"""
+"""How alike a term's vectors are by the distance of its positions: terminal, files, picture."""
 
 from __future__ import annotations
 
@@ -98,8 +96,9 @@ class TermSimilarityReport:
 
 
 def print_term_similarity(report: TermSimilarityReport, console: Console | None = None) -> None:
-    """Print one column per kind of representation (ATS at some distances, MATS), and how the
-    figures came about.
+    """Print one column per kind of representation, and how the figures came about.
+
+    A column has the ATS at some distances, and the MATS.
     """
     curves = report.curves
     last = max(curve.distances[-1].distance for curve in curves)
@@ -123,8 +122,9 @@ def print_term_similarity(report: TermSimilarityReport, console: Console | None 
 
 
 def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> None:
-    """Write ``term_similarity.json`` and ``.csv`` with all digits and the picture as ``.png`` and
-    ``.svg``.
+    """Write ``term_similarity`` as JSON and CSV with all digits, and the picture.
+
+    The picture is a ``.png`` and a ``.svg``.
 
     The JSON file has the attributes of :class:`TermSimilarityReport` under
     ``"format": "backpack_rank term similarity 1"``; numbers that are not finite are null. The CSV
@@ -142,8 +142,9 @@ def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> N
 
 
 def similarity_chart(report: TermSimilarityReport) -> Spec:
-    """ATS over the distance with its standard deviation as a shade (Figure 2 of Hofstätter et al.
-    2021).
+    """ATS over the distance (Figure 2 of Hofstätter et al. 2021).
+
+    Its standard deviation is a shade.
     """
     series = []
     for curve in report.curves:

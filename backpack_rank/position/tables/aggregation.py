@@ -1,5 +1,6 @@
-"""``evaluate.py experiment=lists/psc_figures``: single runs, numbers of rankings, sampling
-temperature, aggregators.
+"""``evaluate.py experiment=lists/psc_figures``: single runs and their aggregates.
+
+By number of rankings, sampling temperature and aggregator.
 """
 
 from __future__ import annotations

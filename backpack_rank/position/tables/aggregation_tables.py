@@ -1,5 +1,6 @@
-"""Tables of permutation self-consistency: single runs, their aggregates, and by number of
-aggregated rankings.
+"""Tables of permutation self-consistency: single runs and their aggregates.
+
+Aggregates are also shown by the number of aggregated rankings.
 """
 
 from __future__ import annotations

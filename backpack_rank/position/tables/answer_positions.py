@@ -1,5 +1,6 @@
-"""Where answers stand in the passages of collections, as they are and rotated (Hofstätter et al.
-2021, Figure 1).
+"""Where answers stand in the passages of collections, as they are and rotated.
+
+Figure 1 of Hofstätter et al. 2021.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ class AnswerPositionStudy(Experiment):
             raise ValueError(f"task.bins={self.bins} must be at least 1")
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Measure all sources; write ``answer_positions.json``, ``.csv``, ``.png``, ``.svg`` and
-        print a table.
+        """Measure all sources, write files and print a table.
+
+        The files are ``answer_positions.json``, ``.csv``, ``.png`` and ``.svg``.
         """
         rotation = settings.rotation
         collections = []

@@ -1,5 +1,6 @@
-"""``evaluate.py experiment=lists/first_stages``: a listwise ranker behind several first stages and
-their fusion.
+"""``evaluate.py experiment=lists/first_stages``: a listwise ranker behind several first stages.
+
+Their fusion is one more.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class FirstStages(ListTask):
                     dataset_with(node, changes)
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Rank everything; write the table, a picture, ``report.html`` and all rankings, and print
-        the table.
+        """Rank everything, write it, and print the table.
+
+        Written are the table, a picture, ``report.html`` and all rankings.
 
         Raises:
             ValueError: no listwise ranker, or no first stage.

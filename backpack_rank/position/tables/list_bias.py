@@ -1,6 +1,4 @@
-"""``evaluate.py experiment=lists/bias``: position bias of a listwise ranker, without and with
-remedies.
-"""
+"""``evaluate.py experiment=lists/bias``: position bias of a listwise ranker, and its remedies."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Tables about position bias in lists: remedies, robustness to input order, evenness of
-positions.
+"""Tables about position bias in lists.
+
+Remedies, robustness to input order, evenness of positions.
 """
 
 from __future__ import annotations

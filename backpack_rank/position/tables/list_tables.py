@@ -1,5 +1,6 @@
-"""Tables of Tang et al., CapCal and DebiasFirst about lists: figures measured here above the
-published ones.
+"""Tables of Tang et al., CapCal and DebiasFirst about lists.
+
+Figures measured here stand above the published ones.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ class Sorted:
 
 @dataclass(frozen=True)
 class SortingFigures:
-    """Figures of one model, by task and by way of ranking: ``Orig.``, ``PSC``, ``PRP`` or
-    another.
+    """Figures of one model, by task and by way of ranking.
+
+    Ways are ``Orig.``, ``PSC``, ``PRP`` and others.
     """
 
     model: str

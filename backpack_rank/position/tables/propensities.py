@@ -1,5 +1,6 @@
-"""``evaluate.py experiment=propensities``: how much a frozen listwise ranker favours each way from
-input to output.
+"""``evaluate.py experiment=propensities``: propensities of a frozen listwise ranker.
+
+They say how much it favours each way from input to output.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class PropensityEstimation(ListTask):
     seed: Seed = 0
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Write ``propensities.json`` for ``task.propensities`` of training, and a table and
-        picture of it.
+        """Write ``propensities.json``, a table and a picture.
+
+        Training reads the file as ``task.propensities``.
 
         Raises:
             ValueError: no listwise ranker, or it is not known which lists are meant.

@@ -1,5 +1,6 @@
-"""Tables of listwise rerankers in a paper's layout: one ranker with several remedies, over several
-collections.
+"""Tables of listwise rerankers in a paper's layout.
+
+One ranker with several remedies, over several collections.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ MEASURE = "nDCG@10"
 
 
 class _Candidates:
-    """Test split and candidates of one collection under the options of each row; rows with the same
-    options of data share them, read once.
+    """Test split and candidates of one collection, under the options of each row.
+
+    Rows with the same options of data share them, read once.
     """
 
     def __init__(self, node: Mapping[str, Any]) -> None:

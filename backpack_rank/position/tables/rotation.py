@@ -1,5 +1,6 @@
-"""Tables 3, 4 and 5 of Hofstätter et al. 2021: rankers of original and rotated passages, tested on
-both; transfer.
+"""Tables 3, 4 and 5 of Hofstätter et al. 2021: rotated passages.
+
+Rankers of original and of rotated passages are tested on both, and on other collections (transfer).
 """
 
 from __future__ import annotations
@@ -132,8 +133,9 @@ class RotationEffect(Experiment):
             printed_on_both(published(self.published))
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Measure the rankers found; write the table as Markdown, LaTeX and CSV, and values per
-        query.
+        """Measure the rankers found; write the table and values per query.
+
+        The table is written as Markdown, LaTeX and CSV.
         """
         dataset = settings.needed_dataset()
         source = self.trained_on or dataset.name
@@ -168,8 +170,9 @@ class RotationTransfer(Experiment):
     models: Names | None = None
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Measure the rankers found on the original test set; write the table and values per
-        query.
+        """Measure the rankers found on the original test set.
+
+        Write the table and values per query.
         """
         dataset = settings.needed_dataset()
         target, level = TrainingStage(dataset.name), settings.rotation.level
@@ -203,8 +206,9 @@ def chosen_runs(
     settings: EvaluationSettings,
     stages: Sequence[Stages] | None = None,
 ) -> list[Checkpoint]:
-    """Saved rankers of these models and stages (None: any); none at all when nothing was trained in
-    ``output`` yet.
+    """Saved rankers of these models and stages (None: any).
+
+    None at all when nothing was trained in ``output`` yet.
 
     Raises:
         FileNotFoundError: a folder that is named does not exist or holds no ranker.
@@ -263,8 +267,9 @@ def figures_of(values: PerQuery) -> dict[str, Estimate]:
 
 
 def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str) -> list[str]:
-    """A sentence for every cell of the paper that has no ranker here, with the command that trains
-    one.
+    """A sentence for every cell of the paper that has no ranker here.
+
+    It has the command that trains one.
     """
     # The first of our names of a model is the one to train it by.
     models = {name: ours for ours, name in reversed(list(KNOWN_AS.items()))}

@@ -1,5 +1,6 @@
-"""Does rotation change gender bias, and does alpha change position bias? Both biases over rotation
-and alpha.
+"""Does rotation change gender bias, and does alpha change position bias?
+
+Both biases are measured over rotation and alpha.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ class RotationByAlpha(Experiment):
     models: Names | None = None
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Measure the rankers at every alpha on both test sets; write the table and values per
-        query.
+        """Measure the rankers at every alpha on both test sets.
+
+        Write the table and values per query.
 
         Raises:
             ValueError: no ranker with senses was trained on that data.
@@ -129,8 +131,9 @@ class RotationByAlpha(Experiment):
 
 
 def answer_places(settings: EvaluationSettings, dataset: Dataset) -> dict[str, dict[str, float]]:
-    """Relative start of every query's answer in both test sets; empty for data without
-    ``answers``.
+    """Relative start of every query's answer in both test sets.
+
+    Empty for data without ``answers``.
     """
     if dataset.answers is None:
         return {}
@@ -215,8 +218,9 @@ def _figures(values: Values) -> dict[str, dict[str, Estimate]]:
 def _thirds(
     values: Values, places: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, tuple[Estimate, int]]]:
-    """Effectiveness by the third of the passage in which the answer starts, and how many
-    queries.
+    """Effectiveness by the third of the passage in which the answer starts.
+
+    And how many queries.
     """
     thirds: dict[str, dict[str, tuple[Estimate, int]]] = {}
     for name, start_of in places.items():

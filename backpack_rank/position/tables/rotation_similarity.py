@@ -1,5 +1,6 @@
-"""Table 2 and Figure 2 of Hofstätter et al. 2021: MATS of rankers trained on original and on
-rotated passages.
+"""Table 2 and Figure 2 of Hofstätter et al. 2021: MATS under rotation.
+
+Rankers were trained on original and on rotated passages.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class RotationSimilarity(Experiment):
     models: Names | None = ("tk",)
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
-        """Measure every ranker on the passages that it was trained for; write the table, and a
-        figure per collection.
+        """Measure every ranker on the passages that it was trained for.
+
+        Write the table, and a figure per collection.
 
         Raises:
             ValueError: no ranker was trained on one collection alone.

@@ -1,5 +1,6 @@
-"""Tables of passage rotation (Hofstätter et al. 2021): published rows, and below each the measured
-one.
+"""Tables of passage rotation (Hofstätter et al. 2021).
+
+Published rows, and below each the measured one.
 """
 
 from __future__ import annotations

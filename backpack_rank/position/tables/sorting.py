@@ -1,5 +1,6 @@
-"""``evaluate.py experiment=lists/psc_table3`` and ``psc_table8``: sorting tasks, by several ways of
-ranking.
+"""``evaluate.py experiment=lists/psc_table3`` and ``psc_table8``: sorting tasks.
+
+By several ways of ranking.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ _ENDINGS = {"mathsort": "tsv", "wordsort": "tsv", "gsm8ksort": "jsonl"}
 
 @dataclass(frozen=True)
 class SortingTask(ListTask):
-    """``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml`` (Tang et al.,
-    section 3.1).
+    """Options of the sorting tables (Tang et al., section 3.1).
+
+    ``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml``.
 
     Attributes:
         published: name of the published table, which says whether ways are columns (Table 3) or

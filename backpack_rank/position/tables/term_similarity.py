@@ -1,5 +1,6 @@
-"""Do token vectors know where in a passage they stand? ATS and MATS (Hofstätter et al. 2021) on a
-collection.
+"""Do token vectors know where in a passage they stand?
+
+ATS and MATS (Hofstätter et al. 2021) on a collection.
 """
 
 from __future__ import annotations
@@ -176,8 +177,9 @@ class TermSimilarity(Experiment):
 
 
 def eligible_terms(pair_tokenizer: PairTokenizer, rows: Sequence[DocumentRow]) -> np.ndarray:
-    """Token ids that stand in two documents or more, without special tokens and buckets of unknown
-    words.
+    """Token ids that stand in two documents or more.
+
+    Special tokens and buckets of unknown words are left out.
     """
     size = len(pair_tokenizer.tokenizer)
     documents = np.zeros(size, dtype=np.int64)
