@@ -1,5 +1,6 @@
-"""Measures of effectiveness (nDCG, MRR, recall, ...), computed by ir_measures, and those of
-fairness next to them.
+"""Measures of effectiveness (nDCG, MRR, recall, ...), and those of fairness next to them.
+
+Those of effectiveness are computed by ir_measures.
 """
 
 from __future__ import annotations

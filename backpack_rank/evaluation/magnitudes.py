@@ -1,5 +1,6 @@
-r"""How strongly documents speak of the groups of a lexicon (Rekabsaz and Schedl 2020; Rekabsaz et
-al. 2021).
+r"""How strongly documents speak of the groups of a lexicon.
+
+The magnitudes are those of Rekabsaz and Schedl (2020) and Rekabsaz et al. (2021).
 
 With #(w, d) the number of times that word w stands in document d, and c_a the sum of #(w, d) over
 the words of group a:
@@ -188,9 +189,7 @@ def parse_sign(sign: str, groups: Sequence[str]) -> tuple[str, str]:
 
 
 def default_sign(groups: Sequence[str]) -> str:
-    """``male_minus_female`` where there are these groups, otherwise the second group minus the
-    first.
-    """
+    """``male_minus_female`` where there are these groups, or else the second minus the first."""
     if {"male", "female"} <= set(groups):
         return "male_minus_female"
     return f"{groups[1]}_minus_{groups[0]}"

@@ -36,8 +36,9 @@ _OF = ParamInfo(dtype=str, desc="a group, or x_minus_y; without it the sign of t
 
 
 class MeanOfMeasured(MeanAgg):
-    """Mean over the queries that have a value. ir_measures alone would count a query without a list
-    as 0.
+    """Mean over the queries that have a value.
+
+    ir_measures alone would count a query without a list as 0.
     """
 
     def add(self, value: float) -> None:
@@ -63,9 +64,7 @@ class FairnessMeasure(Measure):
 
 
 class _RaB(FairnessMeasure):
-    """Rank bias: the mean of magnitudes, or of their difference between two groups, over the first
-    t places.
-    """
+    """Rank bias: the mean magnitude of the first t places, or that of one group less another's."""
 
     __name__ = NAME = "RaB"
     PRETTY_NAME = "Rank Bias"

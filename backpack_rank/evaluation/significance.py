@@ -127,8 +127,9 @@ class Comparison:
 
 
 def deciding_average(direction: Direction) -> Average:
-    """The average that says which of two systems is better: the absolute mean where closer to 0 is
-    better.
+    """The average that says which of two systems is better.
+
+    It is the absolute mean where closer to 0 is better.
     """
     return "absolute_mean" if direction == "zero" else "mean"
 

@@ -1,5 +1,4 @@
-"""Swap stability: what happens to a ranking when every document changes its gender and nothing
-else.
+"""Swap stability: what changes in a ranking when documents change nothing but their gender.
 
 Every word of the documents that has a counterpart is replaced by it (he / she, his / her, actor /
 actress, see ``data/swap.py``); the same ranker scores the same candidates again. A ranker that does

@@ -1,5 +1,6 @@
-"""The door between OmegaConf and everything else: composed options become plain values, and nodes
-become objects.
+"""The door between OmegaConf and everything else.
+
+Composed options become plain values, and nodes become objects.
 
 Nothing behind this module reads a ``DictConfig``. A node names its constructor (``_target_``); it
 is made only by a constructor that a file of conf/ names, with arguments that its signature takes.
@@ -38,8 +39,9 @@ _FLAGS = ("_convert_", "_recursive_", "_partial_", "_args_")
 
 
 def plain_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as plain values, with everything that they look up; what has no value yet is left as
-    ``???``.
+    """Options as plain values, with everything that they look up.
+
+    What has no value yet is left as ``???``.
 
     >>> plain_options(OmegaConf.create({"folder": "nfcorpus", "test": {"folder": "${folder}"}}))
     {'folder': 'nfcorpus', 'test': {'folder': 'nfcorpus'}}
@@ -54,8 +56,9 @@ def plain_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def looked_up(config: Mapping[str, Any], option: str) -> dict[str, tuple[str, ...]]:
-    """Which options the entries below an option look up, such as
-    ``{"rows.PSC": ("task.options.psc",)}``.
+    """Which options the entries below an option look up.
+
+    They are given by entry, such as ``{"rows.PSC": ("task.options.psc",)}``.
 
     Args:
         config: as composed; plain values look nothing up.
@@ -94,8 +97,9 @@ def merged(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def with_nodes(options: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options with some nodes replaced as a whole; other options that look something up find it in
-    the new ones.
+    """Options with some nodes replaced as a whole.
+
+    Other options that look something up find it in the new ones.
     """
     values = OmegaConf.to_container(_composed(options))
     assert isinstance(values, dict)
@@ -130,8 +134,9 @@ def build_or_none(node: Mapping[str, Any] | None, option: str) -> Any:
 
 
 def constructor_of(node: Mapping[str, Any], option: str) -> Any:
-    """The class or function that a node names. Raises ``ValueError`` where no file of conf/ names
-    it.
+    """The class or function that a node names.
+
+    Raises ``ValueError`` where no file of conf/ names it.
     """
     return _constructor(_composed(node), option)
 
@@ -156,8 +161,7 @@ def check_options(options: Mapping[str, Any], *declared: type) -> None:
 
 
 def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = None) -> type | None:
-    """Refuse a node that is not made by a constructor of conf/ or has an argument that it does not
-    take.
+    """Refuse a node of another constructor than those of conf/, or with a foreign argument.
 
     Returns:
         The class of its object; None where the constructor does not say.
@@ -233,8 +237,9 @@ def plain_values(value: Any) -> Any:
 
 
 def _items(config: DictConfig) -> Iterator[tuple[Any, Any]]:
-    """Names and values; a value that is missing or looks up what is not there is asked for by
-    whoever needs it.
+    """Names and values of a node, or ``UNKNOWN`` for a value that cannot be read yet.
+
+    Such a value is missing or looks up what is not there; whoever needs it asks for it.
     """
     for name in config:
         try:
@@ -244,8 +249,9 @@ def _items(config: DictConfig) -> Iterator[tuple[Any, Any]]:
 
 
 def _named_by_user(node: DictConfig, name: str, option: str) -> str:
-    """The option that a value is written at: that of ``data.test.seed`` is ``data.seed``, which it
-    looks up.
+    """The option that a value is written at.
+
+    That of ``data.test.seed`` is ``data.seed``, which it looks up.
     """
     value = node._get_node(name)
     if not isinstance(value, Node) or not _LOOKED_UP.fullmatch(str(value._value())):
