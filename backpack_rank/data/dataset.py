@@ -32,8 +32,9 @@ ROTATED = {
 
 @dataclass(frozen=True)
 class Dataset:
-    """Splits by name, usually ``train``, ``dev``, ``test``, and ``bias`` where the bias set is a
-    collection of its own.
+    """Splits by name, usually ``train``, ``dev`` and ``test``.
+
+    ``bias`` is among them where the bias set is a collection of its own.
 
     Attributes:
         name: shown in reports.

@@ -1,6 +1,4 @@
-"""The order of a run's documents: equal scores, and a rank column that says something else than the
-scores.
-"""
+"""The order of a run's documents: equal scores, and ranks that contradict the scores."""
 
 from __future__ import annotations
 
@@ -95,8 +93,9 @@ def warn_of_order(
 
 
 def _contradicts(ranks: Sequence[str], scores: Sequence[float]) -> bool:
-    """Whether a document with a better rank has a lower score; a column without distinct whole
-    numbers says nothing.
+    """Whether a document with a better rank has a lower score.
+
+    A column without distinct whole numbers says nothing.
     """
     if not all(rank.isdecimal() for rank in ranks) or len(set(map(int, ranks))) < len(ranks):
         return False

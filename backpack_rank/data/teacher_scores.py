@@ -1,5 +1,6 @@
-"""A teacher's scores of training pairs: read from run files, looked up for lists, and how many
-pairs have one.
+"""A teacher's scores of training pairs, read from run files.
+
+They are looked up for lists, and it is counted how many pairs have one.
 """
 
 from __future__ import annotations

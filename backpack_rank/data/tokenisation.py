@@ -89,9 +89,7 @@ class PairTokenizer:
 
     @property
     def separator_id(self) -> int:
-        """Token between query and document: the tokenizer's separator, or its end of text
-        (GPT-2).
-        """
+        """Token between query and document: the separator, or the end of text (GPT-2)."""
         return _first_id(self.tokenizer, "sep_token_id", "eos_token_id")
 
     @property
@@ -159,8 +157,9 @@ class PairTokenizer:
         return [done[number] for number in range(len(texts))]
 
     def cut(self, text: str) -> str:
-        """All of a text that a score can hang on, and more; a text of usual length is not even
-        looked at.
+        """All of a text that a score can hang on, and more.
+
+        A text of usual length is not even looked at.
         """
         if len(text) <= _FIRST_LOOK * self.max_length:
             return text
@@ -195,8 +194,9 @@ class PairTokenizer:
 
     @cached_property
     def _longest_piece(self) -> int:
-        """Characters of the longest token. That of a vocabulary of bytes has a sign for each
-        byte.
+        """Characters of the longest token.
+
+        That of a vocabulary of bytes has a sign for each byte.
         """
         return max(map(len, self.tokenizer.get_vocab()), default=1)
 
@@ -211,8 +211,9 @@ class PairTokenizer:
         return query.ids, count if query.is_whole else f"more than {count}"
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Token ids of a query. Raises ``ValueError`` when it is empty or leaves no room for a
-        document.
+        """Token ids of a query.
+
+        Raises ``ValueError`` when it is empty or leaves no room for a document.
         """
         ids, count = self._encoded_query(text)
         if not len(ids):
@@ -310,8 +311,9 @@ class PretrainedTokenizer:
 
 
 def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Load a fast tokenizer from a hub id or a folder; GPT-2's may be the two files of its first
-    release alone.
+    """Load a fast tokenizer from a hub id or a folder.
+
+    GPT-2's may be the two files of its first release alone.
 
     Args:
         name: hub id or folder.
@@ -344,8 +346,9 @@ def _is_bare_gpt2(folder: Path) -> bool:
 
 
 def _with_tokenizer(source: str) -> str:
-    """The source. A folder without a tokenizer is refused: for some kinds of models the library
-    would make an empty one.
+    """The source, which must have a tokenizer.
+
+    A folder without one is refused: for some kinds of models the library would make an empty one.
     """
     folder = Path(source)
     if folder.is_dir() and not any((folder / file).is_file() for file in _FILES):

@@ -3,8 +3,8 @@
 A budget is a measure, a sign and a number:
 
     |gap|/std<=0.02              a measure by its name; this one is called so, see below
-    |RaB(tf)@10|<=0.03           bars around the whole name: the absolute value of the mean over
-    queries mean|RaB(tf)@10|<=0.2        the mean over queries of the absolute values
+    |RaB(tf)@10|<=0.03           bars around the whole name: the absolute value of the mean
+    mean|RaB(tf)@10|<=0.2        the mean over queries of the absolute values
     nDCG@10 loss<=1%             how much of the value at alpha = 1 is lost; 1% is 0.01
     NFaiRR@10>=0.95              at least
 
@@ -34,12 +34,14 @@ EXAMPLES = (
 )
 KINDS = ("at most", "at least", "loss")
 _OPERATORS = {"<=": "at most", "≤": "at most", ">=": "at least", "≥": "at least"}
+# A name holds no operator, except between brackets.
 _BUDGET = re.compile(
     r"(?P<name>[^<>=≤≥()]*(?:\([^()]*\)[^<>=≤≥()]*)*)(?P<operator>[<>=≤≥]+)(?P<bound>[^<>=≤≥]*)"
 )
 _MEAN_ABSOLUTE = re.compile(r"mean\|(?P<name>.+)\|")
 _OF_BIAS = re.compile(r"\s*A?RaB\b|\|?gap|swap change|prefers")
 """Measures of which less, or nearer to 0, is better."""
+# A value that is beyond its bound in the last bits only is within.
 _ROUNDING = 1e-12
 
 Measured = Mapping[str, float]
@@ -106,22 +108,28 @@ class Budget:
             ValueError: a loss of a measure that is not above 0 at alpha = 1.
         """
         value = float(measured.get(self.measure, math.nan))
-        if self.kind == "loss":
-            start = at_one[self.measure]
-            if not start > 0:
-                raise ValueError(
-                    f"{self.measure} is {start:g} at alpha=1, so no share of it can be lost"
-                )
-            return (start - value) / start
-        return abs(value) if self.absolute else value
+        if self.absolute:
+            return abs(value)
+        if self.kind != "loss":
+            return value
+        start = at_one[self.measure]
+        # Written so that NaN is refused, too.
+        if not start > 0:
+            raise ValueError(
+                f"{self.measure} is {start:g} at alpha=1, so no share of it can be lost"
+            )
+        return (start - value) / start
 
     def excess(self, measured: Measured, at_one: Measured) -> float:
         """How far the value is beyond the bound; 0 or less is within, NaN is without value."""
         value = self.value(measured, at_one)
-        return self.bound - value if self.kind == "at least" else value - self.bound
+        if self.kind == "at least":
+            return self.bound - value
+        return value - self.bound
 
     def met(self, measured: Measured, at_one: Measured) -> bool:
         """Whether the value is within the bound; a measure without value never is."""
+        # No comparison with NaN is true.
         return self.excess(measured, at_one) <= _ROUNDING
 
     def __str__(self) -> str:
@@ -135,7 +143,9 @@ class Budget:
         """What is bounded, as a user writes it: ``nDCG@10 loss``, ``|gap/std|``."""
         if self.kind == "loss":
             return f"{self.measure} loss"
-        return f"|{self.measure}|" if self.absolute else self.measure
+        if self.absolute:
+            return f"|{self.measure}|"
+        return self.measure
 
 
 @dataclass(frozen=True)
@@ -188,7 +198,9 @@ def parse_budgets(budgets: str | Sequence[str]) -> tuple[Budget, ...]:
                 parts.append(part.strip())
     if not parts:
         raise ValueError(f"budget={budgets!r} names no budget; examples: {EXAMPLES}")
-    return tuple(dict.fromkeys(_parse(part) for part in parts))
+    parsed = [_parse(part) for part in parts]
+    # A budget that is written twice counts once.
+    return tuple(dict.fromkeys(parsed))
 
 
 def mean_values(*parts: PerQuery) -> dict[str, float]:
@@ -233,13 +245,14 @@ def check_budgets(budgets: Iterable[Budget], measures: Iterable[str]) -> None:
     """
     names = list(dict.fromkeys(measures))
     for budget in budgets:
-        if budget.basis not in names:
-            close = difflib.get_close_matches(budget.basis, names, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ValueError(
-                f"budget {str(budget)!r} is on {budget.basis!r}, which is not measured.{hint} "
-                f"There are: {', '.join(names) or 'none'}"
-            )
+        if budget.basis in names:
+            continue
+        close = difflib.get_close_matches(budget.basis, names, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(
+            f"budget {str(budget)!r} is on {budget.basis!r}, which is not measured.{hint} "
+            f"There are: {', '.join(names) or 'none'}"
+        )
 
 
 def smallest_change(
@@ -286,14 +299,18 @@ def smallest_change(
     tried[1.0] = dict(measure_at(1.0))
     _check_start(budgets, tried[1.0])
     for index, alpha in enumerate(alphas):
-        if within(alpha):
-            best = alpha
-            if index > 0:
-                best = _bisect(within, alpha, alphas[index - 1], resolution)
-            return SearchResult(best, tried[best], True, tried)
+        if not within(alpha):
+            continue
+        best = alpha
+        if index > 0:
+            # The neighbour that is closer to 1 was tried before, and is not within.
+            best = _bisect(within, alpha, alphas[index - 1], resolution)
+        return SearchResult(best, tried[best], within=True, tried=tried)
+
     nearest = _nearest(budgets, tried)
     message = _unreachable(budgets, tried, nearest)
-    raise BudgetUnreachableError(message, SearchResult(nearest, tried[nearest], False, tried))
+    result = SearchResult(nearest, tried[nearest], within=False, tried=tried)
+    raise BudgetUnreachableError(message, result)
 
 
 def largest_change(
@@ -324,7 +341,7 @@ def largest_change(
         if alpha not in tried:
             tried[alpha] = dict(measure_at(alpha))
         if all(budget.met(tried[alpha], tried[1.0]) for budget in budgets):
-            return SearchResult(alpha, tried[alpha], True, tried)
+            return SearchResult(alpha, tried[alpha], within=True, tried=tried)
     raise AssertionError("nothing is lost at alpha = 1")
 
 
@@ -345,6 +362,7 @@ def _split(text: str) -> list[str]:
 
 
 def _parse(text: str) -> Budget:
+    """One budget, such as ``|gap|/std<=0.02``."""
     match = _BUDGET.fullmatch(text)
     if match is None or not match["name"].strip():
         raise ValueError(
@@ -355,7 +373,8 @@ def _parse(text: str) -> Budget:
         raise ValueError(
             f"budget {text!r}: use <= or >=, not {match['operator']!r}; examples: {EXAMPLES}"
         )
-    name, kind = match["name"].strip(), _OPERATORS[match["operator"]]
+    name = match["name"].strip()
+    kind = _OPERATORS[match["operator"]]
     if name == "loss" or name.endswith(" loss"):
         if kind != "at most":
             raise ValueError(f"budget {text!r}: a loss is bounded by <=; examples: {EXAMPLES}")
@@ -364,7 +383,8 @@ def _parse(text: str) -> Budget:
                 f"budget {text!r}: a loss is a share, so give it in %, as in loss<=1%; examples: "
                 f"{EXAMPLES}"
             )
-        name, kind = name.removesuffix("loss").strip(), "loss"
+        name = name.removesuffix("loss").strip()
+        kind = "loss"
     # |gap|/std begins with a bar, too, and is a measure's own name.
     absolute = len(name) > 2 and name.startswith("|") and name.endswith("|")
     if absolute:
@@ -378,10 +398,12 @@ def _parse(text: str) -> Budget:
 
 
 def _number(text: str) -> float:
+    """A number, or a share in %."""
     text = text.strip()
-    share = text.endswith("%")
     number = decimal(text.removesuffix("%").strip())
-    return number / 100 if share else number
+    if text.endswith("%"):
+        return number / 100
+    return number
 
 
 def _checked_grid(grid: Sequence[float], resolution: float) -> list[float]:
@@ -393,12 +415,16 @@ def _checked_grid(grid: Sequence[float], resolution: float) -> list[float]:
         raise ValueError(
             f"the resolution of alpha=auto must be a number above 0 such as 0.01, got {resolution}"
         )
-    return sorted({1.0, *(float(alpha) for alpha in grid)}, reverse=True)
+    alphas = {1.0}
+    alphas.update(float(alpha) for alpha in grid)
+    return sorted(alphas, reverse=True)
 
 
 def _check_start(budgets: Sequence[Budget], at_one: Measured) -> None:
+    """Raise ``ValueError`` for a budget on what is not measured, or has no value at alpha = 1."""
     measures = [name for name in at_one if not _MEAN_ABSOLUTE.fullmatch(name)]
-    check_budgets((budget for budget in budgets if budget.measure not in at_one), measures)
+    unknown = [budget for budget in budgets if budget.measure not in at_one]
+    check_budgets(unknown, measures)
     for budget in budgets:
         if not math.isfinite(at_one.get(budget.measure, math.nan)):
             raise ValueError(
@@ -435,27 +461,37 @@ def _nearest(budgets: Sequence[Budget], tried: Mapping[float, Measured]) -> floa
     def distance(alpha: float) -> tuple[float, float]:
         worst = -math.inf
         for budget in budgets:
-            excess = budget.excess(tried[alpha], tried[1.0]) / (abs(budget.bound) or 1.0)
-            worst = max(worst, math.inf if math.isnan(excess) else excess)
+            excess = budget.excess(tried[alpha], tried[1.0])
+            if math.isnan(excess):
+                excess = math.inf
+            # A bound of 0 has no units.
+            unit = abs(budget.bound) or 1.0
+            worst = max(worst, excess / unit)
         return worst, -alpha
 
     return min(tried, key=distance)
 
 
 def _unreachable(budgets: Sequence[Budget], tried: Mapping[float, Measured], nearest: float) -> str:
+    """The sentence that says how near each budget comes, and all of them together."""
     best: list[str] = []
     for budget in budgets:
         alpha = _nearest([budget], tried)
-        best.append(f"{budget} is at best {_value_at(budget, tried, alpha)} at alpha={alpha:g}")
+        value = _value_at(budget, tried, alpha)
+        best.append(f"{budget} is at best {value} at alpha={alpha:g}")
     message = f"the budget is unreachable by alpha alone: {'; '.join(best)}"
     if len(budgets) > 1:
         values: list[str] = []
         for budget in budgets:
-            values.append(f"{budget.label} {_value_at(budget, tried, nearest)}")
+            value = _value_at(budget, tried, nearest)
+            values.append(f"{budget.label} {value}")
         message += f". Together they come nearest at alpha={nearest:g}: {', '.join(values)}"
     return f"{message}. Allow more, or choose another policy"
 
 
 def _value_at(budget: Budget, tried: Mapping[float, Measured], alpha: float) -> str:
+    """The bounded number at an alpha, as text."""
     value = budget.value(tried[alpha], tried[1.0])
-    return f"{100 * value:.4g}%" if budget.kind == "loss" else f"{value:.4g}"
+    if budget.kind == "loss":
+        return f"{100 * value:.4g}%"
+    return f"{value:.4g}"

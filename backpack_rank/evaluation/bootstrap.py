@@ -86,6 +86,7 @@ def _resampled_means(values: np.ndarray, resamples: int, seed: int) -> np.ndarra
 
 
 def _bca(values: np.ndarray, means: np.ndarray, level: float) -> np.ndarray:
+    """Ends of the interval of one measure, see the formulas at the head of this module."""
     # Sums in another order differ in the last digits: they are ties, and the same interval on every
     # machine.
     scale = np.abs(values).max()

@@ -1,5 +1,6 @@
-"""Measures of effectiveness (nDCG, MRR, recall, ...), computed by ir_measures, and those of
-fairness next to them.
+"""Measures of effectiveness (nDCG, MRR, recall, ...), and those of fairness next to them.
+
+Those of effectiveness are computed by ir_measures.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEAS
             f"none of the {len(qrels)} judged queries has a relevant document, nothing can be "
             "measured"
         )
-    ranked = {query_id: _by_rank(run[query_id]) for query_id in judged if run.get(query_id)}
+    ranked: dict[str, dict[str, float]] = {}
+    for query_id in judged:
+        if run.get(query_id):
+            ranked[query_id] = _by_rank(run[query_id])
     values = {name: dict.fromkeys(judged, 0.0) for name in parsed}
     # Two names may be one measure: MRR@10 and RR@10.
     names_by_measure: dict[Measure, list[str]] = {}
@@ -117,12 +121,13 @@ class FairnessProvider(Provider):
         return measure.NAME in {known.NAME for known in FAIRNESS}
 
     def _evaluator(self, measures: Iterable[Measure], qrels: object) -> Evaluator:
-        return _FairnessEvaluator(
-            self.context, list(measures), QrelsConverter(qrels).as_dict_of_dict()
-        )
+        judgements = QrelsConverter(qrels).as_dict_of_dict()
+        return _FairnessEvaluator(self.context, list(measures), judgements)
 
 
 class _FairnessEvaluator(Evaluator):
+    """Measures the runs that ir_measures gives it."""
+
     def __init__(self, context: FairnessContext, measures: list[Measure], qrels: Qrels) -> None:
         super().__init__(measures, set(qrels))
         self.context = context
@@ -130,5 +135,6 @@ class _FairnessEvaluator(Evaluator):
     def _iter_calc(self, run: object) -> Iterator[Metric]:
         measure_by_name = {repr(measure): measure for measure in self.measures}
         lists = RunConverter(run).as_dict_of_dict()
-        for name, query_id, value in self.context.measure(lists, measure_by_name).rows():
+        values = self.context.measure(lists, measure_by_name)
+        for name, query_id, value in values.rows():
             yield Metric(query_id=query_id, measure=measure_by_name[name], value=value)

@@ -71,7 +71,7 @@ class FairnessContext:
     background_depth: int = 200
     threshold: int = 1
     query_ids: Iterable[str] | None = None
-    _known: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
+    _sorted_by_query: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.sign is not None:
@@ -105,9 +105,11 @@ class FairnessContext:
                 f"none of the {len(wanted)} queries of the bias set has a ranked document"
             )
         depth = max(int(measure["cutoff"]) for measure in measures.values())
-        curves = _Curves(self, RankedDocuments.of(lists, self.magnitudes.rows, depth, "the run"))
+        places = RankedDocuments.of(lists, self.magnitudes.rows, depth, "the run")
+        curves = _Curves(self, places)
         values: dict[str, dict[str, float]] = {}
         for name, measure in measures.items():
+            # Column t - 1 is cut-off t.
             at_cutoff = curves.of(measure)[:, measure["cutoff"] - 1]
             values[name] = dict(zip(lists, at_cutoff.tolist(), strict=True))
             if measure.NAME == NFaiRR.NAME:
@@ -146,10 +148,12 @@ class FairnessContext:
         """
         absent = self.without_background(query_ids)
         background = self.background or {}  # never None here: without_background has refused that
-        wanted = [query_id for query_id in query_ids if query_id not in self._known]
         for query_id in absent:
-            self._known[query_id] = np.zeros(self.background_depth)
-        lists = {key: background[key] for key in wanted if key not in self._known}
+            self._sorted_by_query[query_id] = np.zeros(self.background_depth)
+        lists: dict[str, Mapping[str, float]] = {}
+        for query_id in query_ids:
+            if query_id not in self._sorted_by_query:
+                lists[query_id] = background[query_id]
         if lists:
             places = RankedDocuments.of(
                 lists, self.magnitudes.rows, self.background_depth, "the background run"
@@ -157,8 +161,8 @@ class FairnessContext:
             # By the negative, because numpy sorts ascending only.
             neutrality = places.take(self.magnitudes.neutrality(self.threshold))
             highest_first = -np.sort(-neutrality, axis=1)
-            self._known.update(zip(lists, highest_first, strict=True))
-        return np.stack([self._known[query_id] for query_id in query_ids])
+            self._sorted_by_query.update(zip(lists, highest_first, strict=True))
+        return np.stack([self._sorted_by_query[query_id] for query_id in query_ids])
 
 
 class _Curves:
@@ -171,7 +175,7 @@ class _Curves:
     def __init__(self, context: FairnessContext, places: RankedDocuments) -> None:
         self.context = context
         self.places = places
-        self._known: dict[tuple[str, ...], np.ndarray] = {}
+        self._curves: dict[tuple[str, ...], np.ndarray] = {}
 
     def of(self, measure: Measure) -> np.ndarray:
         """Values of a measure at every cut-off."""
@@ -192,9 +196,10 @@ class _Curves:
         return self._once(("ARaB", kind, sign), lambda: self._arab(rab))
 
     def _once(self, key: tuple[str, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        if key not in self._known:
-            self._known[key] = compute()
-        return self._known[key]
+        """The curve of this key, computed when it is first asked for."""
+        if key not in self._curves:
+            self._curves[key] = compute()
+        return self._curves[key]
 
     def _rab(self, amounts: np.ndarray) -> np.ndarray:
         # RaB_t = 1/t sum_{i=1..t} amount(d_i)
@@ -206,17 +211,20 @@ class _Curves:
         return np.cumsum(np.where(there, rab, 0.0), axis=1) / self.places.counts
 
     def _exposure(self, group: str) -> np.ndarray:
-        member = self.places.take(self.context.magnitudes.belongs_to(group))
+        of_group = self.places.take(self.context.magnitudes.belongs_to(group))
         there = (self.places.rows >= 0).astype(np.float64)
-        return _discounted(member) / _discounted(there)
+        return _discounted(of_group) / _discounted(there)
 
     def _fairr(self) -> np.ndarray:
-        neutrality = self.context.magnitudes.neutrality
-        threshold = self.context.threshold
-        return self._once(("FaiRR",), lambda: _discounted(self.places.take(neutrality(threshold))))
+        def compute() -> np.ndarray:
+            neutrality = self.context.magnitudes.neutrality(self.context.threshold)
+            return _discounted(self.places.take(neutrality))
+
+        return self._once(("FaiRR",), compute)
 
     def _nfairr(self) -> np.ndarray:
-        fairr, ideal = self._fairr(), self._ideal()
+        fairr = self._fairr()
+        ideal = self._ideal()
         # Without any neutrality in the background the ideal is 0, and nothing could be fairer: 1.
         return np.divide(fairr, ideal, out=np.ones_like(fairr), where=ideal > 0)
 
@@ -224,12 +232,14 @@ class _Curves:
         """FaiRR of the background documents sorted by neutrality."""
         neutrality = self.context.sorted_background(self.places.query_ids)
         depth = self.places.rows.shape[1]
+        # Past the background's depth there is nothing to gain.
         best = np.zeros((len(neutrality), depth))
         best[:, : neutrality.shape[1]] = neutrality[:, :depth]
         return _discounted(best)
 
 
 def _check_of_fairness(measures: Mapping[str, Measure]) -> None:
+    """Raise ``ValueError`` where there is no measure, or one that is none of fairness."""
     if not measures:
         raise ValueError(f"no measure of fairness is named; examples: {FAIRNESS_EXAMPLES}")
     others: list[str] = []
@@ -244,4 +254,5 @@ def _check_of_fairness(measures: Mapping[str, Measure]) -> None:
 
 def _discounted(values: np.ndarray) -> np.ndarray:
     """Running sums of values [n_queries, depth] over log2(1 + rank)."""
-    return np.cumsum(values / np.log2(np.arange(2, values.shape[1] + 2)), axis=1)
+    ranks = np.arange(1, values.shape[1] + 1)
+    return np.cumsum(values / np.log2(1 + ranks), axis=1)

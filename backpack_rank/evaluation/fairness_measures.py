@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -117,13 +118,13 @@ class FairnessMeasures:
         """Every measure by its name, those of one cut-off side by side."""
         groups = self._lexicon.group_names
         measures: dict[str, Measure] = {}
+        fairr = [measure for measure in (FaiRR, NFaiRR) if measure.NAME in self.families]
         for cutoff in dict.fromkeys([*self.cutoffs, *self._fairr_cutoffs]):
             if cutoff in self.cutoffs:
                 measures |= self._rank_bias(groups, cutoff)
             if cutoff in self._fairr_cutoffs:
-                for measure in (FaiRR, NFaiRR):
-                    if measure.NAME in self.families:
-                        measures[f"{measure.NAME}@{cutoff}"] = measure @ cutoff
+                for measure in fairr:
+                    measures[f"{measure.NAME}@{cutoff}"] = measure @ cutoff
             if cutoff in self.cutoffs and "Exposure" in self.families:
                 for group in document_groups(groups):
                     measures[f"Exposure({group})@{cutoff}"] = Exposure(group=group) @ cutoff
@@ -182,7 +183,9 @@ class FairnessMeasures:
             background: name of the background run, such as ``BM25``.
         """
         lexicon = self._lexicon
-        words = " + ".join(f"{len(words)} {group}" for group, words in lexicon.groups.items())
+        counts = []
+        for group, words in lexicon.groups.items():
+            counts.append(f"{len(words)} {group}")
         sign = self._sign(lexicon.group_names)
         notes = about.notes
         if self.needs_background:
@@ -195,7 +198,7 @@ class FairnessMeasures:
         return replace(
             about,
             preset=self.preset,
-            lexicon=f"{lexicon.name} ({words} words)",
+            lexicon=f"{lexicon.name} ({' + '.join(counts)} words)",
             tokenizer=self.tokenizer,
             sign=sign,
             sign_in_words=sign_in_words(sign, lexicon.group_names),
@@ -203,18 +206,21 @@ class FairnessMeasures:
         )
 
     def _rank_bias(self, groups: Sequence[str], cutoff: int) -> dict[str, Measure]:
+        """RaB and ARaB at a cut-off, and those of each group alone behind them."""
         measured = [measure for measure in _RANK_BIAS if measure.NAME in self.families]
-        by_name: dict[str, Measure] = {}
+        measure_by_name: dict[str, Measure] = {}
         for kind in self.kinds:
             for measure in measured:
-                by_name[f"{measure.NAME}({kind})@{cutoff}"] = measure(magnitude=kind) @ cutoff
-        if "parts" in self.families:
-            for kind in self.kinds:
-                for group in groups:
-                    for measure in measured or _RANK_BIAS:
-                        name = f"{measure.NAME}({kind},{group})@{cutoff}"
-                        by_name[name] = measure(magnitude=kind, of=group) @ cutoff
-        return by_name
+                name = f"{measure.NAME}({kind})@{cutoff}"
+                measure_by_name[name] = measure(magnitude=kind) @ cutoff
+        if "parts" not in self.families:
+            return measure_by_name
+        # Parts that are asked for alone are those of both.
+        for kind, group in itertools.product(self.kinds, groups):
+            for measure in measured or _RANK_BIAS:
+                name = f"{measure.NAME}({kind},{group})@{cutoff}"
+                measure_by_name[name] = measure(magnitude=kind, of=group) @ cutoff
+        return measure_by_name
 
     @cached_property
     def _lexicon(self) -> Lexicon:

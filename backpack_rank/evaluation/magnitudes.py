@@ -1,23 +1,26 @@
-r"""How strongly documents speak of the groups of a lexicon (Rekabsaz and Schedl 2020; Rekabsaz et
-al. 2021).
+r"""How strongly documents speak of the groups of a lexicon.
+
+The magnitudes are those of Rekabsaz and Schedl (2020) and Rekabsaz et al. (2021).
 
 With #(w, d) the number of times that word w stands in document d, and c_a the sum of #(w, d) over
 the words of group a:
 
-    bool       1 if c_a > 0, else 0                                     Backpack paper, eq. 7
-    tf         log(1 + c_a)                                             the published code, and its
-    tables tf-paper   sum over words of a with #(w, d) > 0 of log #(w, d)      eq. 6; a word that
-    stands once adds 0 tc         c_a                                                      the
-    published code only
+    bool       1 if c_a > 0, else 0
+    tf         log(1 + c_a)
+    tf-paper   sum over words of a with #(w, d) > 0 of log #(w, d)
+    tc         c_a
+
+``bool`` is eq. 7 of the Backpack paper. ``tf`` is the published code and its tables;
+``tf-paper`` is eq. 6, where a word that stands once adds 0. ``tc`` is in the published code only.
 
 Neutrality of a document, with c the sum of c_a over all n groups:
 
-    omega(d) = 1                                                        if c <= threshold (1 in the
-    published code) omega(d) = 1 - sum over a of |c_a / c - 1/n| / (2 (1 - 1/n))        otherwise
+    omega(d) = 1                                                  if c <= threshold
+    omega(d) = 1 - sum over a of |c_a / c - 1/n| / (2 (1 - 1/n))  otherwise
 
-It is 1 when all groups have the same share and 0 when one group has everything. For n = 2 the
-divisor is 1 and this is the published formula; the divisor for other n is this project's own
-generalisation.
+The threshold is 1 in the published code. Neutrality is 1 when all groups have the same share and 0
+when one group has everything. For n = 2 the divisor is 1 and this is the published formula; the
+divisor for other n is this project's own generalisation.
 """
 
 from __future__ import annotations
@@ -80,10 +83,11 @@ class GroupMagnitudes:
         # Each word as a group of its own, because eq. 6 needs the count of every word.
         words: list[str] = []
         sizes: list[int] = []
-        for of_group in lexicon.groups.values():
-            words += of_group
-            sizes.append(len(of_group))
+        for words_of_group in lexicon.groups.values():
+            words += words_of_group
+            sizes.append(len(words_of_group))
         by_word = Lexicon(lexicon.name, {word: (word,) for word in words})
+        # Without any document, too, there is something to join.
         nothing = np.zeros((0, len(sizes)))
         parts: dict[str, list[np.ndarray]] = {name: [nothing] for name in MAGNITUDES}
         for chunk in _chunks(list(rows)):
@@ -112,7 +116,9 @@ class GroupMagnitudes:
         if of in self.groups:
             return values[:, self.groups.index(of)]
         plus, minus = parse_sign(of, self.groups)
-        return values[:, self.groups.index(plus)] - values[:, self.groups.index(minus)]
+        added = values[:, self.groups.index(plus)]
+        subtracted = values[:, self.groups.index(minus)]
+        return added - subtracted
 
     def neutrality(self, threshold: int = 1) -> np.ndarray:
         """omega of every document, float64 [n_documents], see the formula above.
@@ -148,10 +154,13 @@ class GroupMagnitudes:
             )
         counts = self.values["tc"]
         most = counts.max(axis=1, initial=0)
-        neutral = (most == 0) | ((counts == most[:, None]).sum(axis=1) > 1)
+        without_words = most == 0
+        shared_first_place = (counts == most[:, None]).sum(axis=1) > 1
+        neutral = without_words | shared_first_place
         if group == NEUTRAL:
             return neutral
-        return ~neutral & (counts[:, self.groups.index(group)] == most)
+        has_most = counts[:, self.groups.index(group)] == most
+        return has_most & ~neutral
 
 
 def document_groups(groups: Sequence[str]) -> tuple[str, ...]:
@@ -188,9 +197,7 @@ def parse_sign(sign: str, groups: Sequence[str]) -> tuple[str, str]:
 
 
 def default_sign(groups: Sequence[str]) -> str:
-    """``male_minus_female`` where there are these groups, otherwise the second group minus the
-    first.
-    """
+    """``male_minus_female`` where there are these groups, or else the second minus the first."""
     if {"male", "female"} <= set(groups):
         return "male_minus_female"
     return f"{groups[1]}_minus_{groups[0]}"

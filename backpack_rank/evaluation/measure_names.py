@@ -36,8 +36,9 @@ _OF = ParamInfo(dtype=str, desc="a group, or x_minus_y; without it the sign of t
 
 
 class MeanOfMeasured(MeanAgg):
-    """Mean over the queries that have a value. ir_measures alone would count a query without a list
-    as 0.
+    """Mean over the queries that have a value.
+
+    ir_measures alone would count a query without a list as 0.
     """
 
     def add(self, value: float) -> None:
@@ -63,9 +64,7 @@ class FairnessMeasure(Measure):
 
 
 class _RaB(FairnessMeasure):
-    """Rank bias: the mean of magnitudes, or of their difference between two groups, over the first
-    t places.
-    """
+    """Rank bias: the mean magnitude of the first t places, or that of one group less another's."""
 
     __name__ = NAME = "RaB"
     PRETTY_NAME = "Rank Bias"
@@ -115,7 +114,11 @@ class _Exposure(FairnessMeasure):
     POSITIONAL = ("group",)
 
 
-RaB, ARaB, FaiRR, NFaiRR, Exposure = _RaB(), _ARaB(), _FaiRR(), _NFaiRR(), _Exposure()
+RaB = _RaB()
+ARaB = _ARaB()
+FaiRR = _FaiRR()
+NFaiRR = _NFaiRR()
+Exposure = _Exposure()
 FAIRNESS: tuple[FairnessMeasure, ...] = (RaB, ARaB, FaiRR, NFaiRR, Exposure)
 for _measure in FAIRNESS:
     register(_measure)
@@ -159,6 +162,7 @@ def split_measures(measures: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _parse(name: str) -> Measure:
+    """The measure of a name. Raises ``ValueError`` where it cannot be computed."""
     # ir_measures raises NameError, KeyError or AssertionError for what a user only sees as a wrong
     # word.
     try:
@@ -193,10 +197,10 @@ def _with_named_arguments(name: str) -> str:
         return name
     if match["name"] not in ir_measures.measures.registry:
         raise NameError(f"measure not found: {match['name']}")
-    by_name = {measure.NAME: measure for measure in FAIRNESS}
-    if match["name"] not in by_name or "=" in match["arguments"]:
+    measure_by_name = {measure.NAME: measure for measure in FAIRNESS}
+    if match["name"] not in measure_by_name or "=" in match["arguments"]:
         return name
-    positional = by_name[match["name"]].POSITIONAL
+    positional = measure_by_name[match["name"]].POSITIONAL
     arguments = [argument.strip().strip("'\"") for argument in match["arguments"].split(",")]
     if len(arguments) > len(positional) or "" in arguments:
         takes = "no arguments in brackets"
@@ -217,7 +221,8 @@ def _what_exists(name: str) -> str:
     word = match[0] if match else ""
     measure = ir_measures.measures.registry.get(word)
     if measure is None:
-        return f"all names: {', '.join(sorted(ir_measures.measures.registry, key=str.lower))}"
+        names = sorted(ir_measures.measures.registry, key=str.lower)
+        return f"all names: {', '.join(names)}"
     parameters: list[str] = []
     for key, info in measure.SUPPORTED_PARAMS.items():
         if isinstance(info.choices, (list, tuple)):

@@ -66,6 +66,7 @@ def randomisation(
 
 def observed_sums(differences: np.ndarray, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What a pattern of signs has to reach, for the mean and for the absolute value of the mean.
+
     Swapping the values of queries leaves S = sum(first + second) unchanged and makes
     D = sum(first - second) to D*. As | |S + D*| - |S - D*| | = 2 min(|S|, |D*|), the absolute means
     differ as much as observed, or more, where |D*| >= min(|S|, |D|). So one set of draws serves
@@ -145,8 +146,9 @@ def cohens_d(differences: np.ndarray) -> float:
 
 
 def rank_biserial(differences: np.ndarray) -> float:
-    """Matched-pairs rank-biserial correlation: (R+ - R-) / (R+ + R-), R the sums of ranks of
-    |difference|.
+    """Matched-pairs rank-biserial correlation: (R+ - R-) / (R+ + R-).
+
+    R are the sums of ranks of |difference|.
 
     From -1 to 1; differences of 0 are left out, 0 when all are.
     """

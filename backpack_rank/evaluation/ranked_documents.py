@@ -58,7 +58,9 @@ class RankedDocuments:
             try:
                 placed[index, : len(top)] = list(map(rows.__getitem__, top))
             except KeyError:
-                missing.update(dict.fromkeys(doc_id for doc_id in top if doc_id not in rows))
+                for doc_id in top:
+                    if doc_id not in rows:
+                        missing[doc_id] = None
         if missing:
             raise KeyError(
                 f"{len(missing)} documents of {what} have no magnitude: {shown(list(missing))}; "
@@ -68,16 +70,15 @@ class RankedDocuments:
 
     def take(self, values: np.ndarray) -> np.ndarray:
         """Values [n_documents] at their places [n_queries, depth], 0 past the end of a list."""
-        return np.append(values.astype(np.float64, copy=False), 0.0)[
-            self.rows
-        ]  # row -1 is the appended 0
+        # Row -1, past the end of a list, is the appended 0.
+        with_zero = np.append(values.astype(np.float64, copy=False), 0.0)
+        return with_zero[self.rows]
 
     @property
     def counts(self) -> np.ndarray:
         """Number of documents in the first t places, float64 [n_queries, depth], column t - 1."""
-        return np.minimum(self.lengths[:, None], np.arange(1, self.rows.shape[1] + 1)).astype(
-            np.float64
-        )
+        cutoffs = np.arange(1, self.rows.shape[1] + 1)
+        return np.minimum(self.lengths[:, None], cutoffs).astype(np.float64)
 
 
 def top_documents(runs: Iterable[Run], depth: int) -> list[str]:

@@ -18,14 +18,12 @@ from backpack_rank.evaluation.significance import Comparison, compare
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-EFFECTIVENESS, BIAS, SWAP, CHANGED, VARIANTS = (
-    "effectiveness",
-    "bias",
-    "swap",
-    "swapped documents",
-    "wordings",
-)
-"""Names of query sets: each kind of measure is taken over queries that are chosen for it."""
+# Names of query sets: each kind of measure is taken over queries that are chosen for it.
+EFFECTIVENESS = "effectiveness"
+BIAS = "bias"
+SWAP = "swap"
+CHANGED = "swapped documents"
+VARIANTS = "wordings"
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,7 @@ class SystemMetrics:
 
     def summary(self) -> SystemResult:
         """Averages with their intervals."""
+        # Effectiveness and bias have fields of their own; the other query sets are further ones.
         summaries = {name: values.summary() for name, values in self.values.items()}
         effectiveness = summaries.pop(EFFECTIVENESS, None)
         bias = summaries.pop(BIAS, None)
@@ -116,19 +115,22 @@ class ResultTable:
         Args:
             measures: names; None: all that the systems share.
         """
-        tests = []
+        comparisons = []
         for name in self._query_sets():
             # Not every system has every set: a first stage, for example, takes no swaps.
             systems: dict[str, PerQuery] = {}
             for system in self.systems:
                 if name in system.values:
                     systems[system.label] = system.values[name]
+            if len(systems) < 2:
+                continue
             shared = shared_measures(systems.values())
             if measures is not None:
                 shared = [measure for measure in shared if measure in measures]
-            if len(systems) > 1 and shared:
-                tests.append(compare(systems, shared, where=self.names.get(name, name)))
-        return tests
+            if shared:
+                where = self.names.get(name, name)
+                comparisons.append(compare(systems, shared, where=where))
+        return comparisons
 
     def select(
         self,
@@ -156,11 +158,11 @@ class ResultTable:
                 # Not every system has every set: a first stage, for example, takes no swaps.
                 if name not in system.values:
                     continue
-                of_set = system.values[name]
+                values_of_set = system.values[name]
                 if wanted_measures is not None:
-                    of_set = of_set.with_measures(wanted_measures)
-                if of_set.measures:
-                    values[name] = of_set
+                    values_of_set = values_of_set.with_measures(wanted_measures)
+                if values_of_set.measures:
+                    values[name] = values_of_set
             rows.append(replace(system, values=values))
         return replace(self, systems=tuple(rows))
 
@@ -173,6 +175,7 @@ class ResultTable:
 
 
 def _check_known(what: str, wanted: Iterable[str], known: Sequence[str]) -> None:
+    """Raise ``KeyError`` for a name that is not among the known ones."""
     for name in wanted:
         if name not in known:
             raise KeyError(f"no {what} {name!r} here; there are: {', '.join(known)}")

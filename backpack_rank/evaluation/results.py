@@ -47,8 +47,10 @@ class Estimate:
         """Absolute values that the interval of ``mean`` holds; from 0 on when 0 is inside."""
         if self.low is None or self.high is None:
             return None
-        ends = sorted((abs(self.low), abs(self.high)))
-        return (0.0 if self.low <= 0 <= self.high else ends[0]), ends[1]
+        smallest, largest = sorted((abs(self.low), abs(self.high)))
+        if self.low <= 0 <= self.high:
+            smallest = 0.0
+        return smallest, largest
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,9 @@ class PerQuery:
         kept = set(query_ids)
         values: dict[str, dict[str, float]] = {}
         for measure, by_query in self.values.items():
-            values[measure] = {key: value for key, value in by_query.items() if key in kept}
+            values[measure] = {
+                query_id: value for query_id, value in by_query.items() if query_id in kept
+            }
         left_out = tuple(query_id for query_id in self.left_out if query_id in kept)
         missing = tuple(query_id for query_id in self.missing if query_id in kept)
         return PerQuery(values, left_out, missing)
@@ -255,7 +259,9 @@ class PerQuery:
             raise KeyError(f"{len(unknown)} queries have no values here, such as {unknown[:3]}")
         values: dict[str, dict[str, float]] = {}
         for measure, by_query in self.values.items():
-            values[measure] = {key: by_query[key] for key in wanted if key in by_query}
+            values[measure] = {
+                query_id: by_query[query_id] for query_id in wanted if query_id in by_query
+            }
         kept = set(wanted)
         missing = tuple(query_id for query_id in self.missing if query_id in kept)
         return PerQuery(values, self.left_out, missing)
@@ -263,8 +269,11 @@ class PerQuery:
     def with_measures(self, measures: Iterable[str]) -> PerQuery:
         """The part with these measures, in the order in which they stand here."""
         wanted = set(measures)
-        kept = {measure: of for measure, of in self.values.items() if measure in wanted}
-        return replace(self, values=kept)
+        values: dict[str, Mapping[str, float]] = {}
+        for measure, by_query in self.values.items():
+            if measure in wanted:
+                values[measure] = by_query
+        return replace(self, values=values)
 
     def summary(self) -> Summary:
         """The averages of every measure with their intervals and the counts of queries."""
@@ -273,11 +282,13 @@ class PerQuery:
         measures_by_length: dict[int, list[str]] = {}
         for measure, by_query in self.values.items():
             measures_by_length.setdefault(len(by_query), []).append(measure)
-        figures: dict[str, Estimate] = {}
+        estimates: dict[str, Estimate] = {}
         for measures in measures_by_length.values():
-            figures |= self._estimates(measures)
+            estimates |= self._estimates(measures)
+        # Back in the order of the tables.
+        figures = {measure: estimates[measure] for measure in self.values}
         return Summary(
-            figures={measure: figures[measure] for measure in self.values},
+            figures=figures,
             queries=len(self.query_ids),
             left_out=len(self.left_out),
             missing=len(self.missing),
@@ -287,16 +298,20 @@ class PerQuery:
         """Averages of measures that have equally many queries."""
         values = np.stack([self.array(measure) for measure in measures])
         absolute = np.abs(values)
-        # Where no value is negative, both means and so both intervals are the same.
+
+        # Only measures with a negative value need a second interval: for all others, both means and
+        # so both intervals are the same.
         signed = np.flatnonzero((values < 0).any(axis=1))
-        ends = bootstrap_intervals(np.concatenate([values, absolute[signed]]))
-        absolute_ends = ends[: len(values)].copy()
-        absolute_ends[signed] = ends[len(values) :]
-        figures = {}
+        drawn = bootstrap_intervals(np.concatenate([values, absolute[signed]]))
+        intervals = drawn[: len(values)]
+        absolute_intervals = intervals.copy()
+        absolute_intervals[signed] = drawn[len(values) :]
+
+        estimates = {}
         for row, measure in enumerate(measures):
-            low, high = _ends(ends[row]) or (None, None)
-            absolute_low, absolute_high = _ends(absolute_ends[row]) or (None, None)
-            figures[measure] = Estimate(
+            low, high = _ends(intervals[row]) or (None, None)
+            absolute_low, absolute_high = _ends(absolute_intervals[row]) or (None, None)
+            estimates[measure] = Estimate(
                 mean=self.mean(measure),
                 mean_absolute=self.mean_absolute(measure),
                 low=low,
@@ -304,7 +319,7 @@ class PerQuery:
                 mean_absolute_low=absolute_low,
                 mean_absolute_high=absolute_high,
             )
-        return figures
+        return estimates
 
 
 def shared_measures(systems: Iterable[PerQuery]) -> list[str]:
@@ -330,6 +345,7 @@ def check_finite(run: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def _ends(interval: np.ndarray) -> tuple[float, float] | None:
+    """Both ends of a drawn interval; None where there were too few queries to draw from."""
     if np.isnan(interval).any():
         return None
     return float(interval[0]), float(interval[1])

@@ -10,8 +10,9 @@ of the ranker's scores:
     prefers male      1 if s_m - s_f > eps sigma, else 0
     prefers female    1 if s_f - s_m > eps sigma, else 0
     prefers neither   1 otherwise
-    rank shift        rank of the female wording - rank of the male one; positive: the male wording
-    ranks higher
+    rank shift        r_f - r_m                 positive: the male wording ranks higher
+
+r_m and r_f are the ranks of the two wordings, see below.
 
 Why sigma: a dial that shrinks all scores shrinks every raw gap without changing any ranking.
 ``gap/std``, ``|gap|/std``, the preferences and the rank shift stay the same when all scores are
@@ -62,10 +63,10 @@ def score_spread(run: Run) -> float:
     check_finite(run)
     squares = 0.0
     degrees_of_freedom = 0
-    for of_query in run.values():
-        if len(of_query) < 2:
+    for score_by_document in run.values():
+        if len(score_by_document) < 2:
             continue
-        scores = np.array(list(of_query.values()), dtype=np.float64)
+        scores = np.array(list(score_by_document.values()), dtype=np.float64)
         degrees_of_freedom += len(scores) - 1
         # The mean of equal numbers is not always that number.
         if np.ptp(scores) > 0:
@@ -119,14 +120,15 @@ def score_gaps(
     names = gap_measures(groups, scaled=sigma > 0)
     values: dict[str, dict[str, float]] = {name: {} for name in names}
     left_out: list[str] = []
-    for query_id, of_query in wordings.items.items():
+    for query_id, items_of_query in wordings.items.items():
         scores = run.get(query_id)
-        chosen = [item for item in of_query if _is_chosen(item, items, groups)]
+        chosen = [item for item in items_of_query if _is_chosen(item, items, groups)]
         if not scores or not chosen:
             left_out.append(query_id)
             continue
         rows = [_row(query_id, scores, item, sigma, eps, groups) for item in chosen]
-        for name, mean in zip(values, np.mean(rows, axis=0).tolist(), strict=True):
+        means = np.mean(rows, axis=0).tolist()
+        for name, mean in zip(names, means, strict=True):
             values[name][query_id] = mean
     if len(left_out) == len(wordings.items):
         wanted = "items" if items == "all" else f"{items} items"
@@ -195,12 +197,16 @@ def gap_measures(groups: tuple[str, str], scaled: bool = True) -> list[str]:
 
 
 def _is_chosen(item: VariantItem, items: str, groups: tuple[str, str]) -> bool:
+    """Whether an item has both wordings, and the relevance that ``items`` asks for."""
     if not all(group in item.documents for group in groups):
         return False
     if items == "all":
         return True
     # An item without a label is neither relevant nor non-relevant.
-    return item.relevance is not None and (item.relevance > 0) == (items == "relevant")
+    if item.relevance is None:
+        return False
+    is_relevant = item.relevance > 0
+    return is_relevant == (items == "relevant")
 
 
 def _row(
@@ -241,4 +247,6 @@ def _score(query_id: str, scores: Mapping[str, float], doc_id: str) -> float:
 
 def _rank(score: float, others: np.ndarray) -> float:
     """Mean rank among others of a document with this score, from 1."""
-    return 1 + float((others > score).sum()) + float((others == score).sum()) / 2
+    higher = float((others > score).sum())
+    equal = float((others == score).sum())
+    return 1 + higher + equal / 2

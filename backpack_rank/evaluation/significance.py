@@ -127,13 +127,14 @@ class Comparison:
 
 
 def deciding_average(direction: Direction) -> Average:
-    """The average that says which of two systems is better: the absolute mean where closer to 0 is
-    better.
+    """The average that says which of two systems is better.
+
+    It is the absolute mean where closer to 0 is better.
     """
     return "absolute_mean" if direction == "zero" else "mean"
 
 
-_SIGNED: tuple[Average, ...] = ("mean", "absolute_mean")
+# The first pattern that fits a whole name, in any case, says its direction.
 _DIRECTIONS: tuple[tuple[str, Direction], ...] = (
     (r"A?RaB\b.*", "zero"),
     (r"N?FaiRR\b.*", "higher"),
@@ -146,7 +147,8 @@ _DIRECTIONS: tuple[tuple[str, Direction], ...] = (
     (r"swap\b.*", "lower"),
     (r"prefers neither\b.*", "higher"),
     (
-        r"(nDCG|DCG|M?RR|M?AP|P|R|Recall|Success|Rprec|ERR|RBP|Bpref|infAP|SetP|SetR|SetF|SetAP|Judged)\b.*",
+        r"(nDCG|DCG|M?RR|M?AP|P|R|Recall|Success|Rprec|ERR|RBP|Bpref|infAP"
+        r"|SetP|SetR|SetF|SetAP|Judged)\b.*",
         "higher",
     ),
 )
@@ -184,7 +186,10 @@ def compare(
         KeyError: a system without one of the measures.
     """
     shared, lacking = _shared(systems)
-    names = list(next(iter(systems.values())).measures) if measures is None else list(measures)
+    if measures is None:
+        first_system = next(iter(systems.values()))
+        measures = first_system.measures
+    names = list(measures)
     if not names:
         raise ValueError("no measure to compare the systems by")
     pairs = list(itertools.combinations(systems, 2))
@@ -226,8 +231,10 @@ def pairwise_against(
         )
     shared, _ = _shared(systems)
     pairs = [(label, reference) for label in systems if label != reference]
+    if measures is None:
+        measures = systems[reference].measures
     tests: list[PairedTest] = []
-    for measure in systems[reference].measures if measures is None else measures:
+    for measure in measures:
         values = _values(systems, shared, measure)
         direction = (directions or {}).get(measure) or direction_of(measure)
         tests += _test_pairs(values, pairs, measure, direction, level, resamples, seed)
@@ -246,21 +253,26 @@ def _shared(systems: Mapping[str, PerQuery]) -> tuple[list[str], dict[str, tuple
     """Queries of all systems, and for each system that lacks some those that it lacks."""
     if not systems:
         raise ValueError("no system to compare")
-    ids_by_system = {label: set(values.query_ids) for label, values in systems.items()}
+    queries_by_system: dict[str, set[str]] = {}
     # In the order in which they first stand, so that drawn signs meet the same queries every time.
-    query_ids: dict[str, None] = {}
-    for values in systems.values():
-        query_ids.update(dict.fromkeys(values.query_ids))
-    in_all = set.intersection(*ids_by_system.values())
-    shared = [query_id for query_id in query_ids if query_id in in_all]
+    all_queries: dict[str, None] = {}
+    for label, values in systems.items():
+        queries_by_system[label] = set(values.query_ids)
+        all_queries.update(dict.fromkeys(values.query_ids))
+
+    in_every_system = set.intersection(*queries_by_system.values())
+    shared = [query_id for query_id in all_queries if query_id in in_every_system]
     if not shared:
-        counts = ", ".join(f"{label} has {len(ids)}" for label, ids in ids_by_system.items())
+        counts = []
+        for label, queries in queries_by_system.items():
+            counts.append(f"{label} has {len(queries)}")
         raise ValueError(
-            f"no query has values in all systems, so they cannot be compared: {counts}"
+            f"no query has values in all systems, so they cannot be compared: {', '.join(counts)}"
         )
+
     lacking: dict[str, tuple[str, ...]] = {}
-    for label, ids in ids_by_system.items():
-        missing = tuple(query_id for query_id in query_ids if query_id not in ids)
+    for label, queries in queries_by_system.items():
+        missing = tuple(query_id for query_id in all_queries if query_id not in queries)
         if missing:
             lacking[label] = missing
     return shared, lacking
@@ -270,28 +282,30 @@ def _values(
     systems: Mapping[str, PerQuery], shared: Sequence[str], measure: str
 ) -> dict[str, np.ndarray]:
     """Values by label of the shared queries that have the measure in all systems. [n_queries]"""
-    defined = list(shared)
-    for label, of_system in systems.items():
-        if measure not in of_system.values:
-            there = ", ".join(of_system.measures) or "none"
+    query_ids = list(shared)
+    for label, system in systems.items():
+        if measure not in system.values:
+            there = ", ".join(system.measures) or "none"
             raise KeyError(f"{label} has no measure {measure!r}; it has: {there}")
-        by_query = of_system.values[measure]
-        defined = [query_id for query_id in defined if query_id in by_query]
-    if not defined:
+        by_query = system.values[measure]
+        query_ids = [query_id for query_id in query_ids if query_id in by_query]
+    if not query_ids:
         raise ValueError(
             f"no query has a value of {measure} in all systems, so they cannot be compared by it"
         )
-    values: dict[str, np.ndarray] = {}
-    for label, of_system in systems.items():
-        values[label] = of_system.array(measure, defined)
-        not_finite = np.flatnonzero(~np.isfinite(values[label]))
+
+    values_by_system: dict[str, np.ndarray] = {}
+    for label, system in systems.items():
+        values = system.array(measure, query_ids)
+        not_finite = np.flatnonzero(~np.isfinite(values))
         if len(not_finite):
             first = int(not_finite[0])
             raise ValueError(
-                f"{measure} of {label} is {values[label][first]} for query {defined[first]!r}; "
+                f"{measure} of {label} is {values[first]} for query {query_ids[first]!r}; "
                 "tests need finite values"
             )
-    return values
+        values_by_system[label] = values
+    return values_by_system
 
 
 def _test_pairs(
@@ -303,6 +317,7 @@ def _test_pairs(
     resamples: int,
     seed: int,
 ) -> tuple[PairedTest, ...]:
+    """Tests of all pairs on one measure, for every average that its direction asks for."""
     if not pairs:
         return ()
     # The smallest p value that draws can give is 1 / (draws + 1); corrected, it must be well below
@@ -310,11 +325,10 @@ def _test_pairs(
     draws = max(resamples, math.ceil(2 * len(pairs) / level))
     if direction != "zero":
         return _families(values, pairs, measure, ("mean",), draws, seed)
+    of_signed = _families(values, pairs, measure, ("mean", "absolute_mean"), draws, seed)
     absolute = {label: np.abs(array) for label, array in values.items()}
-    return (
-        *_families(values, pairs, measure, _SIGNED, draws, seed),
-        *_families(absolute, pairs, measure, ("mean_absolute",), draws, seed),
-    )
+    of_absolute = _families(absolute, pairs, measure, ("mean_absolute",), draws, seed)
+    return of_signed + of_absolute
 
 
 def _families(
@@ -331,32 +345,37 @@ def _families(
     """
     first = np.stack([values[label] for label, _ in pairs])
     second = np.stack([values[label] for _, label in pairs])
-    scaled = [rescale_differences(*arrays) for arrays in zip(first, second, strict=True)]
-    differences = np.stack([difference for difference, _ in scaled])
-    totals = np.stack([total for _, total in scaled])
+    differences = np.empty_like(first)
+    totals = np.empty_like(first)
+    for row in range(len(pairs)):
+        differences[row], totals[row] = rescale_differences(first[row], second[row])
+
     of_mean, of_absolute_mean = observed_sums(differences, totals)
     observed: list[np.ndarray] = []
     for average in averages:
         observed.append(of_absolute_mean if average == "absolute_mean" else of_mean)
     p_values = randomisation(differences, np.stack(observed, axis=1), resamples, seed)
+
     # What looks at the differences alone is the same for all averages, so it is computed once.
     p_wilcoxon = [wilcoxon(row) for row in differences]
     d_z = [cohens_d(row) for row in differences]
     correlation = [rank_biserial(row) for row in differences]
+
     tests = []
     for column, average in enumerate(averages):
         corrected = holm(p_values[:, column])
-        for row, (label, other) in enumerate(pairs):
-            mean, other_mean = float(first[row].mean()), float(second[row].mean())
+        for row, (first_label, second_label) in enumerate(pairs):
+            first_mean = float(first[row].mean())
+            second_mean = float(second[row].mean())
             if average == "absolute_mean":
-                mean, other_mean = abs(mean), abs(other_mean)
+                first_mean, second_mean = abs(first_mean), abs(second_mean)
             test = PairedTest(
                 measure=measure,
                 average=average,
-                first=label,
-                second=other,
+                first=first_label,
+                second=second_label,
                 queries=first.shape[1],
-                difference=mean - other_mean,
+                difference=first_mean - second_mean,
                 p_randomisation=float(p_values[row, column]),
                 p_wilcoxon=p_wilcoxon[row],
                 p_holm=float(corrected[row]),

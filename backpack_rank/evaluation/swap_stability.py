@@ -1,14 +1,13 @@
-"""Swap stability: what happens to a ranking when every document changes its gender and nothing
-else.
+"""Swap stability: what changes in a ranking when documents change nothing but their gender.
 
 Every word of the documents that has a counterpart is replaced by it (he / she, his / her, actor /
-actress, see ``data/swap.py``); the same ranker scores the same candidates again. A ranker that does
-not care gives the same scores. No judgement and no magnitude is needed. With s the scores of the
-originals and s' those of the swapped documents:
+actress, see :mod:`backpack_rank.attributes.counterfactual`); the same ranker scores the same
+candidates again. A ranker that does not care gives the same scores. No judgement and no magnitude
+is needed. With s the scores of the originals and s' those of the swapped documents:
 
     swap change          mean over the candidates of |s' - s|
-    swap change/std      the same in units of the spread of the ranker's scores, see
-    ``score_spread`` swap tau             Kendall's tau-b between s and s'; 1 is the same order
+    swap change/std      the same in units of the spread of the ranker's scores (``score_spread``)
+    swap tau             Kendall's tau-b between s and s'; 1 is the same order
     swap overlap@10      share of the first 10 (or of all, of a shorter list) that is the same
     swap max shift       largest change of a rank
 
@@ -95,9 +94,12 @@ def swapped_collection(
     originals = collection.documents.get_many(ids)
     texts: dict[str, str] = {}
     changed: set[str] = set()
-    words = names = 0
+    words = 0
+    names = 0
     for doc_id in ids:
-        original = originals[doc_id] if cut is None else cut(originals[doc_id])
+        original = originals[doc_id]
+        if cut is not None:
+            original = cut(original)
         swapped = swap(original)
         texts[doc_id] = swapped.text
         if swapped.text != original:
@@ -144,20 +146,29 @@ def swap_stability(
     check_finite(swapped)
     _check_same(original, swapped)
     spread = score_spread(original) if spread is None else check_spread(spread)
-    compared: dict[str, _Compared] = {}
+
+    lists: dict[str, _Compared] = {}
+    lists_with_changed: dict[str, _Compared] = {}
+    candidates = 0
+    changed_candidates = 0
     for query_id, scores in original.items():
-        if scores:
-            compared[query_id] = _Compared(scores, swapped[query_id], changed)
-    if not compared:
+        if not scores:
+            continue
+        compared = _Compared(scores, swapped[query_id], changed)
+        lists[query_id] = compared
+        if compared.changed.any():
+            lists_with_changed[query_id] = compared
+        candidates += len(compared.changed)
+        changed_candidates += int(compared.changed.sum())
+    if not lists:
         raise ValueError(
             f"none of the {len(original)} queries has a candidate, so no stability can be measured"
         )
-    with_changed = {key: lists for key, lists in compared.items() if lists.changed.any()}
     return SwapStability(
-        every=_per_query(compared, original, spread, depth, only_changed=False),
-        swapped=_per_query(with_changed, original, spread, depth, only_changed=True),
-        candidates=sum(len(lists.changed) for lists in compared.values()),
-        changed=sum(int(lists.changed.sum()) for lists in compared.values()),
+        every=_per_query(lists, original, spread, depth, only_changed=False),
+        swapped=_per_query(lists_with_changed, original, spread, depth, only_changed=True),
+        candidates=candidates,
+        changed=changed_candidates,
     )
 
 
@@ -202,37 +213,43 @@ class _Compared:
         """
         from scipy import stats  # here: it takes long to import, and is needed late
 
-        equal_before, equal_after = np.ptp(self.before) == 0, np.ptp(self.after) == 0
+        equal_before = np.ptp(self.before) == 0
+        equal_after = np.ptp(self.after) == 0
         if equal_before or equal_after:
             return float(equal_before and equal_after)
         return float(stats.kendalltau(self.before, self.after).statistic)
 
     def overlap(self, depth: int) -> float:
+        """Share of the first documents, at most ``depth``, that is the same before and after."""
         depth = min(depth, len(self.before))
         in_both = (self.ranks_before < depth) & (self.ranks_after < depth)
         return float(in_both.sum() / depth)
 
 
 def _per_query(
-    compared: Mapping[str, _Compared],
+    lists: Mapping[str, _Compared],
     original: Run,
     spread: float,
     depth: int,
     only_changed: bool,
 ) -> PerQuery:
+    """The measures of these lists; all other queries of the run are left out."""
     names = swap_measures(scaled=spread > 0, only_changed=only_changed, depth=depth)
     values: dict[str, dict[str, float]] = {name: {} for name in names}
-    for query_id, lists in compared.items():
-        chosen = lists.changed if only_changed else np.ones(len(lists.changed), dtype=bool)
-        change = float(np.abs(lists.after - lists.before)[chosen].mean())
-        shift = float(np.abs(lists.ranks_after - lists.ranks_before)[chosen].max())
+    for query_id, compared in lists.items():
+        changes = np.abs(compared.after - compared.before)
+        shifts = np.abs(compared.ranks_after - compared.ranks_before)
+        if only_changed:
+            changes = changes[compared.changed]
+            shifts = shifts[compared.changed]
+        change = float(changes.mean())
         # In the order of the names.
-        numbers = [change, lists.tau(), lists.overlap(depth), shift]
+        numbers = [change, compared.tau(), compared.overlap(depth), float(shifts.max())]
         if spread > 0:
             numbers.insert(1, change / spread)
-        for by_query, number in zip(values.values(), numbers, strict=True):
-            by_query[query_id] = number
-    left_out = tuple(query_id for query_id in original if query_id not in compared)
+        for name, number in zip(names, numbers, strict=True):
+            values[name][query_id] = number
+    left_out = tuple(query_id for query_id in original if query_id not in lists)
     return PerQuery(values, left_out)
 
 
@@ -243,8 +260,10 @@ def _ranks(scores: Mapping[str, float], doc_ids: Iterable[str]) -> np.ndarray:
 
 
 def _check_same(original: Run, swapped: Run) -> None:
+    """Raise ``ValueError`` unless both runs score the same candidates of the same queries."""
     for query_id in [*original, *swapped]:
-        before, after = original.get(query_id), swapped.get(query_id)
+        before = original.get(query_id)
+        after = swapped.get(query_id)
         if before is None or after is None:
             lacking = "swapped" if after is None else "original"
             raise ValueError(

@@ -1,5 +1,6 @@
-"""Rankers on the Hugging Face hub: a folder that every library here loads, with a model card, and
-its upload.
+"""Rankers on the Hugging Face hub: folders that every library here loads, and their upload.
+
+A folder has a model card.
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ def save_pretrained(
     measures: str | Path | None = None,
     sweep: str | Path | None = None,
 ) -> None:
-    """Use it to share a ranker: writes a folder that ``backpack_rank.load`` and ``CrossEncoder``
-    read, with a model card (``README.md``).
+    """Use it to share a ranker: writes a folder with a model card (``README.md``).
+
+    ``backpack_rank.load`` and ``CrossEncoder`` read the folder.
 
     >>> sweep = "outputs/sweep/DATE"
     >>> backpack_rank.save_pretrained(reranker, "ranker", sweep=sweep)  # doctest: +SKIP
@@ -141,8 +143,9 @@ def push_to_hub(
     commit_message: str = "Upload ranker",
     **card: Any,
 ) -> str:
-    """Upload what :func:`save_pretrained` writes; gives the address of the commit, or of the pull
-    request.
+    """Upload what :func:`save_pretrained` writes.
+
+    Gives the address of the commit, or of the pull request.
 
     >>> backpack_rank.push_to_hub(reranker, "me/ranker", private=True)  # doctest: +SKIP
 

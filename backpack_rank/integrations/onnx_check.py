@@ -112,8 +112,9 @@ class Check:
         }
 
     def against_fp32(self) -> dict[str, float]:
-        """How far ``model_int8.onnx`` is from ``model.onnx``, in standard deviations of the
-        latter's scores.
+        """How far ``model_int8.onnx`` is from ``model.onnx``.
+
+        Differences are in standard deviations of the scores of ``model.onnx``.
 
         Where alpha has words to turn, also the correlation between what alpha = 0 changes in the
         scores of both.

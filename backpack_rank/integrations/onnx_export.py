@@ -1,5 +1,6 @@
-"""``backpack-rank export onnx``: a saved ranker as a folder that needs neither torch nor this
-package.
+"""``backpack-rank export onnx``: a saved ranker as a folder that needs no torch.
+
+To use it takes neither torch nor this package.
 
 ``model.onnx`` has the dial as an input, ``tokenizer.json`` joins, cuts and pads texts by itself,
 ``ranker.json`` says what the inputs are and what policies make of alpha. Nothing is left behind
@@ -148,8 +149,9 @@ def export_onnx(
 def _moved_by_alpha(
     reranker: PointwiseReranker, wide: bool
 ) -> tuple[TokenShift | None, dict[str, Any] | None]:
-    """The tokens that the input ``alpha`` moves, and what ``ranker.json`` says of them; None where
-    there are none.
+    """The tokens that the input ``alpha`` moves, and what ``ranker.json`` says of them.
+
+    None where there are none.
     """
     policy = PairedTokens.of(reranker.attribute, wide=wide)
     ranker = reranker.local_scorer.ranker
@@ -226,8 +228,9 @@ def _save_graph(path: Path, graph: RankerGraph, check: Check) -> None:
 
 
 def _quantise(folder: Path) -> None:
-    """Matrices as 8-bit integers with a scale per column; embeddings, and products behind
-    activations, as floats.
+    """Matrices as 8-bit integers with a scale per column.
+
+    Embeddings, and products behind activations, stay floats.
     """
     with _quietly():
         quantize_dynamic(

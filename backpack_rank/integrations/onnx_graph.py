@@ -1,5 +1,6 @@
-"""Rankers as a network over padded texts that torch can export: alpha and weights per sense are
-inputs.
+"""Rankers as a network over padded texts that torch can export.
+
+Alpha and weights per sense are inputs of the network.
 
 Everything else is in the graph: token types, which tokens are words of a class and not pieces of
 other words, and the class means. So whoever runs it joins and pads texts, says where the dial is,
@@ -27,8 +28,9 @@ from backpack_rank.models.utils import input_embeddings
 
 
 class RankerGraph(nn.Module):
-    """Scores of padded texts. B texts, n tokens, k senses, d hidden size, e size of word
-    embeddings.
+    """Scores of padded texts.
+
+    B texts, n tokens, k senses, d hidden size, e size of word embeddings.
     """
 
     head: Any
@@ -139,8 +141,9 @@ class RankerGraph(nn.Module):
         return ((weights @ tokens) * factors[:, :, None]).flatten(1) @ self.projection
 
     def _read(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Each form at one position, its later pieces taken out: tokens, forms (-1: none) and mask,
-        each [B, n].
+        """Each form at one position, its later pieces taken out.
+
+        Gives tokens, forms (-1: none) and mask, each [B, n].
         """
         own = self.attribute_senses
         assert own is not None
@@ -209,8 +212,9 @@ class RankerGraph(nn.Module):
 
 
 def check_exportable(ranker: Ranker) -> None:
-    """Raise ``ValueError`` for a ranker whose scores are not those of padded texts under one
-    network.
+    """Refuse a ranker whose scores are not those of padded texts under one network.
+
+    Raises ``ValueError`` for it.
     """
     known = (BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking)
     if not isinstance(ranker, known):

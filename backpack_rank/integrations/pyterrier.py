@@ -1,5 +1,6 @@
-"""A transformer of PyTerrier (1.1 or newer) that re-ranks, and measures of fairness for
-``pt.Experiment``.
+"""A transformer of PyTerrier that re-ranks, and measures of fairness for ``pt.Experiment``.
+
+It needs PyTerrier 1.1 or newer.
 """
 
 from __future__ import annotations
@@ -103,8 +104,9 @@ def fairness_measures(
     attribute: str = "gender",
     text_field: str = "text",
 ) -> list[ir_measures.Measure]:
-    """Use it to measure bias in ``pt.Experiment``: gives measures for its ``eval_metrics``, such as
-    ``RaB(tf)@10``, ``ARaB(tf)@10`` and ``NFaiRR@10``.
+    """Use it to measure bias in ``pt.Experiment``: gives measures for its ``eval_metrics``.
+
+    These are measures such as ``RaB(tf)@10``, ``ARaB(tf)@10`` and ``NFaiRR@10``.
 
     >>> bias = fairness_measures(["RaB@10"], bm25(queries))  # doctest: +SKIP
     >>> pt.Experiment(
@@ -135,8 +137,9 @@ def fairness_measures(
 def _bound(
     context: FairnessContext, name: str, measure: ir_measures.Measure
 ) -> ir_measures.Measure:
-    """The measure with the word counts of the candidates: ``pt.Experiment`` gives runs and qrels
-    alone.
+    """The measure with the word counts of the candidates.
+
+    ``pt.Experiment`` gives a measure runs and qrels alone.
     """
 
     def values(_qrels: pd.DataFrame, frame: pd.DataFrame) -> Iterator[tuple[str, float]]:

@@ -60,8 +60,9 @@ class BackpackRanker(BaseRanker):
         metadata: list[dict[str, Any]] | None = None,
         batch_size: int | None = None,
     ) -> RankedResults:
-        """The documents from best to worst; batches are made by tokens, so ``batch_size`` is not
-        looked at.
+        """The documents from best to worst.
+
+        Batches are made by tokens, so ``batch_size`` is not looked at.
         """
         documents: list[Document] = []
         if docs != []:  # prep_docs asks an empty list for its first element

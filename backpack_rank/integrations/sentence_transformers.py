@@ -67,8 +67,9 @@ class RerankerModule(InputModule):
     def preprocess(
         self, inputs: Sequence[Any], prompt: str | None = None, **_: Any
     ) -> dict[str, Any]:
-        """The pairs, unchanged. Raises ``ValueError`` for a prompt, which the ranker was not
-        trained with.
+        """The pairs, unchanged.
+
+        Raises ``ValueError`` for a prompt, which the ranker was not trained with.
         """
         if prompt:
             raise ValueError(

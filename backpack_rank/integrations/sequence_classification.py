@@ -63,8 +63,9 @@ class _PaddedRanker:
         policy: Policy | str | None = None,
         return_dict: bool | None = None,
     ) -> SequenceClassifierOutput:
-        """Raw logits [B, 1] of padded texts [B, n]; ``alpha`` and ``policy`` as of
-        ``PointwiseReranker.predict``.
+        """Raw logits [B, 1] of padded texts [B, n].
+
+        ``alpha`` and ``policy`` are those of ``PointwiseReranker.predict``.
 
         Token types are not looked at: a ranker knows them by its separator.
 

@@ -25,8 +25,9 @@ _HINT = "add data=..., one of conf/data"
 
 
 class ChosenData:
-    """Use it to find the collection that an evaluation ranks; nothing is loaded before a split is
-    asked for.
+    """Use it to find the collection that an evaluation ranks.
+
+    Nothing is loaded before a split is asked for.
 
     >>> ChosenData({"rotation_seed": 3}).rotation.seed
     3
@@ -55,8 +56,9 @@ class ChosenData:
         return self.dataset
 
     def of(self, checkpoint: Path | str) -> Dataset:
-        """The data of ``data=...``, or those that a saved ranker was trained on, changed as the
-        options say.
+        """The data of ``data=...``, or those of a saved ranker, changed as the options say.
+
+        Those of a saved ranker are the data that it was trained on.
 
         Raises:
             ValueError: neither is known.
@@ -69,8 +71,9 @@ class ChosenData:
         return rotation_of(self._data)
 
     def nodes_of(self, checkpoint: Path | str) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-        """Data and first stage that a saved ranker was trained with, as far as the options name no
-        others.
+        """Data and first stage of a saved ranker, as far as the options name no others.
+
+        They are those that it was trained with.
         """
         if isinstance(checkpoint, str) or checkpoint.name != RANKER:
             raise ValueError(f"{checkpoint} does not say what it was trained on: {_HINT}")
@@ -136,8 +139,9 @@ def dataset_of(node: Mapping[str, Any], first_stage: Mapping[str, Any] | None = 
 
 
 def dataset_with(node: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[str, Dataset]:
-    """A node of ``conf/data`` with some of it changed, such as its candidates, and a text that is
-    equal for equal ones.
+    """A node of ``conf/data`` with some of it changed, such as its candidates.
+
+    With it comes a text that is equal for equal ones.
 
     Args:
         node: of ``conf/data``.

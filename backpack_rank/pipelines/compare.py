@@ -27,8 +27,9 @@ def evaluate(
     swap: bool = True,
     split: str = "test",
 ) -> ResultTable:
-    """Rank the candidates of a collection by every reranker, after the first stage itself, and
-    measure all of them.
+    """Rank the candidates of a collection by every reranker, and measure all rankings.
+
+    The first stage itself comes first.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
     >>> dials = []  # doctest: +SKIP

@@ -78,8 +78,9 @@ class MeasureRuns(EvaluationTask):
 
 
 def read_runs(paths: Sequence[str], data: EvaluationData, ties: str) -> list[SavedRun]:
-    """One system for each file, labelled by the shortest end of its path that tells it from the
-    others.
+    """One system for each run file.
+
+    A label is the shortest end of the file's path that tells it from the others.
 
     Raises:
         FileNotFoundError: no such file.

@@ -67,9 +67,10 @@ def write_results(saved: SavedOptions, folder: Path, ranked: Ranked, quiet: bool
     write_runs(folder, ranked.systems, ranked.data)
     if not ranked.finished_runs:
         _write_submission(folder / "tira", ranked)
-    values = [
-        (system.label, of.values) for system in table.systems for of in system.values.values()
-    ]
+    values = []
+    for system in table.systems:
+        for values_of_set in system.values.values():
+            values.append((system.label, values_of_set.values))
     write_per_query(folder / "per_query.csv", values)
     write_report(folder, report)
     write_gaps_by(folder, table, ranked.data)
@@ -103,37 +104,44 @@ def write_runs(folder: Path, systems: Sequence[SystemRuns], data: EvaluationData
 
 def write_senses(path: Path, reranker: PointwiseReranker) -> None:
     """Sensitivities, the policy and its weights as JSON; nothing for a ranker without senses."""
-    found, view, policy = reranker.sensitivity, reranker.hook.views[0], reranker.hook.policy
-    if found is None:
+    sensitivity = reranker.sensitivity
+    if sensitivity is None:
         return
-    classes = None if view.token_shift is None else view.token_shift.classes
+    policy = reranker.hook.policy
+    view = reranker.hook.views[0]
+    weights = [1.0] * len(sensitivity.values)
+    if view.sense_weights is not None:
+        weights = view.sense_weights.tolist()
     details = {
         "pairs": reranker.attribute.pairs().name,
-        "pairs_used": found.pairs,
-        "words_in_parts": found.in_parts,
-        "pairs_unknown_to_the_tokenizer": found.unknown,
-        "sensitivity": found.values.tolist(),
+        "pairs_used": sensitivity.pairs,
+        "words_in_parts": sensitivity.in_parts,
+        "pairs_unknown_to_the_tokenizer": sensitivity.unknown,
+        "sensitivity": sensitivity.values.tolist(),
         "policy": "" if policy is None else policy.name,
         "alpha": reranker.hook.alpha,
-        "weights": [1.0] * len(found.values)
-        if view.sense_weights is None
-        else view.sense_weights.tolist(),
-        "moved_tokens": [] if classes is None else list(classes.names),
-        "words_without_a_token": [] if classes is None else list(classes.several_tokens),
-        "words_without_a_partner": [] if classes is None else list(classes.unpaired),
-        "words_moved_behind_a_space_alone": []
-        if classes is None
-        else list(classes.behind_space_alone),
+        "weights": weights,
+        "moved_tokens": [],
+        "words_without_a_token": [],
+        "words_without_a_partner": [],
+        "words_moved_behind_a_space_alone": [],
     }
+    if view.token_shift is not None:
+        classes = view.token_shift.classes
+        details["moved_tokens"] = list(classes.names)
+        details["words_without_a_token"] = list(classes.several_tokens)
+        details["words_without_a_partner"] = list(classes.unpaired)
+        details["words_moved_behind_a_space_alone"] = list(classes.behind_space_alone)
     write_text(path, json.dumps(details, indent=2) + "\n")
 
 
 def _write_submission(folder: Path, ranked: Ranked) -> None:
     """The last system's ranking of the test set, as TIRA takes it."""
-    last, stage = ranked.systems[-1], ranked.data.stage
-    params: dict[str, object] = (
-        {} if ranked.checkpoint is None else {"ranker": str(ranked.checkpoint)}
-    )
+    last = ranked.systems[-1]
+    stage = ranked.data.stage
+    params: dict[str, object] = {}
+    if ranked.checkpoint is not None:
+        params["ranker"] = str(ranked.checkpoint)
     if ranked.reranker is not None:
         params["number format"] = ranked.reranker.scorer.number_format
     what = last.label

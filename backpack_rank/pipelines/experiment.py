@@ -33,8 +33,9 @@ class Experiment(ABC):
     finds_ranker: ClassVar[bool] = True
 
     def check(self, settings: EvaluationSettings) -> None:  # noqa: B027  many have nothing more to look at
-        """Raise ``ValueError`` for a wrong option, before anything is loaded; :meth:`run` does so
-        first.
+        """Raise ``ValueError`` for a wrong option, before anything is loaded.
+
+        :meth:`run` does so first.
         """
 
     @abstractmethod

@@ -1,5 +1,6 @@
-"""``explain.*``: where the score of a query and a document comes from, and what alpha changes about
-it.
+"""``explain.*``: where the score of a pair comes from, and what alpha changes about it.
+
+A pair is a query and a document.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The door between OmegaConf and everything else: composed options become plain values, and nodes
-become objects.
+"""The door between OmegaConf and everything else.
+
+Composed options become plain values, and nodes become objects.
 
 Nothing behind this module reads a ``DictConfig``. A node names its constructor (``_target_``); it
 is made only by a constructor that a file of conf/ names, with arguments that its signature takes.
@@ -33,13 +34,15 @@ from backpack_rank.constructors import (
 from backpack_rank.files import resource_folder
 
 _TARGET = re.compile(r"""_target_["']?:\s*["']?([\w.]+)""")
-_LOOKED_UP = re.compile(r"\$\{[\w.]+\}")
+_LOOKED_UP = re.compile(r"\$\{([\w.]+)\}")
+# Hydra's own words beside a ``_target_``.
 _FLAGS = ("_convert_", "_recursive_", "_partial_", "_args_")
 
 
 def plain_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as plain values, with everything that they look up; what has no value yet is left as
-    ``???``.
+    """Options as plain values, with everything that they look up.
+
+    What has no value yet is left as ``???``.
 
     >>> plain_options(OmegaConf.create({"folder": "nfcorpus", "test": {"folder": "${folder}"}}))
     {'folder': 'nfcorpus', 'test': {'folder': 'nfcorpus'}}
@@ -54,8 +57,9 @@ def plain_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def looked_up(config: Mapping[str, Any], option: str) -> dict[str, tuple[str, ...]]:
-    """Which options the entries below an option look up, such as
-    ``{"rows.PSC": ("task.options.psc",)}``.
+    """Which options the entries below an option look up.
+
+    They are given by entry, such as ``{"rows.PSC": ("task.options.psc",)}``.
 
     Args:
         config: as composed; plain values look nothing up.
@@ -69,10 +73,13 @@ def looked_up(config: Mapping[str, Any], option: str) -> dict[str, tuple[str, ..
         if not isinstance(entries, DictConfig):
             continue
         for name in map(str, entries):
+            # The node itself: its value would be what it looks up.
             entry = entries._get_node(name)
-            if isinstance(entry, DictConfig):
-                names = re.findall(r"\$\{([\w.]+)\}", str(OmegaConf.to_container(entry)))
-                names_by_place[f"{option}.{group}.{name}"] = tuple(dict.fromkeys(names))
+            if not isinstance(entry, DictConfig):
+                continue
+            text = str(OmegaConf.to_container(entry))
+            names = _LOOKED_UP.findall(text)
+            names_by_place[f"{option}.{group}.{name}"] = tuple(dict.fromkeys(names))
     return names_by_place
 
 
@@ -94,8 +101,9 @@ def merged(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def with_nodes(options: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options with some nodes replaced as a whole; other options that look something up find it in
-    the new ones.
+    """Options with some nodes replaced as a whole.
+
+    Other options that look something up find it in the new ones.
     """
     values = OmegaConf.to_container(_composed(options))
     assert isinstance(values, dict)
@@ -130,8 +138,9 @@ def build_or_none(node: Mapping[str, Any] | None, option: str) -> Any:
 
 
 def constructor_of(node: Mapping[str, Any], option: str) -> Any:
-    """The class or function that a node names. Raises ``ValueError`` where no file of conf/ names
-    it.
+    """The class or function that a node names.
+
+    Raises ``ValueError`` where no file of conf/ names it.
     """
     return _constructor(_composed(node), option)
 
@@ -148,7 +157,7 @@ def check_options(options: Mapping[str, Any], *declared: type) -> None:
     """
     config = _composed(options)
     # Nodes come last: what one of them looks up is named as the option that it is.
-    outline = {str(name): _outline(value, str(name)) for name, value in _items(config)}
+    outline = _outlines(config)
     for kind in declared:
         check_fields(kind, outline)
     for name, value in _items(config):
@@ -156,8 +165,7 @@ def check_options(options: Mapping[str, Any], *declared: type) -> None:
 
 
 def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = None) -> type | None:
-    """Refuse a node that is not made by a constructor of conf/ or has an argument that it does not
-    take.
+    """Refuse a node of another constructor than those of conf/, or with a foreign argument.
 
     Returns:
         The class of its object; None where the constructor does not say.
@@ -165,22 +173,29 @@ def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = N
     Raises:
         ValueError: with the option's name.
     """
-    call = _constructor(node, option)
-    flags = {str(name): value for name, value in _items(node) if name in _FLAGS}
+    constructor = _constructor(node, option)
+    flags: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    for name, value in _items(node):
+        if name in _FLAGS:
+            flags[name] = value
+        elif name != "_target_":
+            values[str(name)] = value
     for name in flags.keys() - _flags_of(str(node["_target_"])):
         raise ValueError(f"{option}.{name} is no option")
-    given, names = {}, {}
-    recursive = flags.get("_recursive_", True)
-    for name, value in _items(node):
-        if name in (*_FLAGS, "_target_"):
-            continue
+
+    # A constructor that makes the nodes below it checks them itself.
+    makes_nodes = not flags.get("_recursive_", True)
+    arguments: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, value in values.items():
         place = f"{option}.{name}"
-        given[str(name)] = _argument(value, place) if recursive else plain_values(value)
-        names[str(name)] = _named_by_user(node, str(name), place)
-    check_arguments(call, given, names)
+        arguments[name] = plain_values(value) if makes_nodes else _argument(value, place)
+        names[name] = _named_by_user(node, name, place)
+    check_arguments(constructor, arguments, names)
     if more is not None and not flags.get("_partial_"):
-        check_complete(call, {**given, **more}, option)
-    return _kind_of(call)
+        check_complete(constructor, {**arguments, **more}, option)
+    return _kind_of(constructor)
 
 
 def _composed(options: Mapping[str, Any]) -> DictConfig:
@@ -193,12 +208,15 @@ def _composed(options: Mapping[str, Any]) -> DictConfig:
 
 
 def _escaped(value: Any) -> Any:
+    """A plain value in which OmegaConf finds nothing to look up."""
     if isinstance(value, Mapping):
         return {name: _escaped(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [_escaped(entry) for entry in value]
-    # OmegaConf halves backslashes in front of an interpolation, so they are doubled here.
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        # OmegaConf halves backslashes in front of an interpolation, so they are doubled here.
+        return re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+    return value
 
 
 def _argument(value: Any, option: str) -> Any:
@@ -206,9 +224,12 @@ def _argument(value: Any, option: str) -> Any:
     if isinstance(value, DictConfig):
         if "_target_" in value:
             return Made(check_node(value, option))
-        return {str(name): _argument(one, f"{option}.{name}") for name, one in _items(value)}
+        arguments = {}
+        for name, entry in _items(value):
+            arguments[str(name)] = _argument(entry, f"{option}.{name}")
+        return arguments
     if isinstance(value, ListConfig):
-        return [_argument(one, f"{option}[{place}]") for place, one in enumerate(value)]
+        return [_argument(entry, f"{option}[{place}]") for place, entry in enumerate(value)]
     return value
 
 
@@ -217,24 +238,33 @@ def _outline(value: Any, option: str) -> Any:
     if isinstance(value, DictConfig):
         if "_target_" in value:
             return Made(_kind_of(_constructor(value, option)))
-        return {str(name): _outline(one, f"{option}.{name}") for name, one in _items(value)}
+        return _outlines(value, f"{option}.")
     if isinstance(value, ListConfig):
-        return [_outline(one, f"{option}[{place}]") for place, one in enumerate(value)]
+        return [_outline(entry, f"{option}[{place}]") for place, entry in enumerate(value)]
     return value
+
+
+def _outlines(config: DictConfig, prefix: str = "") -> dict[str, Any]:
+    """The outlines of all values of a configuration, by name."""
+    outlines = {}
+    for name, value in _items(config):
+        outlines[str(name)] = _outline(value, f"{prefix}{name}")
+    return outlines
 
 
 def plain_values(value: Any) -> Any:
     """A value whose nodes are left as they are, for a constructor that makes them itself."""
     if isinstance(value, DictConfig):
-        return {str(name): plain_values(one) for name, one in _items(value)}
+        return {str(name): plain_values(entry) for name, entry in _items(value)}
     if isinstance(value, ListConfig):
-        return [plain_values(one) for one in value]
+        return [plain_values(entry) for entry in value]
     return value
 
 
 def _items(config: DictConfig) -> Iterator[tuple[Any, Any]]:
-    """Names and values; a value that is missing or looks up what is not there is asked for by
-    whoever needs it.
+    """Names and values of a node, or ``UNKNOWN`` for a value that cannot be read yet.
+
+    Such a value is missing or looks up what is not there; whoever needs it asks for it.
     """
     for name in config:
         try:
@@ -244,14 +274,18 @@ def _items(config: DictConfig) -> Iterator[tuple[Any, Any]]:
 
 
 def _named_by_user(node: DictConfig, name: str, option: str) -> str:
-    """The option that a value is written at: that of ``data.test.seed`` is ``data.seed``, which it
-    looks up.
+    """The option that a value is written at.
+
+    That of ``data.test.seed`` is ``data.seed``, which it looks up.
     """
     value = node._get_node(name)
     if not isinstance(value, Node) or not _LOOKED_UP.fullmatch(str(value._value())):
         return option
-    found = value._maybe_dereference_node()
-    return option if found is None else str(found._get_full_key(None)) or option
+    source = value._maybe_dereference_node()
+    if source is None:
+        return option
+    # A node outside of a configuration has no name.
+    return str(source._get_full_key(None)) or option
 
 
 def _constructor(node: DictConfig, option: str) -> Any:
@@ -272,25 +306,36 @@ def known_targets() -> frozenset[str]:
     """Constructors that files of conf/ and of the folder of ``--config-dir`` name."""
     folders = {resource_folder("conf")}
     if HydraConfig.initialized():
-        sources = HydraConfig.get().runtime.config_sources
-        folders |= {Path(source.path) for source in sources if source.schema == "file"}
-    return frozenset().union(*map(_targets_in, folders))
+        for source in HydraConfig.get().runtime.config_sources:
+            if source.schema == "file":
+                folders.add(Path(source.path))
+    targets: set[str] = set()
+    for folder in folders:
+        targets |= _targets_in(folder)
+    return frozenset(targets)
 
 
+# Kept, because a folder of configurations does not change while a process runs.
 @lru_cache(maxsize=8)
 def _targets_in(folder: Path) -> frozenset[str]:
-    found: set[str] = set()
+    targets: set[str] = set()
     for file in folder.rglob("*.yaml"):
-        found.update(_TARGET.findall(file.read_text(encoding="utf-8")))
-    return frozenset(found)
+        targets.update(_TARGET.findall(file.read_text(encoding="utf-8")))
+    return frozenset(targets)
 
 
 @lru_cache(maxsize=64)
 def _flags_of(target: str) -> frozenset[str]:
     """Hydra's own words that files of conf/ have beside a constructor."""
-    files = resource_folder("conf").rglob("*.yaml")
-    texts = [text for file in files if target in (text := file.read_text(encoding="utf-8"))]
-    return frozenset(flag for flag in _FLAGS for text in texts if f"{flag}:" in text)
+    flags: set[str] = set()
+    for file in resource_folder("conf").rglob("*.yaml"):
+        text = file.read_text(encoding="utf-8")
+        if target not in text:
+            continue
+        for flag in _FLAGS:
+            if f"{flag}:" in text:
+                flags.add(flag)
+    return frozenset(flags)
 
 
 def _kind_of(call: Any) -> type | None:

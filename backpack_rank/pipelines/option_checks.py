@@ -1,5 +1,6 @@
-"""What options must be together, tried before anything is loaded; each alone is checked by
-:mod:`.nodes`.
+"""What options must be together, tried before anything is loaded.
+
+Each alone is checked by :mod:`.nodes`.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ def check_chosen(config: Mapping[str, Any], *groups: str) -> None:
 
 
 def check_ranking(config: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for options of ``task=ranking`` that are wrong, or that do not go
-    together.
+    """Refuse options of ``task=ranking`` that are wrong, or that do not go together.
+
+    Raises ``ValueError`` for them.
     """
     check_options(config, RankingOptions)
     ranker = config["model"].get("ranker")
@@ -63,8 +65,9 @@ def check_evaluation(config: Mapping[str, Any]) -> None:
 
 
 def check_trainer_options(options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for an option of a type that Lightning's ``Trainer`` does not take, or
-    that is set here.
+    """Refuse options that Lightning's ``Trainer`` does not take, or that are set here.
+
+    Raises ``ValueError``, also for an option of a wrong type.
     """
     for name, instead in SET_ELSEWHERE.items():
         if name in options:
@@ -94,8 +97,9 @@ def check_trainer(options: Mapping[str, Any]) -> None:
 
 
 def check_sharding(config: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for what FSDP cannot train: all processes must run the same layers at
-    the same time.
+    """Refuse what FSDP cannot train, with a ``ValueError``.
+
+    All processes must run the same layers at the same time.
     """
     from backpack_rank.training.sharding import SHARDED
 

@@ -1,4 +1,5 @@
-"""Options of conf/ that no constructor takes, with what each takes;
+"""Options of conf/ that no constructor takes, with what each takes.
+
 :mod:`backpack_rank.constructors` checks them.
 
 Options of a node with a ``_target_`` are those of its constructor's signature, and are not declared

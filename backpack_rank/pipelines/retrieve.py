@@ -1,5 +1,6 @@
-"""``backpack-rank retrieve``: the candidates of a collection, of BM25 or another first stage, as a
-TREC run.
+"""``backpack-rank retrieve``: the candidates of a collection, as a TREC run.
+
+They are those of BM25 or another first stage.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ SPLITS = ("test", "dev", "train")
 
 
 def retrieve(config: Mapping[str, Any]) -> Path:
-    """Search for what ``conf/retrieve.yaml`` and the command line ask for, and write the run; gives
-    its path.
+    """Search, write the run, and give its path.
+
+    What to search for is said by ``conf/retrieve.yaml`` and the command line.
 
     ::
 

@@ -60,8 +60,9 @@ class SavedOptions:
         write_text(Path(folder) / CONFIG, self.text_of(checkpoint))
 
     def place_of(self, option: str, name: str) -> str:
-        """Where a row stands, with the options that it looks up:
-        ``task.rows.PSC with task.options.psc``.
+        """Where a row stands, with the options that it looks up.
+
+        For example ``task.rows.PSC with task.options.psc``.
         """
         place = f"{option}.{name}"
         others = self.looked_up.get(place, ())

@@ -1,5 +1,6 @@
-"""What experiments are given: the data, rankers and measures that the options of an evaluation ask
-for.
+"""What experiments are given: the data, rankers and measures that options ask for.
+
+The options are those of an evaluation.
 """
 
 from __future__ import annotations

@@ -50,11 +50,13 @@ class Jobs:
 
     def run(self, entry: SweepEntry, name: str) -> Run:
         """The run file of a job's system for a query set."""
-        return read_run(self._runs(entry) / f"{run_tag(entry.row.label)}__{name}.run")
+        tag = run_tag(entry.row.label)
+        return read_run(self._runs(entry) / f"{tag}__{name}.run")
 
     def ranks(self, entry: SweepEntry) -> bool:
         """Whether a job's scores order documents; without run files they are taken to."""
-        files = sorted(self._runs(entry).glob(f"{run_tag(entry.row.label)}__*.run"))
+        tag = run_tag(entry.row.label)
+        files = sorted(self._runs(entry).glob(f"{tag}__*.run"))
         if not files:
             return True
         for file in files:
@@ -127,22 +129,32 @@ class Choice:
         """From the sweep and the runs of its jobs."""
         ranks = []
         for entry in sweep.entries:
-            has_base = entry.row.alpha not in (None, 1) and sweep.base(entry.setting) is not None
-            if has_base and jobs.ranks(entry):
+            # Neither a first stage nor the unchanged ranker, which others are compared with.
+            if entry.row.alpha in (None, 1) or sweep.base(entry.setting) is None:
+                continue
+            if jobs.ranks(entry):
                 ranks.append(entry)
+
         # With alpha=auto each job has chosen on dev queries itself.
-        chosen = bool(ranks) and all(jobs.settings(entry.job).alpha == AUTO for entry in ranks)
-        dev = {}
-        if not chosen:
-            policies = [entry for entry in ranks if not Setting.of(entry.setting).is_control]
+        chosen_by_jobs = bool(ranks)
+        for entry in ranks:
+            if jobs.settings(entry.job).alpha != AUTO:
+                chosen_by_jobs = False
+                break
+        dev: dict[tuple[str, float | None], SystemResult] = {}
+        if not chosen_by_jobs:
+            policies = [entry for entry in ranks if not _is_control(entry)]
             dev = _measured_on_dev(jobs, sweep, policies)
-        choice = cls(sweep, tuple(ranks), best=(), dev=dev, on_dev=chosen or bool(dev))
+
+        choice = cls(sweep, tuple(ranks), best=(), dev=dev, on_dev=chosen_by_jobs or bool(dev))
         best = []
         for setting in sweep.settings:
-            if not Setting.of(setting).is_control:
-                least = choice.least([entry for entry in ranks if entry.setting == setting])
-                if least is not None:
-                    best.append(least)
+            if Setting.of(setting).is_control:
+                continue
+            of_setting = [entry for entry in ranks if entry.setting == setting]
+            least = choice.least(of_setting)
+            if least is not None:
+                best.append(least)
         return replace(choice, best=tuple(best))
 
     def least(self, entries: Sequence[SweepEntry]) -> SweepEntry | None:
@@ -153,10 +165,11 @@ class Choice:
         """
         if not entries:
             return None
+        base = self._deciding(self.base(entries[0]))
         rows = [self._deciding(entry) for entry in entries]
-        row = least_bias(self._deciding(self.base(entries[0])), rows)
-        for entry, candidate in zip(entries, rows, strict=True):
-            if candidate is row:
+        least = least_bias(base, rows)
+        for entry, row in zip(entries, rows, strict=True):
+            if row is least:
                 return entry
         return None
 
@@ -172,16 +185,22 @@ class Choice:
         The default policy comes first, because it is what alpha does without further options; where
         it is not among them, the choice.
         """
-        of_all = []
+        entries = []
         for setting in self.sweep.settings:
             entry = self._of_setting(setting)
             if entry is not None:
-                of_all.append(entry)
-        policies = [entry for entry in of_all if not Setting.of(entry.setting).is_control]
-        shown = policies or of_all
-        by_policy = {Setting.of(entry.setting).title: entry for entry in shown}
-        defaults = [by_policy[name] for name in DEFAULTS if name in by_policy]
-        first = defaults[0] if defaults else self.least(self.best)
+                entries.append(entry)
+        policies = [entry for entry in entries if not _is_control(entry)]
+        shown = policies or entries
+
+        entry_by_policy = {Setting.of(entry.setting).title: entry for entry in shown}
+        for name in DEFAULTS:
+            if name in entry_by_policy:
+                first: SweepEntry | None = entry_by_policy[name]
+                break
+        else:
+            first = self.least(self.best)
+        # The others keep their order.
         return sorted(shown, key=lambda entry: entry is not first)
 
     def answer(self) -> tuple[str, ...]:
@@ -194,9 +213,12 @@ class Choice:
             return ()
         entries = list(shown)
         for setting in self.sweep.settings:
-            entry = self._of_setting(setting) if Setting.of(setting).is_control else None
-            if entry is not None and entry not in shown:
-                entries.append(entry)
+            if not Setting.of(setting).is_control:
+                continue
+            control = self._of_setting(setting)
+            # Where there are only controls, they are among those shown.
+            if control is not None and control not in shown:
+                entries.append(control)
         return tuple(self._sentence(entry) for entry in entries)
 
     def answer_note(self) -> str:
@@ -230,13 +252,17 @@ class Choice:
         for entry in self.best:
             if entry.setting == setting:
                 return entry
+        # Entries of a setting stand in the order of alpha, the largest first.
         ranks = [entry for entry in self.ranks if entry.setting == setting]
         return ranks[-1] if ranks else None
 
     def _sentence(self, entry: SweepEntry) -> str:
+        """What the alpha of an entry does, in words."""
         policy = Setting.of(entry.setting).title or self.sweep.about.policy
+        if is_control(policy):
+            policy = f"{policy} (control)"
         return sentence(
-            f"{policy} (control)" if is_control(policy) else policy,
+            policy,
             self.base(entry).row,
             entry.row,
             lambda measure: is_significant(entry, measure),
@@ -245,8 +271,16 @@ class Choice:
 
 def is_significant(entry: SweepEntry | None, measure: str) -> bool | None:
     """Whether a system's change in a measure is significant; None where nobody tested it."""
-    test = entry.test(measure) if entry is not None else None
-    return None if test is None else test.p_holm < SIGNIFICANCE
+    if entry is None:
+        return None
+    test = entry.test(measure)
+    if test is None:
+        return None
+    return test.p_holm < SIGNIFICANCE
+
+
+def _is_control(entry: SweepEntry) -> bool:
+    return Setting.of(entry.setting).is_control
 
 
 def _differ(scores: Sized[float]) -> bool:
@@ -254,8 +288,11 @@ def _differ(scores: Sized[float]) -> bool:
 
     A run file lowers equal scores in the smallest steps, to keep their order.
     """
-    low, high = min(scores, default=0.0), max(scores, default=0.0)
-    return high - low > 1e-6 * len(scores) * max(abs(low), abs(high))
+    low = min(scores, default=0.0)
+    high = max(scores, default=0.0)
+    # One step for each score, at most a millionth of the score: those of float32 are smaller.
+    most_by_steps = 1e-6 * len(scores) * max(abs(low), abs(high))
+    return high - low > most_by_steps
 
 
 def _measured_on_dev(
@@ -266,10 +303,12 @@ def _measured_on_dev(
     Empty where jobs differ in more than policy and alpha, where there is no dev split, and where it
     has more queries than the test split: a page must not take longer than its sweep.
     """
-    if len({Setting.of(entry.setting).rest for entry in entries}) != 1:
+    rests = {Setting.of(entry.setting).rest for entry in entries}
+    if len(rests) != 1:
         return {}
     loaded = jobs.loaded(entries[0])
-    dataset, lexicon = loaded.dataset, loaded.metrics.fairness.lexicon
+    dataset = loaded.dataset
+    lexicon = loaded.metrics.fairness.lexicon
     if not dataset.has("dev"):
         return {}
     if len(dataset.split("dev").queries) > len(dataset.split("test").queries):

@@ -50,8 +50,9 @@ class EvaluationTask(ABC):
         return "leave one of them out"
 
     def check(self) -> None:  # noqa: B027  many tasks have nothing more to look at
-        """Raise ``ValueError`` for what a constructor leaves to be looked at, before anything is
-        loaded.
+        """Refuse what a constructor leaves to be looked at, before anything is loaded.
+
+        Raises ``ValueError`` for it.
         """
 
     def find_ranker(self) -> Path | str | None:

@@ -46,8 +46,9 @@ _OF_NEW_RANKERS = ("model.", "start.", "reconstruct.", "pretraining.")
 
 
 class TrainingSettings:
-    """Use it to get what any training needs: data, tokenizer, model, trainer; conf/train.yaml
-    describes every option.
+    """Use it to get what any training needs: data, tokenizer, model, trainer.
+
+    conf/train.yaml describes every option.
 
     Attributes:
         options: all of them, as plain values.
@@ -60,8 +61,9 @@ class TrainingSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], changed: Sequence[str] = ()) -> TrainingSettings:
-        """Of a new run; with ``checkpoint`` the model is that of the saved ranker, whose defaults
-        then count.
+        """The settings of a new run.
+
+        With ``checkpoint`` the model is that of the saved ranker, whose defaults then count.
 
         Raises:
             FileNotFoundError: there is no ranker in the folder of ``checkpoint``.
@@ -103,8 +105,9 @@ class TrainingSettings:
         write_text(folder / CONFIG, yaml_of(self.options))
 
     def ranking(self) -> RankingSettings:
-        """Those of ``task=ranking``. Raises ``ValueError`` for a wrong one, before anything is
-        loaded.
+        """The settings of ``task=ranking``.
+
+        Raises ``ValueError`` for a wrong one, before anything is loaded.
         """
         return RankingSettings.of(self.options)
 

@@ -57,10 +57,13 @@ class Unfinished:
     def read(cls, folder: Path) -> Unfinished | None:
         """What a folder's mark says; None without one."""
         try:
-            found = read_yaml(folder / UNFINISHED)
-            options = tuple(map(str, found["options"]))
+            mark = read_yaml(folder / UNFINISHED)
             return cls(
-                folder, options, bool(found["multirun"]), int(found["process"]), str(found["host"])
+                folder,
+                options=tuple(map(str, mark["options"])),
+                multirun=bool(mark["multirun"]),
+                process=int(mark["process"]),
+                host=str(mark["host"]),
             )
         except FileNotFoundError:
             return None
@@ -74,12 +77,17 @@ class Unfinished:
             return True
         if not (self.folder / _LOCK).exists():
             return False
-        if (handle := _locked(self.folder)) is not None:
-            handle.close()
-        return handle is None
+        handle = _locked(self.folder)
+        if handle is None:
+            return True
+        handle.close()
+        return False
 
     def __str__(self) -> str:
-        given = " ".join((*(["-m"] if self.multirun else []), *(self.options or ())))
+        words = list(self.options or ())
+        if self.multirun:
+            words.insert(0, "-m")
+        given = " ".join(words)
         return f"{self.folder} ({given})" if given else str(self.folder)
 
 
@@ -95,7 +103,8 @@ def claim(folder: str | Path, options: Sequence[str] = (), multirun: bool = Fals
     if folder.resolve() in _held:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    if (handle := _locked(folder)) is None:
+    handle = _locked(folder)
+    if handle is None:
         other = Unfinished.read(folder) or Unfinished(folder)
         raise ValueError(
             f"{folder} is in use by process {other.process} on {other.host}; wait until it ends, "
@@ -143,7 +152,8 @@ def finish(folder: str | Path) -> bool:
     False for one that this process did not claim.
     """
     folder = Path(folder).resolve()
-    if (handle := _held.pop(folder, None)) is None:
+    handle = _held.pop(folder, None)
+    if handle is None:
         return False
     (folder / UNFINISHED).unlink(missing_ok=True)
     (folder / _LOCK).unlink(missing_ok=True)
@@ -153,7 +163,8 @@ def finish(folder: str | Path) -> bool:
 
 def release(folder: str | Path) -> None:
     """Give the lock back and leave the mark: of a job of a multirun that failed."""
-    if (handle := _held.pop(Path(folder).resolve(), None)) is not None:
+    handle = _held.pop(Path(folder).resolve(), None)
+    if handle is not None:
         handle.close()
 
 

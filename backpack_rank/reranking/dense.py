@@ -1,5 +1,6 @@
-"""A first stage that compares vectors: the documents whose vectors have the highest dot product
-with the query's.
+"""A first stage that compares vectors.
+
+It gives the documents whose vectors have the highest dot product with the query's.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 
 
 class Dense:
-    """A dual encoder over the whole corpus, exactly: no document is left out by an approximate
-    index.
+    """A dual encoder over the whole corpus, exactly.
+
+    No document is left out by an approximate index.
 
     Documents are encoded once and their vectors kept on disk in half precision. Scores are those of
     the dual encoder up to that rounding. Every document has a score, so every query has ``depth``

@@ -1,5 +1,6 @@
-"""Scores of pairs under policies: a :class:`ReadingPlan` says what is read, and a scorer reads
-it.
+"""Scores of pairs under policies.
+
+A :class:`ReadingPlan` says what is read, and a scorer reads it.
 """
 
 from __future__ import annotations

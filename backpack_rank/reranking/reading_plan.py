@@ -1,5 +1,6 @@
-"""Which texts a ranker reads, and under which shift, to score pairs under policies: each text
-once.
+"""Which texts a ranker reads, and under which shift, to score pairs under policies.
+
+Each text is read once.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A ranker behind an HTTP rerank endpoint: Jina's, Cohere's, vLLM's, text-embeddings-inference's,
-or this project's.
+"""A ranker behind an HTTP rerank endpoint.
+
+Jina's, Cohere's, vLLM's, text-embeddings-inference's, or this project's.
 
 Its scores can be measured and its texts be swapped; what lies inside it, word vectors and senses,
 is out of reach.
@@ -70,8 +71,9 @@ class RemoteScorer(TextScorer):
         view: View = PLAIN,
         long_documents: str = LONG_DOCUMENTS[0],
     ) -> np.ndarray:
-        """Scores of (query, document) texts; the server decides what it does with long ones. [N]
-        float32
+        """Scores of (query, document) texts. [N] float32
+
+        The server decides what it does with long ones.
 
         Raises:
             ValueError: the server refuses, or answers with something else than a score for each

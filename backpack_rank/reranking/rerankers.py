@@ -45,8 +45,9 @@ class Reranker(ABC):
 
 
 class TextReranker(Reranker):
-    """A reranker that also ranks texts that are given to it, as :func:`backpack_rank.load` gives
-    one.
+    """A reranker that also ranks texts that are given to it.
+
+    :func:`backpack_rank.load` gives one.
 
     Attributes:
         rank: ``rank(query, documents, top_k=None)``, documents from best to worst.
@@ -104,8 +105,9 @@ class SavedRun(Reranker):
 
 
 class RecalibratedRun(Reranker):
-    """Another system's run, moved by what alpha changes about a ranker's scores (Afzali et al.,
-    appendix D).
+    """Another system's run, moved by what alpha changes about a ranker's scores.
+
+    The method is that of Afzali et al., appendix D.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
-"""One ranker at several alphas: scores of many pairs from as few passes as the policy allows, and
-what they hang on.
+"""One ranker at several alphas, with as few passes as the policy allows.
+
+Gives the scores of many pairs, and what they hang on.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Where a process of ``backpack-rank rerank`` begins: it imports nothing until the collector is
-off.
+"""Where a process of ``backpack-rank rerank`` begins.
+
+It imports nothing until the collector is off.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Shards of a plan, scored one by one into files that are complete or absent, and merged into TREC
-runs.
+"""Shards of a plan, scored one by one and merged into TREC runs.
+
+The file of a shard is complete or absent.
 
 A file of scores is in the format of safetensors: ``scores`` [N, A], float32, in the order of the
 plan's pairs, with a checksum over the shard and its scores. A process skips a shard whose file is

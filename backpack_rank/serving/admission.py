@@ -1,5 +1,6 @@
-"""Which requests are let in: not before rankers are loaded, not too many at a time, and not too
-many bytes of them.
+"""Which requests are let in.
+
+None before rankers are loaded, not too many at a time, and not too many bytes of them.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ class Admission:
             self._active -= 1
 
     async def take(self, number: int, deadline: float) -> None:
-        """Wait until a long body has its turn; it is not read before, so that the client's side
-        waits too.
+        """Wait until a long body has its turn.
+
+        It is not read before, so that the client's side waits too.
 
         Turns are in the order of asking. :meth:`give_back` the same number once the request is
         answered.

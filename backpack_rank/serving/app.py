@@ -245,8 +245,10 @@ class _Service:
         return body, job
 
     async def _read(self, request: Request) -> bytes:
-        """The body. Raises :class:`RequestError` where it is too long or too slow, or where its
-        Content-Type is not JSON.
+        """The body of a request.
+
+        Raises :class:`RequestError` where it is too long or too slow, or where its Content-Type is
+        not JSON.
         """
         if (
             request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -289,8 +291,9 @@ class _Service:
 
 
 async def _before(awaitable: Awaitable[T], gone: asyncio.Task[None], deadline: float) -> T:
-    """The result, unless the client goes away or the deadline passes, which cancels what is
-    awaited.
+    """The result, unless the client goes away or the deadline passes.
+
+    Either of these cancels what is awaited.
     """
     wanted = asyncio.ensure_future(awaitable)
     try:
@@ -330,8 +333,9 @@ def _key_check(key: str | None) -> Callable[[Request], Awaitable[None]]:
 
 
 class _Envelope:
-    """Around every request: its id, the Host check, a log line, metrics, and an answer when
-    something breaks.
+    """What stands around every request.
+
+    Its id, the Host check, a log line, metrics, and an answer when something breaks.
     """
 
     def __init__(

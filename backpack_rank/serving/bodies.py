@@ -1,5 +1,6 @@
-"""Bodies of requests, answers and errors, in the forms of Jina, Cohere, vLLM and
-text-embeddings-inference (TEI).
+"""Bodies of requests, answers and errors.
+
+They have the forms of Jina, Cohere, vLLM and text-embeddings-inference (TEI).
 
 A body with ``documents`` is answered with an object, one with ``texts`` with a list, as TEI does
 it.
@@ -241,8 +242,10 @@ def answer(
 
 
 def error_body(error: RequestError) -> dict[str, Any]:
-    """An error as Cohere (message), Haystack (detail), OpenAI and vLLM (error.message) and TEI
-    (error) read it.
+    """An error in one body that every kind of client reads.
+
+    Cohere reads ``message``, Haystack ``detail``, OpenAI and vLLM ``error.message``, and TEI
+    ``error``.
     """
     kind = _TYPES.get(error.status, "server_error")
     body: dict[str, Any] = {"message": error.message, "detail": error.message}

@@ -47,8 +47,9 @@ class JsonLines(logging.Formatter):
 
 
 class Unread:
-    """A stream that stays usable when its reader has gone, as behind ``| head -1``: the rest goes
-    nowhere.
+    """A stream that stays usable when its reader has gone, as behind ``| head -1``.
+
+    What is written then goes nowhere.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -102,8 +103,9 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ctrl-C, SIGTERM and SIGHUP let requests on their way end; under nohup a SIGHUP stays
-        ignored.
+        """Ctrl-C, SIGTERM and SIGHUP let requests on their way end.
+
+        Under nohup a SIGHUP stays ignored.
         """
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:

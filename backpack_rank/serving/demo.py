@@ -85,8 +85,9 @@ def page() -> str:
 
 @cache
 def synthetic_examples() -> tuple[Example, ...]:
-    """Queries of the synthetic test split with BM25's first documents: those with the most even mix
-    of wordings.
+    """Queries of the synthetic test split with BM25's first documents.
+
+    They are those whose documents have the most even mix of wordings.
     """
     collection = load_synthetic("test")
     candidates = Bm25(depth=EXAMPLE_DOCUMENTS, cache=False).candidates(collection)
@@ -102,8 +103,9 @@ def synthetic_examples() -> tuple[Example, ...]:
 
 
 def examples_of_run(run: str | Path, folder: str | Path) -> tuple[Example, ...]:
-    """The first queries of a TREC run with its first documents, texts from a folder in BEIR's
-    layout.
+    """The first queries of a TREC run with its first documents.
+
+    The texts are those of a folder in BEIR's layout.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -157,8 +159,9 @@ class _Explainer(Served):
         max_tokens: int | None,
         deadline: float = float("inf"),
     ) -> _ExplainJob:
-        """One document at one alpha; counted in the queue by its characters, as tokens are not
-        known yet.
+        """The work of one document at one alpha.
+
+        The queue counts it by its characters, as tokens are not known yet.
         """
         (document,) = documents
         (alpha,) = alphas
@@ -224,8 +227,9 @@ class _Demo:
         return JSONResponse(await asyncio.to_thread(collect))
 
     async def words(self, request: Request) -> Response:
-        """The words of the groups in every document: counts as the measures take them, and the text
-        in pieces.
+        """The words of the groups in every document.
+
+        Gives counts as the measures take them, and the text in pieces.
         """
         async with self._body(request) as body:
             if sum(map(len, body.passages)) > _MAX_MARKED:
@@ -301,8 +305,9 @@ def _description(policy: str) -> str:
 
 
 def _words(ranker: Served, documents: list[str]) -> dict[str, Any]:
-    """Counts per document in the order of ``groups``, pieces (text, group), and swapped wordings
-    (null: the same).
+    """Counts per document, pieces (text, group), and swapped wordings.
+
+    Counts are in the order of ``groups``; a wording that stays the same is null.
     """
     attribute = (
         ranker.attribute if isinstance(ranker, ServedPointwise) else Attribute.named("gender")

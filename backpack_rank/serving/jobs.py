@@ -348,8 +348,9 @@ class ServedPointwise(Served):
         return self._reranker.sensitivity is not None
 
     def reads_once(self, policy: str) -> bool:
-        """Whether all alphas take the same passes over the texts, so that a fine grid costs no more
-        than one alpha.
+        """Whether all alphas take the same passes over the texts.
+
+        A fine grid then costs no more than one alpha.
         """
         # Two alphas strictly between 0 and 1 stand for all: at the ends, views are left out.
         readings = []
@@ -402,8 +403,9 @@ def served(name: str, reranker: TextReranker) -> Served:
 def _tokenised(
     tokenizer: PairTokenizer, pairs: Sequence[TextPair], max_document: int | None, deadline: float
 ) -> tuple[list[np.ndarray], int]:
-    """Token ids of pairs of texts, and how many documents are cut; a few at a time, with looks at
-    the clock.
+    """Token ids of pairs of texts, and how many documents are cut.
+
+    A few pairs at a time, with looks at the clock.
     """
     sequences: list[np.ndarray] = []
     cut = 0

@@ -1,5 +1,6 @@
-"""Counters of a server, in Prometheus's form. No text and nothing that a client makes up becomes a
-label.
+"""Counters of a server, in Prometheus's form.
+
+No text and nothing that a client makes up becomes a label.
 """
 
 from __future__ import annotations

@@ -68,8 +68,9 @@ class Replica:
     app: FastAPI
 
     async def check_health(self) -> None:
-        """Ray's first call says that the replica may get requests, and any failure that it is
-        replaced.
+        """Answer Ray, which calls it to learn about the replica.
+
+        Its first call says that the replica may get requests, and any failure that it is replaced.
         """
         batcher = self.app.state.batcher
         if not batcher.ready:

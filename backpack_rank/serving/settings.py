@@ -87,8 +87,9 @@ class ServerSettings:
             return False
 
     def answers_host(self, header: str) -> bool:
-        """Whether a Host header names this server: a page that points its own name here (DNS
-        rebinding) does not.
+        """Whether a Host header names this server.
+
+        A page that points its own name here (DNS rebinding) does not.
 
         Beyond the own machine names are not known; there the key keeps pages out, so any name will
         do with one.
@@ -102,8 +103,9 @@ class ServerSettings:
 
 
 def read_api_key(file: str | Path | None = None) -> str | None:
-    """The key from a file, or else from the environment; None where neither has one. Never from a
-    command line.
+    """The key from a file, or else from the environment; None where neither has one.
+
+    It is never read from a command line.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -1,5 +1,7 @@
-"""The places a collection comes from. Each loader returns a :class:`Collection` of
-:mod:`backpack_rank.data.collection` and can be a ``_target_`` in ``conf/data``.
+"""The places a collection comes from.
+
+Each loader returns a :class:`Collection` of :mod:`backpack_rank.data.collection` and can be a
+``_target_`` in ``conf/data``.
 
     beir.load_beir      a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/)
     irds.load_irds      an id of ir_datasets

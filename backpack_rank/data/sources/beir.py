@@ -1,5 +1,6 @@
-"""A collection from a folder in BEIR's layout (Thakur et al. 2021): corpus.jsonl, queries.jsonl,
-qrels/<split>.tsv.
+"""A collection from a folder in BEIR's layout (Thakur et al. 2021).
+
+The layout: corpus.jsonl, queries.jsonl, qrels/<split>.tsv.
 """
 
 from __future__ import annotations

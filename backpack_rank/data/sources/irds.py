@@ -36,8 +36,9 @@ def load_irds(
     seed: Seed = 0,
     name: Name | None = None,
 ) -> Collection:
-    """Load any dataset that has documents, queries, and qrels or scoreddocs; downloads on first
-    use.
+    """Load any dataset that has documents, queries, and qrels or scoreddocs.
+
+    It is downloaded on first use.
 
     ``msmarco-qna/train`` gives training lists: its scoreddocs are the about 10 passages that a
     search engine showed for a query, in that order, and its qrels label the same passages 1 (used
@@ -89,8 +90,9 @@ def load_irds(
 
 
 class IrDatasetsStore:
-    """A :class:`~backpack_rank.data.collection.DocumentStore` over the docstore of an ir_datasets
-    id.
+    """The documents of an ir_datasets id, read from its docstore.
+
+    It is a :class:`~backpack_rank.data.collection.DocumentStore`.
 
     Texts are ``default_text()`` and are fetched from disk. It is pickled by its id. A forked
     process opens its own files, because the library's docstores seek.
@@ -171,8 +173,9 @@ def _text(document: Any) -> str:
 
 
 def known_dataset(dataset_id: str) -> Any:
-    """A dataset of the library. Raises ``ValueError`` with close ids when it knows none of that
-    id.
+    """A dataset of the library.
+
+    Raises ``ValueError`` with close ids when it knows none of that id.
     """
     try:
         return ir_datasets.load(dataset_id)
@@ -183,9 +186,7 @@ def known_dataset(dataset_id: str) -> Any:
 
 
 def library_lock() -> FileLock:
-    """To be held while the library may download or unpack, which parallel jobs must not do at
-    once.
-    """
+    """The lock to hold while the library may download or unpack: one job at a time does so."""
     # One for the whole library, because its datasets are built from one another.
     home = str(ir_datasets.util.home_path())
     place = digest(home, size=4)

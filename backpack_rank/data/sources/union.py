@@ -26,8 +26,9 @@ def load_union(
     sample: Mapping[str, Count | None] | None = None,
     seed: Seed = 0,
 ) -> Collection:
-    """The parts side by side; ids become ``<part>/<id>``, so equal ids of different parts stay
-    apart.
+    """The parts side by side, as one collection.
+
+    Ids become ``<part>/<id>``, so equal ids of different parts stay apart.
 
     Candidates are kept when every part has some.
 
@@ -89,8 +90,9 @@ def _sampled(collection: Collection, count: int | None, seed: int) -> Collection
 
 
 class UnionStore:
-    """A :class:`~backpack_rank.data.collection.DocumentStore` over several, by the part in front of
-    the id.
+    """The documents of several stores, found by the part in front of the id.
+
+    It is a :class:`~backpack_rank.data.collection.DocumentStore`.
     """
 
     def __init__(self, parts: Mapping[str, DocumentStore]) -> None:
