@@ -128,7 +128,7 @@ def test_lists_take_singular_and_plural() -> None:
         (
             "evaluate",
             "policy.count=3",
-            "policy=default has no option count; add policy=lowest_senses or policy=random_se",
+            "policy=default has no option count; add policy=lowest_senses or policy=most_voted",
         ),
         (
             "evaluate",
