@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from typing import Protocol, TypeVar
 
@@ -71,6 +71,8 @@ class ListBatch:
         teacher: a teacher's scores, nan where it has none; None without a teacher. [L, m]
         swapped: the texts whose words can be swapped, in swapped wording; None without a swap or
             such a text.
+        leanings: a number for each of the N texts, such as the group that its words lean to; None
+            where nothing asks for it. [N]
     """
 
     texts: PackedBatch
@@ -78,6 +80,7 @@ class ListBatch:
     mask: Tensor
     teacher: Tensor | None = None
     swapped: SwappedTexts | None = None
+    leanings: Tensor | None = None
 
     def to(self, device: torch.device | str) -> ListBatch:
         """The same batch on another device."""
@@ -92,8 +95,9 @@ class ListBatch:
         swapped = None
         if self.swapped is not None:
             swapped = SwappedTexts(change(self.swapped.texts), change(self.swapped.rows))
+        leanings = None if self.leanings is None else change(self.leanings)
         return ListBatch(
-            change(self.texts), change(self.labels), change(self.mask), teacher, swapped
+            change(self.texts), change(self.labels), change(self.mask), teacher, swapped, leanings
         )
 
 
@@ -106,12 +110,16 @@ class EncodedList:
         labels: relevance of each document.
         teacher: a teacher's score of each document, nan where it has none; None without a teacher.
         swapped: token ids of the texts that differ in swapped wording, by place in the list.
+        leanings: a number for each text, or None.
+        copy: the list with all its words swapped, which is trained on too; None where no word is.
     """
 
     sequences: list[np.ndarray]
     labels: tuple[int, ...]
     teacher: np.ndarray | None = None
     swapped: Mapping[int, np.ndarray] = field(default_factory=dict)
+    leanings: tuple[int, ...] | None = None
+    copy: EncodedList | None = None
 
 
 class Teacher(Protocol):
@@ -125,8 +133,12 @@ class Teacher(Protocol):
 class ListDataset(Dataset):
     """Training lists by (epoch, query id), drawn and encoded when they are asked for.
 
-    ``swap`` gives a document's counterfactual, the same text where no word can be swapped; queries
-    stay.
+    Attributes:
+        swap: gives a document's counterfactual, the same text where no word can be swapped; queries
+            stay.
+        augment: the same, for counterfactual augmentation: beside a list its copy is trained on, in
+            which query and documents are swapped.
+        leaning: gives a number for a document, such as the group that its words lean to.
     """
 
     def __init__(
@@ -136,12 +148,16 @@ class ListDataset(Dataset):
         pair_tokenizer: PairTokenizer,
         teacher: Teacher | None = None,
         swap: Callable[[str], str] | None = None,
+        augment: Callable[[str], str] | None = None,
+        leaning: Callable[[str], int] | None = None,
     ) -> None:
         self.collection = collection
         self.lists = lists
         self.pair_tokenizer = pair_tokenizer
         self.teacher = teacher
         self.swap = swap
+        self.augment = augment
+        self.leaning = leaning
 
     def __getitem__(self, key: tuple[int, str]) -> EncodedList:
         epoch, query_id = key
@@ -152,10 +168,32 @@ class ListDataset(Dataset):
             query = self.collection.queries[query_id]
             sequences = self.pair_tokenizer.pairs(query, texts)
             swapped = self._swapped(query, texts, sequences)
+            copy = self._copy(query, texts, item.labels)
         except ValueError as error:
             raise ValueError(f"query {query_id} of {self.collection.name}: {error}") from error
         teacher = None if self.teacher is None else self.teacher.scores(query_id, item.doc_ids)
-        return EncodedList(sequences, item.labels, teacher, swapped)
+        if copy is not None:
+            # The teacher's scores are those of the list: relevance is not of a group.
+            copy = replace(copy, teacher=teacher)
+        return EncodedList(sequences, item.labels, teacher, swapped, self._leanings(texts), copy)
+
+    def _copy(
+        self, query: str, texts: Sequence[str], labels: tuple[int, ...]
+    ) -> EncodedList | None:
+        """The list in swapped wording; None where that is the same."""
+        if self.augment is None:
+            return None
+        swapped_query = self.augment(query)
+        swapped_texts = [self.augment(text) for text in texts]
+        if swapped_query == query and swapped_texts == list(texts):
+            return None
+        sequences = self.pair_tokenizer.pairs(swapped_query, swapped_texts)
+        return EncodedList(sequences, labels, leanings=self._leanings(swapped_texts))
+
+    def _leanings(self, texts: Sequence[str]) -> tuple[int, ...] | None:
+        if self.leaning is None:
+            return None
+        return tuple(self.leaning(text) for text in texts)
 
     def _swapped(
         self, query: str, texts: Sequence[str], sequences: Sequence[np.ndarray]
@@ -200,6 +238,7 @@ class EpochSampler(EpochSamplerBase[tuple[int, str]]):
 
 def collate_lists(items: list[EncodedList]) -> ListBatch:
     """Pack the texts of several lists into one row; shorter lists are masked."""
+    items = _with_copies(items)
     size = max(len(item.labels) for item in items)
     labels = torch.zeros((len(items), size))
     mask = torch.zeros((len(items), size), dtype=torch.bool)
@@ -209,6 +248,7 @@ def collate_lists(items: list[EncodedList]) -> ListBatch:
     sequences: list[np.ndarray] = []
     swapped_sequences: list[np.ndarray] = []
     swapped_rows: list[int] = []
+    leanings: list[int] = []
     for row, item in enumerate(items):
         count = len(item.labels)
         labels[row, :count] = torch.tensor(item.labels, dtype=torch.float32)
@@ -219,6 +259,7 @@ def collate_lists(items: list[EncodedList]) -> ListBatch:
         swapped_rows += [len(sequences) + place for place in item.swapped]
         swapped_sequences += item.swapped.values()
         sequences += item.sequences
+        leanings += item.leanings or ()
     swapped = None
     if swapped_rows:
         swapped_texts = PackedBatch.from_sequences(swapped_sequences)
@@ -229,7 +270,18 @@ def collate_lists(items: list[EncodedList]) -> ListBatch:
         mask=mask,
         teacher=teacher,
         swapped=swapped,
+        leanings=torch.tensor(leanings) if leanings else None,
     )
+
+
+def _with_copies(items: list[EncodedList]) -> list[EncodedList]:
+    """Every list, followed by its copy in swapped wording where it has one."""
+    lists: list[EncodedList] = []
+    for item in items:
+        lists.append(item)
+        if item.copy is not None:
+            lists.append(item.copy)
+    return lists
 
 
 class RankingData(L.LightningDataModule):
@@ -252,10 +304,14 @@ class RankingData(L.LightningDataModule):
         tokens_per_batch: int = CPU_TOKENS,
         teacher: Teacher | None = None,
         swap: Callable[[str], str] | None = None,
+        augment: Callable[[str], str] | None = None,
+        leaning: Callable[[str], int] | None = None,
     ) -> None:
         super().__init__()
         self.teacher = teacher
         self.swap = swap
+        self.augment = augment
+        self.leaning = leaning
         self.lists = lists
         self.train = train
         self.dev = dev
@@ -266,8 +322,17 @@ class RankingData(L.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         """Batches of :class:`ListBatch`, in an order drawn for each epoch."""
+        lists = ListDataset(
+            self.train,
+            self.lists,
+            self.pair_tokenizer,
+            self.teacher,
+            self.swap,
+            self.augment,
+            self.leaning,
+        )
         return DataLoader(
-            ListDataset(self.train, self.lists, self.pair_tokenizer, self.teacher, self.swap),
+            lists,
             batch_size=self.lists_per_batch,
             sampler=EpochSampler(self.lists, *self._place()),
             collate_fn=collate_lists,

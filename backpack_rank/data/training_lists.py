@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from backpack_rank.checks import whole
 from backpack_rank.data.collection import Collection, Run
@@ -31,6 +32,30 @@ class TrainingList:
     labels: tuple[int, ...]
 
 
+class Negatives(Protocol):
+    """Write a function like this to choose which candidates a list takes as not relevant."""
+
+    def __call__(
+        self, rng: random.Random, query_id: str, candidates: Sequence[str], room: int
+    ) -> list[str]:
+        """At most ``room`` of the candidates, all different.
+
+        Args:
+            rng: of this list; draws of others must not change what it gives.
+            query_id: the query.
+            candidates: of the query, without relevant ones, sorted.
+            room: places of the list that are left.
+        """
+        ...
+
+
+def random_negatives(
+    rng: random.Random, query_id: str, candidates: Sequence[str], room: int
+) -> list[str]:
+    """The default: candidates drawn at random."""
+    return rng.sample(candidates, min(room, len(candidates)))
+
+
 class TrainingLists:
     """Use it to train a listwise ranker: it draws a fresh list for each query in each epoch.
 
@@ -43,7 +68,7 @@ class TrainingLists:
     1. relevant documents (label above 0), at least one and at most ``max_relevant``, drawn in
        proportion to 2^label - 1 (the gain of nDCG), so with binary labels all with the same chance;
     2. candidates of the query that are not judged relevant (judged 0 or not judged), drawn at
-       random;
+       random, or as ``negatives`` chooses;
     3. when those do not suffice, candidates and relevant documents of other queries that are not
        relevant to this one.
 
@@ -67,6 +92,7 @@ class TrainingLists:
         seed: int = 0,
         max_relevant: int | None = None,
         per_epoch: int | None = None,
+        negatives: Negatives = random_negatives,
     ) -> None:
         """
         Args:
@@ -79,6 +105,7 @@ class TrainingLists:
                 paper's setting (one relevant, nine others) with ``size`` 10.
             per_epoch: lists in an epoch at most, of queries drawn anew each time; None takes every
                 query.
+            negatives: chooses among candidates that are not judged relevant.
 
         Raises:
             ValueError: ``size`` below 2, ``max_relevant`` outside 1 .. size - 1, or no query has a
@@ -96,6 +123,7 @@ class TrainingLists:
         self._max_relevant = max_relevant
         whole("training lists: per_epoch", per_epoch, 1, null="for every query")
         self._per_epoch = per_epoch
+        self._negatives = negatives
         self._candidates = candidates
         self._relevant, self.missing = _relevant_documents(collection)
         self.query_ids = tuple(sorted(self._relevant))
@@ -138,7 +166,7 @@ class TrainingLists:
         # Sorted, so that the order of the candidates does not decide what is drawn.
         candidates = self._candidates.get(query_id, ())
         others = sorted(doc_id for doc_id in candidates if doc_id not in relevant)
-        drawn = rng.sample(others, min(room, len(others)))
+        drawn = self._negatives(rng, query_id, others, room)
         if len(drawn) < room:
             drawn += self._draw_from_other_queries(rng, relevant, set(drawn), room - len(drawn))
         labels = [relevant[doc_id] for doc_id in chosen] + [0] * len(drawn)

@@ -122,3 +122,8 @@ def check_sharding(config: Mapping[str, Any]) -> None:
         raise ValueError(
             f"training.keep_swap={keep_swap} does not work with trainer=fsdp: {instead}"
         )
+    adversary = config["training"]["adversary"]
+    if adversary is not None:
+        raise ValueError(
+            f"training.adversary={adversary} does not work with trainer=fsdp: {instead}"
+        )

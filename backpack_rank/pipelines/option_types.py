@@ -39,6 +39,7 @@ from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.models.initialisation import WEIGHTS
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
+from backpack_rank.training.debiasing import AUGMENTATIONS, NEGATIVES
 
 Alpha = Annotated[
     float,
@@ -177,6 +178,8 @@ class ListOptions(Options):
     size: Annotated[int, Range(least=2, most=100_000)]
     per_epoch: Count | Annotated[None, Note("for every query")]
     relevant: Count | Annotated[None, Note("for half of the list")]
+    negatives: Annotated[str, OneOf(NEGATIVES)]
+    biased_share: Annotated[float, Range(above=0, most=1)]
 
 
 class RecommendedOptions(Options):
@@ -209,6 +212,9 @@ class LoopOptions(Options):
     loss_weight: NonNegative
     keep_swap: FilePath | None
     keep_swap_weight: Positive
+    attribute: Name
+    augment: Annotated[str, OneOf(AUGMENTATIONS)] | None
+    adversary: Positive | None
     epochs: Count
     learning_rate: LearningRate
     head_learning_rate: LearningRate | Annotated[None, Note("for training.learning_rate")]

@@ -85,7 +85,8 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     dataset = settings.dataset
     collection = dataset.split("train")
     _, candidates = dataset.candidates("train", collection)
-    lists = TrainingLists(collection, candidates, **ranking.list_options)
+    negatives = ranking.debiasing.negatives(collection)
+    lists = TrainingLists(collection, candidates, negatives=negatives, **ranking.list_options)
     log.info(
         "%s: %d training queries, %d without a relevant document",
         collection.name,
@@ -105,6 +106,8 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     if start is None and settings.checkpoint is None:
         ranking.beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
         ranker = pretrain(ranking.pretraining, trainer, ranker, pair_tokenizer, collection, folder)
+    # The adversary stands first: it reads what the ranker's head has just read.
+    terms = (*ranking.debiasing.adversaries(ranker), *terms)
     # keep_swap: keep the score differences that a reference ranker has between a text and its swap.
     swap = None
     if ranking.keep_swap is not None:
@@ -122,6 +125,8 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         tokens_per_batch=CPU_TOKENS if trainer.device == "cpu" else GPU_TOKENS,
         teacher=teacher,
         swap=swap,
+        augment=ranking.debiasing.augmentation(),
+        leaning=ranking.debiasing.leaning(),
     )
     adapter.apply(ranker)
     callbacks = ranking.freezing.apply(ranker)

@@ -33,6 +33,7 @@ from backpack_rank.pipelines.run_folder import (
     saved_overrides,
 )
 from backpack_rank.training.adapters import Adapter
+from backpack_rank.training.debiasing import Debiasing
 from backpack_rank.training.freezing import FrozenParts
 from backpack_rank.training.losses import RankingLoss
 from backpack_rank.training.module import OptimizerConfig
@@ -203,6 +204,7 @@ class RankingSettings:
         freezing: parts of the model that stay as they are.
         keep_swap: folder of the ranker whose changes under swaps are kept, and the weight of the
             term, or None.
+        debiasing: what the training does against bias in its data.
         beginning: first values of a new Backpack over a pretrained backbone.
         pretraining: next-token prediction on the collection's text.
     """
@@ -218,6 +220,7 @@ class RankingSettings:
         list_options: Mapping[str, Any],
         freezing: FrozenParts,
         keep_swap: tuple[str, float] | None,
+        debiasing: Debiasing,
         beginning: WarmStart,
         pretraining: Pretraining,
     ) -> None:
@@ -229,6 +232,7 @@ class RankingSettings:
         self.list_options = list_options
         self.freezing = freezing
         self.keep_swap = keep_swap
+        self.debiasing = debiasing
         self.beginning = beginning
         self.pretraining = pretraining
 
@@ -257,6 +261,13 @@ class RankingSettings:
                 options["start"]["weights"], build(options["reconstruct"], "reconstruct")
             ),
             keep_swap=_kept_swap(training["keep_swap"], training["keep_swap_weight"]),
+            debiasing=Debiasing(
+                training["attribute"],
+                augment=training["augment"],
+                adversary=training["adversary"],
+                negatives=lists["negatives"],
+                biased_share=lists["biased_share"],
+            ),
             freezing=FrozenParts(training["frozen"] or (), training["frozen_epochs"]),
             epochs=int(training["epochs"]),
             patience=int(training["patience"]),

@@ -72,6 +72,8 @@ class RankingModule(L.LightningModule):
                 "on"
             )
         self.ranker = ranker
+        # Terms that learn something themselves, such as an adversary.
+        self.learning_terms = nn.ModuleList(term for term in terms if isinstance(term, nn.Module))
         self.optimisation = optimisation
         self.dev = dev
         self.seed = seed
@@ -150,7 +152,8 @@ class RankingModule(L.LightningModule):
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over the trainer's estimated number of steps."""
         steps = int(self.trainer.estimated_stepping_batches)
-        return self.optimisation.configured(self.ranker, steps)
+        learns_more = len(self.learning_terms) > 0
+        return self.optimisation.configured(self if learns_more else self.ranker, steps)
 
 
 @dataclass(frozen=True)
