@@ -12,6 +12,11 @@ from backpack_rank.checks import whole
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.digests import digest
 
+NEGATIVES = ("random", "bias_aware")
+"""How the documents of a list that are not relevant are chosen."""
+AUGMENTATIONS = ("swap",)
+"""What may stand beside every list: a copy in swapped wording."""
+
 # Draws per missing document before the whole pool is searched, which only a tiny collection can
 # need.
 _DRAWS = 20

@@ -35,11 +35,11 @@ from backpack_rank.data.dataset import ROTATED
 from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.data.rotation import LEVELS
 from backpack_rank.data.run_order import TIES
+from backpack_rank.data.training_lists import AUGMENTATIONS, NEGATIVES
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.models.initialisation import WEIGHTS
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
-from backpack_rank.training.debiasing import AUGMENTATIONS, NEGATIVES
 
 Alpha = Annotated[
     float,

@@ -14,9 +14,6 @@ from backpack_rank.models.rankers import Ranker
 from backpack_rank.training.adversary import GroupAdversary, leaning_of
 from backpack_rank.training.biased_negatives import BiasAwareNegatives
 
-NEGATIVES = ("random", "bias_aware")
-AUGMENTATIONS = ("swap",)
-
 
 class Debiasing:
     """Use it to train against bias without a dial: what a dial is compared with.
@@ -50,8 +47,13 @@ class Debiasing:
             adversary: weight of its reversed gradient, or None.
             negatives: ``random`` or ``bias_aware``.
             biased_share: of the negatives of a query that asks for no group, in (0, 1].
+
+        Raises:
+            FileNotFoundError: there is no attribute of that name.
+            ValueError: a value of its file is wrong.
         """
-        self._name = attribute
+        # Read now, so that a wrong name ends a training before it starts.
+        self._attribute = Attribute.named(attribute)
         self._augment = augment
         self._adversary = adversary
         self._negatives = negatives
@@ -68,7 +70,7 @@ class Debiasing:
         if self._augment is None:
             return None
         # A partial of a module's function, because processes that read data pickle it.
-        return partial(_swapped, Attribute.named(self._name).swap())
+        return partial(_swapped, self._attribute.swap())
 
     def leaning(self) -> Callable[[str], int] | None:
         """What the adversary learns of a document, or None without one."""
@@ -87,7 +89,7 @@ class Debiasing:
 
     @cached_property
     def _lexicon(self) -> Lexicon:
-        return Attribute.named(self._name).lexicon()
+        return self._attribute.lexicon()
 
 
 def _swapped(swap: LexiconSwap, text: str) -> str:
