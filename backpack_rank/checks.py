@@ -82,7 +82,7 @@ def fraction(option: str, value: float, hint: str = "", *, ends: str = "[]") -> 
         raise ValueError(f"{option}={value} must lie in {ends[0]}0, 1{ends[1]}{hint}")
 
 
-def whole(
+def whole_number(
     option: str,
     value: object,
     least: int,

@@ -39,8 +39,14 @@ from backpack_rank import checks
         (lambda: checks.fraction("b", math.nan), "b=nan must lie in [0, 1]"),
         (lambda: checks.fraction("dropout", 1.0, ends="[)"), "dropout=1.0 must lie in [0, 1)"),
         (lambda: checks.fraction("floor", 0.0, ends="(]"), "floor=0.0 must lie in (0, 1]"),
-        (lambda: checks.whole("depth", 2.5, 1), "depth=2.5 must be a whole number of at least 1"),
-        (lambda: checks.whole("depth", True, 1), "depth=True must be a whole number of at least 1"),
+        (
+            lambda: checks.whole_number("depth", 2.5, 1),
+            "depth=2.5 must be a whole number of at least 1",
+        ),
+        (
+            lambda: checks.whole_number("depth", True, 1),
+            "depth=True must be a whole number of at least 1",
+        ),
     ],
 )
 def test_the_sentence_names_option_value_and_what_may_be_given(check, said) -> None:
@@ -59,7 +65,7 @@ def test_what_is_in_range_passes() -> None:
     checks.fraction("b", 0.0)
     checks.fraction("dropout", 0.0, ends="[)")
     checks.fraction("floor", 1, ends="(]")
-    checks.whole("depth", 1, 1)
+    checks.whole_number("depth", 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +114,6 @@ def test_truth_values_and_texts_are_no_numbers() -> None:
         with pytest.raises(ValueError, match=r"^x=.* must be true or false"):
             checks.flag("x", value)
     with pytest.raises(ValueError, match="x=9 must be at most 5"):
-        checks.whole("x", 9, 1, most=5)
+        checks.whole_number("x", 9, 1, most=5)
     with pytest.raises(ValueError, match="use one of a, b"):
         checks.one_of("x", ["a"], {"a": 1, "b": 2})

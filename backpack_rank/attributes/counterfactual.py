@@ -116,7 +116,7 @@ class LexiconSwap:
         original = composed(text)
         pieces: list[str] = []
         copied = swaps = 0
-        for match in self.found(original, kept_names=kept_names):
+        for match in self.matches(original, kept_names=kept_names):
             word = match.group()
             lower = word.lower()
             if self.pronouns and lower in POSSESSIVES:
@@ -134,7 +134,7 @@ class LexiconSwap:
         pieces.append(original[copied:])
         return Swapped("".join(pieces), swaps, names)
 
-    def found(
+    def matches(
         self,
         text: str,
         words: Collection[str] | None = None,
@@ -171,12 +171,12 @@ class LexiconSwap:
         """Where the names that may be replaced begin."""
         if self.swapped_names is None:
             return frozenset()
-        return frozenset(match.start() for match in self.swapped_names.found(text))
+        return frozenset(match.start() for match in self.swapped_names.matches(text))
 
     def names(self, text: str, kept_names: Collection[str] = ()) -> Iterator[re.Match[str]]:
         """The first names of a composed text that are left alone."""
         if self.swapped_names is not None:
-            for match in self.swapped_names.found(text):
+            for match in self.swapped_names.matches(text):
                 if match.group().lower() in kept_names:
                     yield match
             return

@@ -1,7 +1,7 @@
 """First names where they stand as names: for swaps and renditions that replace names too.
 
     >>> names = FirstNames.of("gender_names")
-    >>> [match.group() for match in names.found("James met Mary at James Madison University.")]
+    >>> [match.group() for match in names.matches("James met Mary at James Madison University.")]
     ['James', 'Mary']
 
 A name is replaced by its partner, a name of the other group that is about as frequent: the n-th
@@ -190,7 +190,7 @@ class FirstNames:
                 kept |= {word, self.partner[word]}
         return frozenset(kept)
 
-    def found(self, text: str) -> Iterator[re.Match[str]]:
+    def matches(self, text: str) -> Iterator[re.Match[str]]:
         """The names of a composed text that stand as names, in its order."""
         if self.partner.keys().isdisjoint(_WORD.findall(text.lower())):
             return

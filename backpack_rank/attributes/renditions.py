@@ -216,7 +216,7 @@ class Renditions:
         symbols: list[Symbol] = []
         labels: dict[int, int] = {}
         copied = moved = 0
-        for match in self._swap.found(original, self.words, kept_names):
+        for match in self._swap.matches(original, self.words, kept_names):
             word = match.group()
             lower = word.lower()
             case = case_of(word)

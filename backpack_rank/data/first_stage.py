@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Protocol
 
-from backpack_rank.checks import above, whole
+from backpack_rank.checks import above, whole_number
 from backpack_rank.constructors import (
     Count,
     FilePath,
@@ -83,7 +83,7 @@ class Bm25:
         Raises:
             ValueError: an option is out of its range or unknown.
         """
-        whole("threads", threads, 1)
+        whole_number("threads", threads, 1)
         above("max_gb", max_gb, 0)
         # Imported here: other candidates need nothing of bm25s.
         from backpack_rank.data.bm25_index import Bm25Settings
@@ -194,5 +194,5 @@ def _for_queries(run: Run, collection: Collection, depth: int) -> Run:
 
 def checked_depth(depth: int) -> int:
     """Candidates per query. Raises ``ValueError`` unless it is a whole number of at least 1."""
-    whole("depth", depth, 1)
+    whole_number("depth", depth, 1)
     return depth

@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 from backpack_rank.constructors import Count, PathText, Range
 from backpack_rank.data.beginnings import before_last_word, beginning
 from backpack_rank.data.pretrained import from_pretrained, no_panic
@@ -265,7 +265,7 @@ def train_bpe(
     Raises:
         ValueError: ``vocab_size`` leaves no room beside the 256 bytes and the special tokens.
     """
-    whole("vocab_size", vocab_size, 300, " for a byte-level vocabulary")
+    whole_number("vocab_size", vocab_size, 300, " for a byte-level vocabulary")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

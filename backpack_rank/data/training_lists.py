@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.digests import digest
 
@@ -116,7 +116,7 @@ class TrainingLists:
             ValueError: ``size`` below 2, ``max_relevant`` outside 1 .. size - 1, or no query has a
                 relevant document.
         """
-        whole("training list: size", size, 2)
+        whole_number("training list: size", size, 2)
         if max_relevant is None:
             max_relevant = size // 2
         elif not 1 <= max_relevant < size:
@@ -126,7 +126,7 @@ class TrainingLists:
         self._size = size
         self._seed = seed
         self._max_relevant = max_relevant
-        whole("training lists: per_epoch", per_epoch, 1, null="for every query")
+        whole_number("training lists: per_epoch", per_epoch, 1, null="for every query")
         self._per_epoch = per_epoch
         self._negatives = negatives
         self._candidates = candidates

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backpack_rank.checks import decimal, integer, one_of, whole
+from backpack_rank.checks import decimal, integer, one_of, whole_number
 from backpack_rank.data.collection import Qrels, Run
 from backpack_rank.data.run_order import TIES, in_order, warn_of_order
 from backpack_rank.data.text_files import cut_text, fail, numbered_lines, open_writer
@@ -40,7 +40,7 @@ def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = No
     Raises:
         ValueError: ``depth`` is below 1.
     """
-    whole("depth", depth, 1, null="for all documents")
+    whole_number("depth", depth, 1, null="for all documents")
     return _in_order(run, "id", depth)
 
 
@@ -65,7 +65,7 @@ def read_run(
             twice for a query (file, line and ids are named), or ``depth`` below 1.
     """
     one_of("ties", ties, TIES)
-    whole("depth", depth, 1, null="for all documents")
+    whole_number("depth", depth, 1, null="for all documents")
     run: Run = {}
     ranks: dict[str, list[str]] = {}
     for number, query_id, doc_id, rank, score in run_rows(path):

@@ -15,7 +15,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 
-from backpack_rank.checks import one_of, whole
+from backpack_rank.checks import one_of, whole_number
 from backpack_rank.models.ranking_heads import HEADS
 
 POOLING = ("first", "last")
@@ -172,7 +172,7 @@ class BackpackConfig(BackboneConfig):
                 f"{size}, because every sense has its own {size} / num_senses dimensions of the "
                 "contextual weights"
             )
-        whole("sense_intermediate_scale", self.sense_intermediate_scale, 1)
+        whole_number("sense_intermediate_scale", self.sense_intermediate_scale, 1)
         one_of("head", self.head, HEADS)
         one_of("input_form", self.input_form, INPUT_FORMS)
         check_readout(self, self.readout)

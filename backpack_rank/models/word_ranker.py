@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
-from backpack_rank.checks import above, whole
+from backpack_rank.checks import above, whole_number
 from backpack_rank.constructors import Count, OneOf, PathText, Positive, Width
 from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.data.tokenisation import PairTokenizer
@@ -57,8 +57,8 @@ class InteractionConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs) -> None:
         super().__post_init__(**kwargs)
-        whole("max_query_length", self.max_query_length, 1)
-        whole("max_document_length", self.max_document_length, 1)
+        whole_number("max_query_length", self.max_query_length, 1)
+        whole_number("max_document_length", self.max_document_length, 1)
 
     @property
     def n_positions(self) -> int:

@@ -23,7 +23,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from backpack_rank.checks import located, whole
+from backpack_rank.checks import located, whole_number
 from backpack_rank.data.collection import Collection, missing_message
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.trec import run_tag
@@ -200,7 +200,7 @@ class Sharding:
             )
         for name, value in asdict(self).items():
             if value is not None:
-                whole(name, value, 1, ", or null")
+                whole_number(name, value, 1, ", or null")
 
     def number(self, pairs: int) -> int:
         """Shards of so many pairs."""

@@ -13,7 +13,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
-from backpack_rank.checks import above, fraction, whole
+from backpack_rank.checks import above, fraction, whole_number
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.data.packing import PackedBatch
@@ -189,7 +189,7 @@ class OptimizerConfig:
         above("training.learning_rate", self.learning_rate, 0)
         fraction("training.warmup_ratio", self.warmup_ratio, ends="[)")
         if self.warmup_steps is not None:
-            whole("training.warmup_steps", self.warmup_steps, 1)
+            whole_number("training.warmup_steps", self.warmup_steps, 1)
 
     def configured(self, model: nn.Module, steps: int) -> OptimizerLRSchedulerConfig:
         """Optimizer and schedule over ``steps``, in the form that Lightning takes."""

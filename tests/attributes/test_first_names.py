@@ -25,7 +25,7 @@ def names(swap):
 
 
 def standing(names, text):
-    return [match.group() for match in names.found(text)]
+    return [match.group() for match in names.matches(text)]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_the_rule_against_200_passages_read_by_hand(real_data, names):
             texts[passage["_id"]] = passage["text"]
     right = found = there = 0
     for passage_id, occurrences in labels.items():
-        starts = {match.start() for match in names.found(texts[passage_id])}
+        starts = {match.start() for match in names.matches(texts[passage_id])}
         for start, word, is_name in occurrences:
             assert texts[passage_id][start:].startswith(word)
             found += start in starts

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
 from backpack_rank.data.text_files import line_of
 from backpack_rank.data.trec import read_run
@@ -26,7 +26,7 @@ def drawn_queries(query_ids: Iterable[str], max_queries: int | None, seed: int) 
     ids = list(query_ids)
     if max_queries is None:
         return ids
-    whole("max_queries", max_queries, 1, null="for all queries")
+    whole_number("max_queries", max_queries, 1, null="for all queries")
     if max_queries >= len(ids):
         return ids
     sample = set(random.Random(seed).sample(ids, max_queries))

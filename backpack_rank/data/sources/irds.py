@@ -14,7 +14,7 @@ from typing import Any
 import ir_datasets
 from filelock import FileLock
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 from backpack_rank.constructors import AllDocuments, AllQueries, Count, Name, Seed
 from backpack_rank.data.collection import Collection, Qrels, Queries, Run, missing_message
 from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates
@@ -206,8 +206,8 @@ def library_lock() -> FileLock:
 def _check_parts(
     dataset_id: str, dataset: Any, candidates: str, depth: int | None, max_queries: int | None
 ) -> None:
-    whole("depth", depth, 1, null="for all documents")
-    whole("max_queries", max_queries, 1, null="for all queries")
+    whole_number("depth", depth, 1, null="for all documents")
+    whole_number("max_queries", max_queries, 1, null="for all queries")
     for part in ("docs", "queries"):
         if not getattr(dataset, f"has_{part}")():
             within = [other for other in ir_datasets.registry if other.startswith(f"{dataset_id}/")]

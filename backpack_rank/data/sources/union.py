@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 from backpack_rank.constructors import Count, Name, Seed
 from backpack_rank.data.collection import (
     Collection,
@@ -46,7 +46,7 @@ def load_union(
     for part, count in (sample or {}).items():
         if part not in parts:
             raise ValueError(f"sample.{part}: the parts of this union are {', '.join(parts)}")
-        whole(f"sample.{part}", count, 1, null="for all queries")
+        whole_number(f"sample.{part}", count, 1, null="for all queries")
     collections: dict[str, Collection] = {}
     for part, collection in parts.items():
         collections[part] = _sampled(collection, (sample or {}).get(part), seed)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.checks import above, whole
+from backpack_rank.checks import above, whole_number
 from backpack_rank.models.token_shift import TokenShift
 
 
@@ -153,7 +153,7 @@ class KernelPooling(nn.Module):
         self, kernels: int = 11, sigma: float = 0.1, exact_sigma: float | None = 0.001
     ) -> None:
         super().__init__()
-        whole("kernels", kernels, 2)
+        whole_number("kernels", kernels, 2)
         above("sigma", sigma, 0)
         above("exact_sigma", exact_sigma, 0, null="")
         others = kernels - 1

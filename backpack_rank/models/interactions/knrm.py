@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 from backpack_rank.constructors import Kernels, Layers, Positive, Width
 from backpack_rank.models.interactions.base import LOG_SCALE, Interaction, KernelPooling, Words
 
@@ -78,8 +78,8 @@ class ConvKnrm(Interaction):
         exact_sigma: Positive = 0.001,
     ) -> None:
         super().__init__()
-        whole("filters", filters, 1)
-        whole("ngrams", ngrams, 1)
+        whole_number("filters", filters, 1)
+        whole_number("ngrams", ngrams, 1)
         self.convolutions = nn.ModuleList(
             nn.Conv1d(embedding_size, filters, kernel_size=length)
             for length in range(1, ngrams + 1)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 from backpack_rank.constructors import Layers, Width
 from backpack_rank.models.interactions.base import Interaction, Words, cosine_match
 
@@ -49,11 +49,11 @@ class Pacrr(Interaction):
         vocabulary_size: int | None = None,
     ) -> None:
         super().__init__()
-        whole("query_length", query_length, 1)
-        whole("windows", windows, 1)
-        whole("filters", filters, 1)
-        whole("top", top, 1)
-        whole("hidden", hidden, 1)
+        whole_number("query_length", query_length, 1)
+        whole_number("windows", windows, 1)
+        whole_number("filters", filters, 1)
+        whole_number("top", top, 1)
+        whole_number("hidden", hidden, 1)
         self.query_length = query_length
         self.top = top
         self.convolutions = nn.ModuleList(

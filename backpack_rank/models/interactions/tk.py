@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 from backpack_rank.constructors import CountOrZero, Kernels, Layers, Positive, Width
 from backpack_rank.models.interactions.base import Interaction, KernelPooling, Words
 
@@ -53,10 +53,10 @@ class Tk(Interaction):
         sigma: Positive = 0.1,
     ) -> None:
         super().__init__()
-        whole("layers", layers, 1)
-        whole("heads", heads, 1)
-        whole("head_size", head_size, 1)
-        whole("feed_forward", feed_forward, 1)
+        whole_number("layers", layers, 1)
+        whole_number("heads", heads, 1)
+        whole_number("head_size", head_size, 1)
+        whole_number("feed_forward", feed_forward, 1)
         self.document_shift = document_shift
         self.pooling = KernelPooling(kernels, sigma, exact_sigma=None)
         self.gate = nn.Parameter(torch.tensor([0.5]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 
 
 class Augmentation(ABC):
@@ -50,7 +50,7 @@ class RandomShuffles(Augmentation):
     number: int = 1
 
     def __post_init__(self) -> None:
-        whole("task.copies", self.number, 1)
+        whole_number("task.copies", self.number, 1)
 
     @property
     def copies(self) -> int:
@@ -81,7 +81,7 @@ class PositionAware(Augmentation):
     groups: int = 4
 
     def __post_init__(self) -> None:
-        whole("task.copies", self.groups, 2, ": rotation needs groups")
+        whole_number("task.copies", self.groups, 2, ": rotation needs groups")
 
     @property
     def copies(self) -> int:

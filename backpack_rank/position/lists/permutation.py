@@ -15,7 +15,7 @@ from typing import Annotated
 
 import numpy as np
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 from backpack_rank.constructors import Count, Note, Seed, checked
 from backpack_rank.position.aggregation.aggregate import Aggregate, Aggregator
 from backpack_rank.position.aggregation.kemeny import Kemeny
@@ -235,7 +235,7 @@ def rank_shuffled(
     Raises:
         ValueError: ``times`` below 1, or no list.
     """
-    whole("times", times, 1)
+    whole_number("times", times, 1)
     if not lists:
         raise ValueError("there is no list to shuffle")
     shown = []

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from backpack_rank.checks import fraction, whole
+from backpack_rank.checks import fraction, whole_number
 from backpack_rank.commands import called
 from backpack_rank.files import write_text
 from backpack_rank.position.lists.base import ListwiseRanker, Ranking
@@ -130,7 +130,7 @@ def stacked_ranks(rankings: Sequence[Ranking], size: int) -> np.ndarray:
     Raises:
         ValueError: no ranking, or one of another size.
     """
-    whole("size", size, 1)
+    whole_number("size", size, 1)
     if not rankings:
         raise ValueError("there is no ranking to count positions of")
     for number, ranking in enumerate(rankings, start=1):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backpack_rank.checks import fraction, whole
+from backpack_rank.checks import fraction, whole_number
 from backpack_rank.data.json_lines import json_value, read_jsonl, text_under
 from backpack_rank.data.text_files import fail, numbered_lines, read_rows
 from backpack_rank.data.words import word_tokens
@@ -334,5 +334,5 @@ def _not_empty(
 
 def _check(number: int, size: int, imbalance: float) -> None:
     check_size(size)
-    whole("task.number", number, 1)
+    whole_number("task.number", number, 1)
     fraction("task.imbalance", imbalance)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backpack_rank.checks import whole
+from backpack_rank.checks import whole_number
 from backpack_rank.position.lists.base import ListwiseRanker, RankerWrapper, Ranking
 from backpack_rank.position.lists.passages import PassageList
 
@@ -41,8 +41,8 @@ class SlidingWindows(RankerWrapper):
     stride: int = 10
 
     def __post_init__(self) -> None:
-        whole("windows: size", self.size, 2, null="for the whole list")
-        whole("windows: stride", self.stride, 1)
+        whole_number("windows: size", self.size, 2, null="for the whole list")
+        whole_number("windows: stride", self.stride, 1)
         if self.size is not None and self.stride > self.size:
             raise ValueError(
                 f"stride={self.stride} is more than size={self.size}: passages between two windows "
