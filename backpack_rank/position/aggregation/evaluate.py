@@ -1,4 +1,4 @@
-"""``evaluate.py run=[a.trec,b.trec] aggregate=kemeny``: runs made into one, and measures of all."""
+"""``evaluate.py run=[a.trec,b.trec] aggregate=kemeny``: aggregated runs, and measures of all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ AGGREGATION_FILE = "aggregation.csv"
 
 
 class AggregatedEvaluation(MeasureRuns):
-    """Use it to measure finished runs, and the one run that an aggregator makes of them."""
+    """Use it to measure finished runs beside their aggregate.
+
+    On the command line::
+
+        python evaluate.py run=[a.trec,b.trec] aggregate=kemeny aggregate_depth=100
+    """
 
     chosen_by: ClassVar[str] = "aggregate=..."
 
@@ -75,6 +80,7 @@ class AggregatedEvaluation(MeasureRuns):
             ValueError: no query is in two of the runs.
         """
         data, metrics, runs = self.read()
+        # Equal scores of a file are ties to an aggregator, whatever order measures give them.
         fused = AggregatedRuns([run.with_ties() for run in runs], self.aggregator, self.depth)
         if fused.name in [run.name for run in runs]:
             raise ValueError(
@@ -88,9 +94,10 @@ class AggregatedEvaluation(MeasureRuns):
 
 
 class AggregatedRuns(Reranker):
-    """Several rankings of each query made into one (Tang et al.).
+    """Use this as a reranker that aggregates the rankings of several rerankers (Tang et al.)::
 
-    By Kemeny, Borda or reciprocal rank fusion.
+        fused = AggregatedRuns([bm25, cross_encoder], Kemeny(), depth=100)
+        run = fused.rerank(first_stage_run, collection)
 
     Attributes:
         queries: how the aggregation of each query went, by name of the collection.
@@ -100,76 +107,92 @@ class AggregatedRuns(Reranker):
         self, rerankers: Sequence[Reranker], aggregator: Aggregator, depth: int | None = None
     ) -> None:
         """``depth``: documents of each ranking that are aggregated; None for all."""
-        self.rerankers, self.aggregator, self.depth = tuple(rerankers), aggregator, depth
+        self.rerankers = tuple(rerankers)
+        self.aggregator = aggregator
+        self.depth = depth
         self.name = aggregator.name if depth is None else f"{aggregator.name} depth {depth}"
         self.queries: dict[str, tuple[FusedQuery, ...]] = {}
 
     def rerank(self, run: Run, collection: Collection) -> Run:
-        fused = fuse(
-            [one.rerank(run, collection) for one in self.rerankers], self.aggregator, self.depth
-        )
+        runs = [reranker.rerank(run, collection) for reranker in self.rerankers]
+        fused = fuse(runs, self.aggregator, self.depth)
         self.queries[collection.name] = fused.queries
         return fused.run
 
 
 def write_aggregation(folder: Path, fused: AggregatedRuns) -> list[str]:
-    """Write ``aggregation.csv``, a line per query; returns the notes of the report.
+    """Use it after the runs were aggregated, to say how each query went::
 
-    A line has the number of runs and documents, the cost and its bound, and whether it is optimal.
+        notes = write_aggregation(folder, fused)  # aggregation.csv, and sentences for the report
+
+    A line of ``aggregation.csv`` is a query: its number of runs and documents, the cost of the
+    aggregate and its lower bound, and whether it is optimal.
 
     Raises:
         ValueError: no query is in two of the runs.
     """
-    if not any(query.runs > 1 for of_set in fused.queries.values() for query in of_set):
+    lines = []
+    most_runs = 0
+    for collection, queries in fused.queries.items():
+        for query in queries:
+            most_runs = max(most_runs, query.runs)
+            optimal = "yes" if query.optimal else "no"
+            seconds = f"{query.seconds:.3f}"
+            size = (query.runs, query.documents)
+            lines.append(
+                (collection, query.query_id, *size, query.cost, query.bound, optimal, seconds)
+            )
+    if most_runs < 2:
         raise ValueError(
             f"aggregate={fused.aggregator.name}: no query is in two of the runs, so there is "
             "nothing to aggregate"
         )
-    lines = [
-        (
-            name,
-            q.query_id,
-            q.runs,
-            q.documents,
-            q.cost,
-            q.bound,
-            "yes" if q.optimal else "no",
-            f"{q.seconds:.3f}",
-        )
-        for name, of_set in fused.queries.items()
-        for q in of_set
-    ]
     columns = ("set", "query", "runs", "documents", "cost", "bound", "optimal", "seconds")
     write_text(folder / AGGREGATION_FILE, csv_text(columns, lines))
-    notes = [_aggregation_notes(fused, of_set) for of_set in fused.queries.values() if of_set]
-    return [note for of_set in notes for note in of_set]
+    notes = []
+    for queries in fused.queries.values():
+        if queries:
+            notes += _notes_of_collection(fused, queries)
+    return notes
 
 
-def _aggregation_notes(fused: AggregatedRuns, queries: Sequence[FusedQuery]) -> list[str]:
-    label, runs, exact = fused.name, len(fused.rerankers), fused.aggregator.exact
+def _notes_of_collection(fused: AggregatedRuns, queries: Sequence[FusedQuery]) -> list[str]:
+    """Sentences about the queries of one collection: sizes, missing runs, unproven optima."""
+    num_runs = len(fused.rerankers)
     sizes = [query.documents for query in queries]
-    unsolved = [query for query in queries if exact and not query.optimal]
-    solved = ", all solved to optimality" if exact and not unsolved else ""
-    notes = [
-        f"{label}: {len(queries)} queries of {runs} runs, {min(sizes)} to {max(sizes)} documents "
-        f"each{solved}"
-    ]
-    if fewer := sum(query.runs < runs for query in queries):
+    in_fewer_runs = [query for query in queries if query.runs < num_runs]
+    # Borda and RRF look for no order of least cost, so theirs need not be the optimum.
+    unproven = []
+    if fused.aggregator.exact:
+        unproven = [query for query in queries if not query.optimal]
+
+    summary = (
+        f"{fused.name}: {len(queries)} queries of {num_runs} runs, {min(sizes)} to {max(sizes)} "
+        "documents each"
+    )
+    if fused.aggregator.exact and not unproven:
+        summary += ", all solved to optimality"
+    notes = [summary]
+    if in_fewer_runs:
         notes.append(
-            f"{label}: {fewer} of {len(queries)} queries are not in every run and aggregated over "
-            "fewer"
+            f"{fused.name}: {len(in_fewer_runs)} of {len(queries)} queries are not in every run "
+            "and aggregated over fewer"
         )
-    if unsolved:
-        shown = ", ".join(query.query_id for query in unsolved[:5]) + (
-            ", ..." if len(unsolved) > 5 else ""
-        )
-        above = max(
-            (query.cost - query.bound) / query.bound if query.bound else math.inf
-            for query in unsolved
-        )
+    if unproven:
+        shown = ", ".join(query.query_id for query in unproven[:5])
+        if len(unproven) > 5:
+            shown += ", ..."
+        gap = max(_gap(query) for query in unproven)
         notes.append(
-            f"{label}: {len(unsolved)} of {len(queries)} queries not solved to optimality within "
-            f"aggregate.time_limit and aggregate.largest ({shown}); their cost is at most "
-            f"{above:.1%} above the least one"
+            f"{fused.name}: {len(unproven)} of {len(queries)} queries not solved to optimality "
+            f"within aggregate.time_limit and aggregate.largest ({shown}); their cost is at most "
+            f"{gap:.1%} above the least one"
         )
     return notes
+
+
+def _gap(query: FusedQuery) -> float:
+    """How far the cost may lie above the least one, as a share of the lower bound."""
+    if query.bound == 0:
+        return math.inf
+    return (query.cost - query.bound) / query.bound

@@ -1,4 +1,4 @@
-"""A first stage made of several: their runs, aggregated query by query."""
+"""A first stage that aggregates the runs of several systems, query by query."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from backpack_rank.position.aggregation.runs import fuse
 
 
 class FusedRuns:
-    """Use this as a first stage made of several TREC runs.
-
-    They are made into one query by query, by default by reciprocal rank fusion (RRF, k = 60)::
+    """Use this as a first stage where several systems have written TREC runs::
 
         first_stage = FusedRuns(["bm25.run", "dense.run"], depth=100)
         run = first_stage.candidates(collection)
+
+    The runs are aggregated query by query, by default by reciprocal rank fusion (RRF, k = 60).
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class FusedRuns:
 
         Args:
             paths: two run files or more.
-            depth: documents of each run that are aggregated, and candidates that come of it, per
+            depth: documents of each run that are aggregated, and candidates that remain, both per
                 query.
             name: row label in reports.
-            aggregator: how they are made into one; None: reciprocal rank fusion.
+            aggregator: the method; None: reciprocal rank fusion.
             other_queries: see :class:`~backpack_rank.data.first_stage.RunFile`.
 
         Raises:
@@ -51,15 +51,17 @@ class FusedRuns:
         self.depth = checked_depth(depth)
         self.name = name
         self.aggregator = aggregator or ReciprocalRankFusion()
-        self.parts = [RunFile(path, depth, other_queries=other_queries) for path in paths]
+        self.run_files = [RunFile(path, depth, other_queries=other_queries) for path in paths]
 
     def candidates(self, collection: Collection) -> Run:
         """Read and aggregate the runs.
 
         Errors are those of :class:`~backpack_rank.data.first_stage.RunFile`.
         """
-        runs = [part.candidates(collection) for part in self.parts]
+        runs = [run_file.candidates(collection) for run_file in self.run_files]
         fused = fuse(runs, self.aggregator, self.depth).run
-        # In the order of the collection's queries, those without candidates too.
-        run = {query_id: fused.get(query_id, {}) for query_id in collection.queries}
-        return sorted_run(run, depth=self.depth)
+        # A first stage names every query of the collection, in its order, also those without
+        # candidates.
+        candidates = {query_id: fused.get(query_id, {}) for query_id in collection.queries}
+        # Each run gave ``depth`` documents, and their union may be longer.
+        return sorted_run(candidates, depth=self.depth)

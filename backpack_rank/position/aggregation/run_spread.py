@@ -21,7 +21,14 @@ SINGLE = "single run"
 
 @dataclass(frozen=True)
 class AggregationScores:
-    """One task at one temperature: mean scores over its lists.
+    """Mean scores over the lists of one task, sampled at one temperature.
+
+    >>> scores = AggregationScores(
+    ...     task="WordSort", measure="Kendall's tau", temperature=0.0, lists=100,
+    ...     singles=(0.5, 0.7), numbers=(1, 2), aggregates={"kemeny": (0.5, 0.8)},
+    ... )
+    >>> scores.main, scores.share_beaten("kemeny"), round(scores.share_of_gain(0.7), 2)
+    ('kemeny', 1.0, 0.5)
 
     Attributes:
         task: its name.
@@ -81,7 +88,9 @@ class AggregationScores:
 
 
 def write_run_spread(folder: str | Path, scores: Sequence[AggregationScores]) -> dict[str, Path]:
-    """Write ``figure3``, ``figure5a``, ``figure5b`` and ``figure6``, as ``.png`` and ``.svg``.
+    """Use it to draw the figures of the paper for tasks measured here::
+
+        pictures = write_run_spread(folder, scores)  # figure3.png, figure3.svg, figure5a.png, ...
 
     Figure 5 (a) is left out where there is one number, 5 (b) where there is one temperature, 6
     where there is one aggregator; 3, 5 (a) and 6 are of the first temperature, and 3 has a box for
@@ -116,28 +125,35 @@ def write_run_spread(folder: str | Path, scores: Sequence[AggregationScores]) ->
 
 
 def spread_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """Box plots of the single runs' scores, a panel for each task and a box for each temperature.
+    """Use it to see how far single runs spread: a panel for each task, a box for a temperature.
 
     Boxes go from the first to the third quartile, whiskers to the smallest and the largest run;
     every run is a dot, and the aggregate of all is a diamond.
     """
-    panels, titles = {}, {}
+    panels: dict[str, list[tuple[str, list[float], float]]] = {}
+    titles = {}
     for task, temperatures in _by_task(scores).items():
-        panels[task] = [_box(at_temperature) for at_temperature in temperatures]
+        panels[task] = []
+        for at_temperature in temperatures:
+            label = _temperature(at_temperature.temperature)
+            singles = [100 * score for score in at_temperature.singles]
+            panels[task].append((label, singles, 100 * at_temperature.aggregate()))
         titles[task] = f"{temperatures[0].measure} x 100"
     legend = (f"{SINGLE}s", f"aggregate, {scores[0].main}")
     return boxes(panels, "sampling temperature", titles, legend)
 
 
 def numbers_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """How far the aggregate of the first k runs is from that of all, a line for each task."""
-    first = _first_temperature(scores)
-    series, ticks = [], set()
-    for of_task in first:
-        by_number = of_task.aggregates[of_task.main]
-        differences = [100 * (score - of_task.aggregate()) for score in by_number]
-        series.append(Line(of_task.task, of_task.numbers, differences))
-        ticks |= set(of_task.numbers)
+    """Use it to see how far the aggregate of the first k runs is from that of all, by task."""
+    series = []
+    ticks: set[int] = set()
+    for task_scores in _first_temperature(scores):
+        of_all = task_scores.aggregate()
+        differences = []
+        for of_first_k in task_scores.aggregates[task_scores.main]:
+            differences.append(100 * (of_first_k - of_all))
+        series.append(Line(task_scores.task, task_scores.numbers, differences))
+        ticks |= set(task_scores.numbers)
     return lines(
         series,
         "aggregated rankings",
@@ -149,16 +165,19 @@ def numbers_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def temperatures_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """How far the aggregate is from that at the first temperature, a line for each task.
+    """Use it to see how far the aggregate is from that at the first temperature, by task.
 
     Temperatures stand at equal distances, in their order.
     """
     series = []
     for task, temperatures in _by_task(scores).items():
-        first = temperatures[0].aggregate()
-        names = [_temperature(at.temperature) for at in temperatures]
-        differences = [100 * (at.aggregate() - first) for at in temperatures]
-        series.append(Line(task, names, differences))
+        at_first = temperatures[0].aggregate()
+        labels = []
+        differences = []
+        for at_temperature in temperatures:
+            labels.append(_temperature(at_temperature.temperature))
+            differences.append(100 * (at_temperature.aggregate() - at_first))
+        series.append(Line(task, labels, differences))
     return lines(
         series,
         "sampling temperature",
@@ -169,22 +188,23 @@ def temperatures_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def aggregators_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """The mean single run and what each aggregator makes of all runs, a row for each task."""
+    """Use it to compare the mean single run with what each aggregator makes of all, by task."""
     rows = []
-    for of_task in _first_temperature(scores):
-        figures = {f"mean {SINGLE}": _figure(of_task.mean)}
-        for name in of_task.aggregates:
-            figures[name] = _figure(of_task.aggregate(name))
-        rows.append(DotRow(f"{of_task.task}\n{of_task.measure}", figures))
+    for task_scores in _first_temperature(scores):
+        figures = {f"mean {SINGLE}": _figure(task_scores.mean)}
+        for name in task_scores.aggregates:
+            figures[name] = _figure(task_scores.aggregate(name))
+        rows.append(DotRow(f"{task_scores.task}\n{task_scores.measure}", figures))
     return dots({"": rows}, "score x 100")
 
 
 def _by_task(scores: Sequence[AggregationScores]) -> dict[str, list[AggregationScores]]:
+    """Scores at all temperatures of each task, in the order given."""
     if not scores:
         raise ValueError("there are no runs to draw")
     by_task: dict[str, list[AggregationScores]] = {}
-    for of_task in scores:
-        by_task.setdefault(of_task.task, []).append(of_task)
+    for at_temperature in scores:
+        by_task.setdefault(at_temperature.task, []).append(at_temperature)
     return by_task
 
 
@@ -193,12 +213,8 @@ def _first_temperature(scores: Sequence[AggregationScores]) -> list[AggregationS
     return [temperatures[0] for temperatures in _by_task(scores).values()]
 
 
-def _box(scores: AggregationScores) -> tuple[str, list[float], float]:
-    singles = [100 * score for score in scores.singles]
-    return _temperature(scores.temperature), singles, 100 * scores.aggregate()
-
-
 def _figure(score: float) -> Estimate:
+    """A score times 100, as a dot without an interval."""
     return Estimate(100 * score, 100 * abs(score))
 
 

@@ -29,7 +29,11 @@ ListScores = Callable[[Sequence[Ranking]], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class AggregationStudy:
-    """Scores of n lists, from m rankings of each.
+    """Scores of n lists, from m rankings of each; :func:`study_aggregation` makes it.
+
+    >>> study = AggregationStudy(np.array([[0.2, 0.4], [0.6, 0.8]]), (2,), {})
+    >>> study.runs.round(2).tolist()
+    [0.3, 0.7]
 
     Attributes:
         singles: of each run alone. float64 [m, n]
@@ -61,7 +65,11 @@ def study_aggregation(
     aggregators: Sequence[Aggregator],
     numbers: Sequence[int] = NUMBERS,
 ) -> AggregationStudy:
-    """Use it to score every run, and what each aggregator makes of the first k of them.
+    """Use it to score every run, and what each aggregator makes of the first k of them::
+
+        shuffled = rank_shuffled(ranker, lists, times=20)
+        study = study_aggregation(shuffled, ndcg_of(lists, qrels), [Kemeny(), Borda()])
+        study.by_number("kemeny")  # mean nDCG@10 of the aggregates of 1, 5, 10, 15 and 20 rankings
 
     Passages that an answer leaves out count for a single run where the answer's ranking puts them,
     behind the others in the order in which they were shown; aggregators take them as permutation
@@ -78,12 +86,12 @@ def study_aggregation(
         ValueError: lists with different numbers of rankings, a k that there are too few of, two
             aggregators of one name, or none.
     """
-    rankings_of_list = _by_list(shuffled)
-    times = len(rankings_of_list[0])
-    chosen = tuple(sorted(set(numbers)))
-    if not chosen or chosen[0] < 1 or chosen[-1] > times:
+    rankings_by_list = _by_list(shuffled)
+    num_runs = len(rankings_by_list[0])
+    increasing = tuple(sorted(set(numbers)))
+    if not increasing or increasing[0] < 1 or increasing[-1] > num_runs:
         raise ValueError(
-            f"numbers={list(numbers)} of aggregated rankings must lie between 1 and the {times} "
+            f"numbers={list(numbers)} of aggregated rankings must lie between 1 and the {num_runs} "
             "there are"
         )
     names = [aggregator.name for aggregator in aggregators]
@@ -91,29 +99,43 @@ def study_aggregation(
         raise ValueError(
             f"aggregators {', '.join(names) or '(none)'}: give at least one, each once"
         )
+
     singles = []
-    for run in range(times):
-        rankings = [Ranking(shuffled.original(of_list[run])) for of_list in rankings_of_list]
-        singles.append(score(rankings))
+    for run in range(num_runs):
+        rankings_of_run = []
+        for numbers_of_list in rankings_by_list:
+            # Back from positions of the shuffled list to those of the list.
+            order = shuffled.original(numbers_of_list[run])
+            rankings_of_run.append(Ranking(order))
+        singles.append(score(rankings_of_run))
+
     aggregates: dict[str, np.ndarray] = {}
     not_optimal = 0
     for aggregator in aggregators:
         scores = []
-        for number in chosen:
-            first = [of_list[:number] for of_list in rankings_of_list]
-            rankings, unproven = _aggregated(shuffled, first, aggregator)
+        for k in increasing:
+            first_k = [numbers_of_list[:k] for numbers_of_list in rankings_by_list]
+            rankings, unproven = _aggregated(shuffled, first_k, aggregator)
             scores.append(score(rankings))
             not_optimal += unproven
         aggregates[aggregator.name] = np.stack(scores)
-    return AggregationStudy(np.stack(singles), chosen, aggregates, not_optimal)
+    return AggregationStudy(np.stack(singles), increasing, aggregates, not_optimal)
 
 
 def tau_of(targets: Sequence[Sequence[float] | np.ndarray]) -> ListScores:
     """Use it to score by Kendall's tau to the right order of each list.
 
+    >>> score = tau_of([[0, 1, 2]])  # the passages stand in the right order
+    >>> score([Ranking(np.array([0, 2, 1]))]).round(2).tolist()
+    [0.33]
+
     See :mod:`~backpack_rank.position.lists.sorting_scores`.
     """
-    return lambda rankings: sorting_scores(rankings, targets).taus
+
+    def score(rankings: Sequence[Ranking]) -> np.ndarray:
+        return sorting_scores(rankings, targets).taus
+
+    return score
 
 
 def ndcg_of(
@@ -123,6 +145,11 @@ def ndcg_of(
 ) -> ListScores:
     """Use it to score by a measure of effectiveness of each list, in their order.
 
+    >>> passages = PassageList("a query", ("text", "other"), ids=("d1", "d2"), query_id="q1")
+    >>> score = ndcg_of([passages], {"q1": {"d2": 1}})
+    >>> score([Ranking(np.array([1, 0]))]).tolist()
+    [1.0]
+
     What is relevant is taken from all judgements of a query, so a list without all relevant
     passages cannot reach 1.
 
@@ -131,40 +158,48 @@ def ndcg_of(
             document.
     """
 
-    def scored(rankings: Sequence[Ranking]) -> np.ndarray:
+    def score(rankings: Sequence[Ranking]) -> np.ndarray:
         values = effectiveness_of(lists, rankings, qrels, (measure,)).values[measure]
-        query_ids = [passages.query_id for passages in lists]
-        if missing := [query_id for query_id in query_ids if query_id not in values]:
-            raise ValueError(
-                f"query {missing[0]!r} has no relevant document, so {measure} has no value for its "
-                "list"
-            )
-        return np.array([values[query_id] for query_id in query_ids], dtype=np.float64)
+        scores = []
+        for passages in lists:
+            if passages.query_id not in values:
+                raise ValueError(
+                    f"query {passages.query_id!r} has no relevant document, so {measure} has no "
+                    "value for its list"
+                )
+            scores.append(values[passages.query_id])
+        return np.array(scores, dtype=np.float64)
 
-    return scored
+    return score
 
 
 def _by_list(shuffled: ShuffledRankings) -> list[list[int]]:
     """For each list the numbers of its rankings, in order; as many for every list."""
-    rankings_of_list: dict[int, list[int]] = {}
-    for number, owner in enumerate(shuffled.lists):
-        rankings_of_list.setdefault(owner, []).append(number)
-    if len({len(numbers) for numbers in rankings_of_list.values()}) != 1:
+    rankings_by_list: dict[int, list[int]] = {}
+    for ranking_number, list_number in enumerate(shuffled.lists):
+        rankings_by_list.setdefault(list_number, []).append(ranking_number)
+    counts = set(map(len, rankings_by_list.values()))
+    if len(counts) != 1:
         raise ValueError(
             "every list must be ranked equally often, at least once: use rank_shuffled"
         )
-    return [rankings_of_list[owner] for owner in sorted(rankings_of_list)]
+    return [rankings_by_list[list_number] for list_number in sorted(rankings_by_list)]
 
 
 def _aggregated(
-    shuffled: ShuffledRankings, rankings_of_list: Sequence[Sequence[int]], aggregator: Aggregator
+    shuffled: ShuffledRankings, rankings_by_list: Sequence[Sequence[int]], aggregator: Aggregator
 ) -> tuple[list[Ranking], int]:
     """The aggregate of the rankings of each list, and how many are not proven to be optimal."""
-    rankings, unproven = [], 0
-    for numbers in rankings_of_list:
-        # Passages by their numbers in the list, without those that an answer left out.
-        given = [shuffled.permutations[n][shuffled.rankings[n].ranked] for n in numbers]
-        aggregate = aggregate_of(aggregator, given, len(shuffled.permutations[numbers[0]]))
-        rankings.append(ranking_of(aggregate, given))
-        unproven += aggregator.exact and not aggregate.optimal
+    rankings = []
+    unproven = 0
+    for numbers in rankings_by_list:
+        answers = []
+        for number in numbers:
+            # Positions of the list, without those of passages that the answer left out.
+            shown, named = shuffled.permutations[number], shuffled.rankings[number].ranked
+            answers.append(shown[named])
+        aggregate = aggregate_of(aggregator, answers, len(shuffled.permutations[numbers[0]]))
+        rankings.append(ranking_of(aggregate, answers))
+        if aggregator.exact and not aggregate.optimal:
+            unproven += 1
     return rankings, unproven

@@ -1,4 +1,4 @@
-r"""Permutation self-consistency: one ranking from rankings of the shuffled list.
+r"""Permutation self-consistency: a ranking aggregated from rankings of the shuffled list.
 
 A list is shuffled m times, uniformly (Tang et al., section 2.2, eq. 4), and each order is ranked.
 The ranking closest to the m answers is returned: the one with the smallest sum of Kendall tau
@@ -27,12 +27,12 @@ from backpack_rank.position.lists.passages import PassageList
 @checked("permutation")
 @dataclass
 class PermutationSelfConsistency(RankerWrapper):
-    """Use this where a ranker's answer depends on the order in which it reads the passages.
-
-    It aggregates the answers to shuffles of the list::
+    """Use this where a ranker's answer depends on the order in which it reads the passages::
 
         ranker = PermutationSelfConsistency(CausalLmRanker(model, pair_tokenizer), permutations=20)
         rankings = ranker.rank(lists)
+
+    It aggregates the ranker's answers to shuffles of the list.
 
     The shuffles of a list depend on the seed, its query and its passages alone. Passages that an
     answer leaves out are absent from it, as the aggregator takes it; passages that every answer
@@ -45,12 +45,12 @@ class PermutationSelfConsistency(RankerWrapper):
 
     Attributes:
         ranker: ranks one order of a list; it may be a
-            :class:`~backpack_rank.position.lists.windows.SlidingWindows` (whole lists are
+            :class:`~backpack_rank.position.lists.windows.SlidingWindows` (then the long lists are
             shuffled), or this ranker may be inside of one (each window is shuffled, as in the
             paper).
         permutations: m, the most orders of a list that are ranked; 20 in the paper. A list of one
             passage is ranked once.
-        aggregator: makes one ranking of the answers.
+        aggregator: makes a ranking of the answers.
         seed: of the shuffles.
         include_original: the first order is that of the list, in place of a shuffle.
         patience: rounds without change after which a list is done; None: all permutations in one
@@ -87,7 +87,7 @@ class PermutationSelfConsistency(RankerWrapper):
             self.label += f", stops after {self.patience}x{self.round_size} unchanged"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list."""
+        """A ranking for each list."""
         tallies = [_Tally(passages, self._orders(passages)) for passages in lists]
         unfinished = tallies
         while unfinished:
@@ -95,8 +95,13 @@ class PermutationSelfConsistency(RankerWrapper):
             for tally in unfinished:
                 tally.update(self.aggregator, self.stable)
             if self.patience is None:
-                break
-            unfinished = [tally for tally in unfinished if not self._is_done(tally, self.patience)]
+                break  # the first round had all permutations
+            still_changing = []
+            for tally in unfinished:
+                has_orders_left = len(tally.answers) < self._limit(tally.passages)
+                if has_orders_left and tally.unchanged < self.patience:
+                    still_changing.append(tally)
+            unfinished = still_changing
         self.aggregated += len(lists)
         self.ranked += sum(len(tally.answers) for tally in tallies)
         rankings = []
@@ -131,12 +136,9 @@ class PermutationSelfConsistency(RankerWrapper):
             # Back from positions of the shuffled list to those of the list.
             tally.answers.append(order[ranking.ranked])
 
-    def _is_done(self, tally: _Tally, patience: int) -> bool:
-        return tally.unchanged >= patience or len(tally.answers) >= self._limit(tally.passages)
-
 
 class _Tally:
-    """A list with what is known of it after some rounds.
+    """A list with its answers and their aggregate after some rounds.
 
     Attributes:
         passages: the list.
@@ -166,10 +168,15 @@ class _Tally:
 def aggregate_of(
     aggregator: Aggregator, answers: Sequence[np.ndarray], size: int
 ) -> Aggregate[int]:
-    """The common order of a list of passages.
+    """Use this to aggregate answers to the same list, given as input positions.
+
+    >>> from backpack_rank.position.aggregation.aggregate import Borda
+    >>> answers = [np.array([0, 1]), np.array([0, 1]), np.array([1, 0])]
+    >>> aggregate_of(Borda(), answers, size=2).order
+    (0, 1)
 
     Args:
-        aggregator: makes it.
+        aggregator: makes the order.
         answers: the positions that each answer names, best first. int64 [named] each
         size: of the list.
     """
@@ -178,7 +185,15 @@ def aggregate_of(
 
 
 def ranking_of(aggregate: Aggregate[int], answers: Sequence[np.ndarray]) -> Ranking:
-    """The aggregate, with passages that no answer names behind all others."""
+    """Use this to make a ranking of an aggregate; passages that no answer names stand last.
+
+    >>> from backpack_rank.position.aggregation.aggregate import Borda
+    >>> answers = [np.array([2, 1])]  # of three passages
+    >>> ranking_of(aggregate_of(Borda(), answers, size=3), answers).order
+    array([2, 1, 0])
+
+    Scores are the aggregate's; a passage that no answer names has the lowest of them.
+    """
     order = np.array(aggregate.order)
     named = np.isin(order, np.concatenate(answers))
     scores = np.empty(len(order))
@@ -193,7 +208,7 @@ def ranking_of(aggregate: Aggregate[int], answers: Sequence[np.ndarray]) -> Rank
 
 @dataclass(frozen=True, eq=False)
 class ShuffledRankings:
-    """Rankings of shuffled lists.
+    """Rankings of shuffled lists, as :func:`rank_shuffled` gives them.
 
     Attributes:
         rankings: those of the first list's shuffles, then those of the second's. Positions are
@@ -230,7 +245,12 @@ def shuffles(passages: PassageList, seed: int) -> Iterator[np.ndarray]:
 def rank_shuffled(
     ranker: ListwiseRanker, lists: Sequence[PassageList], times: int, seed: int = 0
 ) -> ShuffledRankings:
-    """Rank every list in ``times`` shuffled orders, in one call of the ranker.
+    """Use this to see what a ranker makes of ``times`` shuffled orders of every list::
+
+        shuffled = rank_shuffled(ranker, lists, times=20)
+        shuffled.original(0)  # ranking of the first shuffle, in positions of the list
+
+    The ranker is called once, with all of them.
 
     Raises:
         ValueError: ``times`` below 1, or no list.

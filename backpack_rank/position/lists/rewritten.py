@@ -1,14 +1,15 @@
-"""One ranking of a list from rankings of the list in several wordings.
+"""A ranking of a list, aggregated from rankings of the list in several wordings.
 
 The wordings are those of ``policy=renditions``. Where they depend on the canonical form of the
 passages alone, a passage that is replaced by another one of the same form leaves the order
-unchanged, as long as the ranker itself gives one answer to one list.
+unchanged, as long as the ranker itself answers equal lists equally.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from backpack_rank.position.aggregation.aggregate import Aggregator, Borda
 from backpack_rank.position.lists.base import RankerWrapper, Ranking
@@ -18,18 +19,21 @@ from backpack_rank.position.lists.permutation import aggregate_of, ranking_of
 
 @dataclass
 class RewrittenLists(RankerWrapper):
-    """Use this so that the wording of texts, such as their pronouns, does not decide the order.
+    """Use this so that the wording of texts, such as their pronouns, does not decide the order::
 
-    It aggregates a ranker's answers to a list whose texts are rewritten in several ways.
+        rewrites = [lambda query, passage: (query, passage), to_masculine, to_feminine]
+        ranker = RewrittenLists(ranker, rewrites, wording="renditions")
+        rankings = ranker.rank(lists)
 
-    Ties that the aggregator leaves open go to the earlier input position. A list whose wordings are
-    all equal is ranked once.
+    The ranker answers to every wording of a list, and its answers are aggregated. Ties that the
+    aggregator leaves open go to the earlier input position. A list whose wordings are all equal is
+    ranked once, and its answer keeps its scores.
 
     Attributes:
-        rewrites: (query, passage) to the texts that are shown in their place; the query's may not
-            depend on the passage.
-        wording: of the label in tables.
-        aggregator: makes one ranking of the answers.
+        rewrites: each gives the (query, passage) to show in place of a (query, passage); the query
+            that it gives may not depend on the passage.
+        wording: first part of the label in tables.
+        aggregator: makes a ranking of the answers.
     """
 
     rewrites: Sequence[Callable[[str, str], tuple[str, str]]]
@@ -40,30 +44,33 @@ class RewrittenLists(RankerWrapper):
         self.label = f"{self.wording} {self.aggregator.name}"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list."""
+        """A ranking for each list."""
         wordings: list[PassageList] = []
-        ends = []  # where the wordings of each list end
+        wordings_per_list = []
         for passages in lists:
-            wordings += dict.fromkeys(_reword(passages, rewrite) for rewrite in self.rewrites)
-            ends.append(len(wordings))
-        rankings = self.ranker.rank(wordings)
-        aggregated = []
-        start = 0
-        for passages, end in zip(lists, ends, strict=True):
-            aggregated.append(self._aggregate(rankings[start:end], len(passages)))
-            start = end
-        return aggregated
+            reworded = [_reword(passages, rewrite) for rewrite in self.rewrites]
+            # Equal wordings would give equal answers, so each is asked for once.
+            distinct = list(dict.fromkeys(reworded))
+            wordings += distinct
+            wordings_per_list.append(len(distinct))
 
-    def _aggregate(self, rankings: Sequence[Ranking], size: int) -> Ranking:
-        # A single answer keeps its scores.
-        if len(rankings) == 1:
-            return rankings[0]
-        answers = [ranking.ranked for ranking in rankings]
-        return ranking_of(aggregate_of(self.aggregator, answers, size), answers)
+        # All lists in one call of the ranker, which may batch them.
+        rankings = iter(self.ranker.rank(wordings))
+        aggregated = []
+        for passages, count in zip(lists, wordings_per_list, strict=True):
+            rankings_of_list = list(islice(rankings, count))
+            if count == 1:
+                aggregated.append(rankings_of_list[0])
+                continue
+            answers = [ranking.ranked for ranking in rankings_of_list]
+            aggregate = aggregate_of(self.aggregator, answers, len(passages))
+            aggregated.append(ranking_of(aggregate, answers))
+        return aggregated
 
 
 def _reword(passages: PassageList, rewrite: Callable[[str, str], tuple[str, str]]) -> PassageList:
     """The list with its texts rewritten."""
     pairs = [rewrite(passages.query, passage) for passage in passages.passages]
-    query = pairs[0][0]
-    return PassageList(query, tuple(text for _, text in pairs), passages.ids, passages.query_id)
+    query, _ = pairs[0]  # all pairs have the same query
+    texts = tuple(text for _, text in pairs)
+    return PassageList(query, texts, passages.ids, passages.query_id)

@@ -25,9 +25,9 @@ class SlidingWindows(RankerWrapper):
         ranker = SlidingWindows(CausalLmRanker(model, pair_tokenizer), size=20, stride=10)
         rankings = ranker.rank(lists)
 
-    Rankings have no scores, since those of different windows do not compare. Passages of a window
-    that the ranker left out stand at its end, as it has them; of the whole ranking those count as
-    left out that stand behind all others and that the last window to show them left out.
+    Rankings have no scores, since those of different windows do not compare. Passages that the
+    ranker leaves out of a window stand at the window's end. In the ranking of the list those count
+    as left out that stand behind all others and that the last window to show them left out.
 
     Attributes:
         ranker: ranks one window.
@@ -55,28 +55,63 @@ class SlidingWindows(RankerWrapper):
 
         All lists move on together, so there is one call of the ranker for each step.
         """
-        orders = [np.arange(len(passages)) for passages in lists]
-        left_out = [np.zeros(len(passages), dtype=bool) for passages in lists]
-        edges = [window_edges(len(passages), self.size, self.stride) for passages in lists]
-        for step in range(max(map(len, edges), default=0)):
-            # A part of ``orders[number]`` for each list that has a window left; writing to it moves
-            # passages of the list.
-            numbers = [number for number in range(len(lists)) if step < len(edges[number])]
-            windows = [orders[number][slice(*edges[number][step])] for number in numbers]
-            shown = [lists[n].select(window) for n, window in zip(numbers, windows, strict=True)]
-            rankings = self.ranker.rank(shown)
-            for number, window, ranking in zip(numbers, windows, rankings, strict=True):
-                # The last window to show a passage decides whether it was left out.
-                left_out[number][window] = True
-                left_out[number][window[ranking.ranked]] = False
-                window[:] = window[ranking.order]
-        return [_ranking(order, out) for order, out in zip(orders, left_out, strict=True)]
+        states = [_ListState(passages, self.size, self.stride) for passages in lists]
+        most_windows = max((len(state.edges) for state in states), default=0)
+        for step in range(most_windows):
+            # Short lists have fewer windows and are done earlier.
+            unfinished = [state for state in states if step < len(state.edges)]
+            rankings = self.ranker.rank([state.window(step) for state in unfinished])
+            for state, ranking in zip(unfinished, rankings, strict=True):
+                state.reorder(step, ranking)
+        return [state.ranking() for state in states]
+
+
+class _ListState:
+    """A list while windows move over it.
+
+    Attributes:
+        passages: the list.
+        edges: of its windows, in the order in which they are ranked.
+        order: input positions of the passages, as the windows so far have put them. int64 [m]
+        left_out: by input position, whether the last window to show the passage left it out.
+            bool [m]
+    """
+
+    def __init__(self, passages: PassageList, size: int | None, stride: int) -> None:
+        self.passages = passages
+        self.edges = window_edges(len(passages), size, stride)
+        self.order = np.arange(len(passages))
+        self.left_out = np.zeros(len(passages), dtype=bool)
+
+    def window(self, step: int) -> PassageList:
+        """The passages to rank at a step."""
+        start, end = self.edges[step]
+        return self.passages.select(self.order[start:end])
+
+    def reorder(self, step: int, ranking: Ranking) -> None:
+        """Put the passages of a window into the order of its ranking."""
+        start, end = self.edges[step]
+        shown = self.order[start:end].copy()
+        # A later window that names a passage makes up for an earlier one that left it out.
+        self.left_out[shown] = True
+        self.left_out[shown[ranking.ranked]] = False
+        self.order[start:end] = shown[ranking.order]
+
+    def ranking(self) -> Ranking:
+        """The ranking of the list; its tail of passages that were left out counts as left out.
+
+        A passage that was left out but stands before a named one is ranked: a later window moved
+        it there.
+        """
+        named = np.flatnonzero(~self.left_out[self.order])
+        num_ranked = int(named[-1]) + 1 if len(named) else 0
+        if num_ranked == len(self.order):
+            return Ranking(self.order)
+        return Ranking(self.order, num_ranked=num_ranked)
 
 
 def window_edges(length: int, size: int | None, stride: int) -> list[tuple[int, int]]:
-    """First position and end of each window, in the order in which they are ranked.
-
-    The last one starts at 0.
+    """Use this to see which windows a list gets: first position and end of each, as ranked.
 
     >>> window_edges(25, size=10, stride=5)
     [(15, 25), (10, 20), (5, 15), (0, 10)]
@@ -85,8 +120,8 @@ def window_edges(length: int, size: int | None, stride: int) -> list[tuple[int, 
 
     The windows of rank_llm (``ListwiseRankLLM.sliding_windows``), with one difference: rank_llm
     does not rank a list of exactly ``size - stride`` passages; here it is one window. The front
-    window is smaller than ``size`` where the list is no whole number of strides longer than a
-    window.
+    window is smaller than ``size`` where the list is not longer than a window by a multiple of the
+    stride. The last window starts at 0.
     """
     edges: list[tuple[int, int]] = []
     end = length
@@ -94,10 +129,3 @@ def window_edges(length: int, size: int | None, stride: int) -> list[tuple[int, 
         edges.append((max(0, end - (size or length)), end))
         end -= stride
     return edges
-
-
-def _ranking(order: np.ndarray, left_out: np.ndarray) -> Ranking:
-    """The ranking of a list; passages at its end that the ranker left out count as left out."""
-    named = np.flatnonzero(~left_out[order])
-    num_ranked = int(named[-1]) + 1 if len(named) else 0
-    return Ranking(order, num_ranked=None if num_ranked == len(order) else num_ranked)
