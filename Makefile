@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INTEGRATIONS := $(VENV)/.integrations
 
-.PHONY: run serve test test-all lint format clean
+.PHONY: run serve test test-all lint docs format clean
 
 run: $(STAMP)
 	$(BIN)/python train.py
@@ -28,6 +28,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site of the documentation, in outputs/docs.
+docs: $(INTEGRATIONS)
+	$(BIN)/python -m sphinx -W --keep-going -E -q docs outputs/docs
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

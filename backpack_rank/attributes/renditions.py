@@ -164,7 +164,7 @@ class Renditions:
 
     @cached_property
     def key(self) -> str:
-        """For caches of scores: another one where a rendition may differ."""
+        """Names these renditions in caches of scores; another one where a rendition may differ."""
         content = [
             self.groups,
             self._merge,

@@ -118,7 +118,7 @@ def lambdarank(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, in
 
 @torch.no_grad()
 def lambda_weights(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """LambdaRank's weights: |change of nDCG when documents i and j swap ranks|. [..., m, m]
+    """LambdaRank's weights: how much nDCG changes when documents i and j swap ranks. [..., m, m]
 
     Burges 2010, section 4, with gain 2^y - 1 and discount 1 / log2(1 + rank), over all ranks.
     Equal scores rank by their place in the list. A list without a relevant document has weights of

@@ -47,7 +47,7 @@ def entropy(probabilities: np.ndarray) -> float:
 
 
 def calibrated(probabilities: np.ndarray, prior: np.ndarray, alpha: float) -> np.ndarray:
-    """S = P - alpha (P_empty - 1 / |C|) (eq. 3). [m], [m] -> [m]
+    """``S = P - alpha (P_empty - 1 / |C|)`` (eq. 3). [m], [m] -> [m]
 
     >>> calibrated(np.array([0.6, 0.4]), prior=np.array([0.7, 0.3]), alpha=1.0).round(2).tolist()
     [0.4, 0.6]
@@ -80,7 +80,7 @@ class ContentFreeCalibration:
             model that prefers by position alone (P = P_empty), 1 - alpha of the preference is left:
             nothing at alpha = 1, and the opposite preference above it. The default, about 1 / ln
             20, gives at most 0.9 for the paper's lists of 20.
-        relative: whether the entropy is divided by ln |C|, its largest value.
+        relative: whether the entropy is divided by ``ln |C|``, its largest value.
         limit: largest alpha, or None. The code that the authors released takes beta 5, relative,
             limit 2; the equation has neither.
         placeholder: a name of :data:`~backpack_rank.position.lists.calibration.PLACEHOLDERS`.

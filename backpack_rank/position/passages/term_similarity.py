@@ -1,7 +1,7 @@
 r"""ATS and MATS: how much a term's vectors at two positions differ because the positions do.
 
 For a term t at positions a1 and a2 of two different documents with vectors r, and C_{t,D} the pairs
-with |a1 - a2| = D::
+with ``|a1 - a2| = D``::
 
     ATS(D) = 1 / |T_D| sum_t 1 / |C_{t,D}| sum_{(r1, r2) in C_{t,D}} cos(r1, r2)
     MATS   = 1 / max sum_{D = 1 .. max} ATS(0) - ATS(D)
