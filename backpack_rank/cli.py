@@ -1,4 +1,4 @@
-"""The command line: ``backpack-rank VERB ...``, and train.py and evaluate.py.
+"""The command line: ``backpack-rank VERB ...``, and train.py and evaluate.py of a checkout.
 
 From Python, ``cli.main(["evaluate", "alpha=0.5"])`` is ``backpack-rank evaluate alpha=0.5``.
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from backpack_rank._gc import exit_without_gc, without_gc
 from backpack_rank.checks import UsageError
-from backpack_rank.commands import called, install, program
+from backpack_rank.commands import as_called, called, install, program
 from backpack_rank.files import resource_folder
 from backpack_rank.options import (
     check_files,
@@ -95,6 +95,7 @@ VERBS = {
     "retrieve": "writes a run of BM25",
     "serve": "answers rerank requests",
     "export": "writes a ranker as ONNX",
+    "completion": "for bash, zsh or fish",
 }
 
 
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: verb and options; None: those that this process was started with.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    functions = (train, evaluate, rerank, retrieve, serve, export)
+    functions = (train, evaluate, rerank, retrieve, serve, export, completion)
     verbs = {function.__name__: function for function in functions}
     if not given or given[0] in ("-h", "--help"):
         tell(_usage())
@@ -118,9 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     verb, *options = given
     if verb not in verbs:
         with _one_sentence():
-            raise UsageError(
-                f"backpack-rank {verb}: use one of {', '.join(verbs)}{nearest(verb, verbs)}"
-            )
+            raise UsageError(f"{called(verb)}: use one of {', '.join(verbs)}{nearest(verb, verbs)}")
     verbs[verb](options)
 
 
@@ -183,7 +182,7 @@ def retrieve(arguments: Sequence[str] | None = None) -> None:
         if answered("retrieve", given):
             return
         if {"-m", "--multirun"} & set(given):
-            raise UsageError("backpack-rank retrieve takes no -m: each run is a command of its own")
+            raise UsageError(f"{called('retrieve')} takes no -m: each run is a command of its own")
         exit_without_gc()
         _run_without_folder("retrieve", given, _retrieve)
 
@@ -226,6 +225,28 @@ def export(arguments: Sequence[str] | None = None) -> None:
         run(options)
 
 
+def completion(arguments: Sequence[str] | None = None) -> None:
+    """For ``backpack-rank completion bash``: what a shell reads to complete the command.
+
+    Args:
+        arguments: a shell, or ``--words`` and the words to complete; None: those that this process
+            was started with.
+    """
+    from backpack_rank import completion as shells
+
+    given = list(sys.argv[2:] if arguments is None else arguments)
+    if given[:1] == [shells.ASKED]:
+        flags: dict[str, Sequence[str]] = {"completion": list(shells.SCRIPTS)}
+        for verb, parser in PARSERS.items():
+            flags[verb] = list(parser()._option_string_actions)
+        tell("\n".join(shells.words(given[1:], VERBS, flags)))
+        return
+    with _one_sentence():
+        if len(given) != 1 or given[0] in ("-h", "--help"):
+            raise UsageError(f"{called('completion')} {'|'.join(shells.SCRIPTS)}: prints a script")
+        tell(shells.script(given[0]).rstrip())
+
+
 def tell(text: str) -> None:
     """Print what was asked for; a reader that leaves early, such as ``head``, is no error."""
     try:
@@ -251,15 +272,15 @@ def _one_sentence() -> Iterator[None]:
 
 def _usage() -> str:
     """What ``backpack-rank`` prints without a verb."""
-    lines = [f"backpack-rank {'|'.join(VERBS)} ...", ""]
+    lines = [f"{called('|'.join(VERBS))} ...", ""]
     for verb, meaning in VERBS.items():
-        lines.append(f"{verb:9} {meaning:27} backpack-rank {verb} --help")
+        lines.append(f"{verb:10} {meaning:27} {called(verb)} --help")
     return "\n".join(lines)
 
 
 def _serve_parser() -> ArgumentParser:
     parser = _parser(
-        "backpack-rank serve",
+        called("serve"),
         description="Answer rerank requests over HTTP, at any alpha. "
         "docs/serving.md describes requests and answers.",
     )
@@ -306,7 +327,7 @@ def _serve_parser() -> ArgumentParser:
 
 def _export_parser() -> ArgumentParser:
     parser = _parser(
-        "backpack-rank export",
+        called("export"),
         description="Write a saved ranker as an ONNX graph with the dial as an input: "
         "docs/onnx.md.",
     )
@@ -326,6 +347,10 @@ def _export_parser() -> ArgumentParser:
     )
     add("--attribute", default="gender", help="whose words alpha moves (conf/attribute)")
     return parser
+
+
+PARSERS = {"serve": _serve_parser, "export": _export_parser}
+"""Of verbs that take flags in place of options of conf/."""
 
 
 def _parser(program: str, description: str) -> ArgumentParser:
@@ -381,7 +406,7 @@ def help_text(script: str) -> str:
     width = max(map(len, groups))
     for group, comment in groups.items():
         lines += textwrap.wrap(
-            f"  {group:{width}}  {comment}",
+            as_called(f"  {group:{width}}  {comment}"),
             width=100,
             subsequent_indent=" " * (width + 4),
             break_long_words=False,
@@ -415,7 +440,7 @@ def _choices_of(group: str) -> str:
     width = max(map(len, descriptions))
     lines: list[str] = []
     for choice, description in descriptions.items():
-        line = f"{group}={choice:{width}}  {description}".rstrip()
+        line = as_called(f"{group}={choice:{width}}  {description}".rstrip())
         lines += textwrap.wrap(line, width=118, subsequent_indent=" " * 6)
     return "\n".join(lines)
 

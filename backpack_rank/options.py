@@ -357,5 +357,6 @@ def _description(file: Path) -> str:
         if not line.startswith("#"):
             break
         comments.append(line.removeprefix("#").strip())
-    sentences = re.split(r"(?<=[.;])\s|: python ", " ".join(comments), maxsplit=1)
+    # "et al." ends no sentence.
+    sentences = re.split(r"(?<=[.;])(?<!et al\.)\s|:? python ", " ".join(comments), maxsplit=1)
     return sentences[0].rstrip(":;")

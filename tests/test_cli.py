@@ -337,7 +337,7 @@ def test_what_hydra_cannot_read_is_a_sentence(argument: str) -> None:
 def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["--help"])
     usage, _, *lines = capsys.readouterr().out.splitlines()
-    assert usage == "backpack-rank train|evaluate|rerank|retrieve|serve|export ..."
+    assert usage == "backpack-rank train|evaluate|rerank|retrieve|serve|export|completion ..."
     assert [line.split()[0] for line in lines] == [
         "train",
         "evaluate",
@@ -345,11 +345,12 @@ def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -
         "retrieve",
         "serve",
         "export",
+        "completion",
     ]
     cli.main(["evaluate", "list=aggregate"])
     assert "aggregate=kemeny" in capsys.readouterr().out
     with pytest.raises(
-        SystemExit, match=r"use one of train, .*, serve, export; did you mean evaluate\?"
+        SystemExit, match=r"use one of train, .*, export, completion; did you mean evaluate\?"
     ):
         cli.main(["evalute"])
     with pytest.raises(SystemExit, match=r"takes no -m: give several alphas as alpha=\[1,0\.5,0\]"):
@@ -404,6 +405,44 @@ def test_help_and_mistakes_name_the_command_that_was_typed(console_script: str) 
         nowhere = called(*command, "data.train.x=1", "data=synthetic")
         assert nowhere.returncode == 2, nowhere.stderr
         assert other not in nowhere.stderr
+
+
+@pytest.mark.processes
+def test_the_package_speaks_of_itself_as_it_was_started(console_script: str) -> None:
+    """Comments of conf/ name scripts of the checkout; an installed command has none."""
+    module = ["-m", "backpack_rank"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for command, own in (
+        ([*module], "python -m backpack_rank"),
+        ([console_script], "backpack-rank"),
+    ):
+        for arguments in (
+            ["train", "--help"],
+            ["evaluate", "--help"],
+            ["rerank", "--help"],
+            ["evaluate", "list=experiment"],
+            ["train", "list=first_stage"],
+            ["serve", "--help"],
+            ["--help"],
+        ):
+            done = subprocess.run(
+                [sys.executable, *command, *arguments],
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, done.stderr
+            assert "train.py" not in done.stdout, arguments
+            assert "evaluate.py" not in done.stdout, arguments
+            assert arguments[-1] != "--help" or own in done.stdout
+        refused = subprocess.run(
+            [sys.executable, *command, "train", "sed=1"],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert refused.returncode == 2
+        assert refused.stderr.startswith(f"sed: {own} train has no such option")
 
 
 @pytest.mark.processes

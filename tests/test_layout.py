@@ -12,7 +12,17 @@ from rooms import BESIDE_THE_CORE
 
 PACKAGE = Path(__file__).resolve().parents[1] / "backpack_rank"
 FLOORS = [
-    ("digests", "files", "progress", "checks", "constructors", "commands", "options", "parts"),
+    (
+        "digests",
+        "files",
+        "progress",
+        "checks",
+        "constructors",
+        "commands",
+        "options",
+        "parts",
+        "completion",
+    ),
     ("data",),
     ("models", "attributes"),
     ("senses", "evaluation"),
@@ -51,7 +61,11 @@ def rooms_used(path: Path) -> set[str]:
 
 
 def test_every_room_has_a_floor() -> None:
-    rooms = {path.stem for path in PACKAGE.iterdir() if not path.name.startswith("_")}
+    rooms = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if not path.name.startswith("_") and path.suffix in ("", ".py")
+    }
     assert rooms == set(FLOOR)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
+from backpack_rank.commands import called
 from backpack_rank.constructors import Count, FilePath, Name, PathText
 from backpack_rank.evaluation.results import SystemResult
 from backpack_rank.experiments.grid import paths_in_words, show
@@ -139,7 +140,7 @@ class AsCodedTable(Experiment):
         ]
         if any(output.glob(f"train/*/{UNFINISHED}")):
             options.append("resume=true")
-        print(f"python train.py {' '.join(options)}", flush=True)
+        print(f"{called('train')} {' '.join(options)}", flush=True)
         # A process of its own: options of training are composed anew, and its memory is given back.
         done = subprocess.run([sys.executable, "-c", _TRAIN, "train", *options], check=False)
         if done.returncode != 0:

@@ -219,8 +219,8 @@ def check_exportable(ranker: Ranker) -> None:
     known = (BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking)
     if not isinstance(ranker, known):
         raise ValueError(
-            f"{ranker.label} cannot be exported: only Backpacks and cross-encoders that train.py "
-            "saved can, which read query and document as one text"
+            f"{ranker.label} cannot be exported: only Backpacks and cross-encoders that "
+            "this package trained can, which read query and document as one text"
         )
     if isinstance(ranker, BackpackForRanking) and ranker.config.input_form != "separated":
         raise ValueError(

@@ -72,7 +72,7 @@ def find_checkpoints(folders: Sequence[str]) -> list[Checkpoint]:
         here = [path for path in configs if (path.parents[1] / CONFIG).is_file()]
         if not here:
             raise FileNotFoundError(
-                f"task.runs: no run of train.py with a saved ranker lies in {root}"
+                f"task.runs: no training run with a saved ranker lies in {root}"
             )
         for path in here:
             saved_at[path.parent.resolve()] = path.stat().st_mtime

@@ -225,7 +225,7 @@ def test_a_model_without_a_name_is_called_by_its_class(save, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("none", "there is no folder"), ("", "no run of train.py with a saved")]
+    ("name", "message"), [("none", "there is no folder"), ("", "no training run with a saved")]
 )
 def test_a_folder_without_runs_is_named(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(FileNotFoundError, match=message):
