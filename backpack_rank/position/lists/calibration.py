@@ -30,7 +30,7 @@ FIXED_STRING = "This is a placeholder"
 
 
 def normalised(log_probabilities: np.ndarray) -> np.ndarray:
-    """Probabilities of the candidates among themselves. [m] -> [m], sum 1
+    """Use this for the probabilities of the candidates among themselves. [m] -> [m], sum 1
 
     >>> normalised(np.log([0.1, 0.3])).round(2).tolist()
     [0.25, 0.75]
@@ -41,13 +41,17 @@ def normalised(log_probabilities: np.ndarray) -> np.ndarray:
 
 
 def entropy(probabilities: np.ndarray) -> float:
-    """Shannon entropy in nats of probabilities [m]; 0 ln 0 = 0."""
+    """Use this for the Shannon entropy in nats of probabilities [m].
+
+    >>> round(entropy(np.array([0.5, 0.5, 0.0])), 4)  # ln 2, since 0 ln 0 = 0
+    0.6931
+    """
     positive = probabilities[probabilities > 0]
     return float(-(positive * np.log(positive)).sum())
 
 
 def calibrated(probabilities: np.ndarray, prior: np.ndarray, alpha: float) -> np.ndarray:
-    """``S = P - alpha (P_empty - 1 / |C|)`` (eq. 3). [m], [m] -> [m]
+    """Use this to subtract a prior: ``S = P - alpha (P_empty - 1 / |C|)`` (eq. 3). [m], [m] -> [m]
 
     >>> calibrated(np.array([0.6, 0.4]), prior=np.array([0.7, 0.3]), alpha=1.0).round(2).tolist()
     [0.4, 0.6]
@@ -85,7 +89,7 @@ class ContentFreeCalibration:
             limit 2; the equation has neither.
         placeholder: a name of :data:`~backpack_rank.position.lists.calibration.PLACEHOLDERS`.
         seed: of random placeholders.
-        remembered: priors kept for each ranker, the latest used ones.
+        remembered: priors kept for each ranker, those used last.
     """
 
     label = "CapCal"
@@ -118,7 +122,7 @@ class ContentFreeCalibration:
 
     @property
     def active(self) -> bool:
-        """Whether anything is changed."""
+        """Whether anything is changed; where not, a ranker saves the passes of the prior."""
         return self.beta > 0
 
     def content_free(self, shown: PassageList) -> PassageList:
@@ -153,9 +157,12 @@ class ContentFreeCalibration:
             else:
                 missing[key] = content_free
         if missing:
+            # In one call, which may batch them.
             computed = compute(list(missing.values()))
             priors.update(zip(missing, computed, strict=True))
-        # Those used last go last. What falls out of memory here is still in ``priors``.
+
+        # The prior used longest ago is forgotten first. What is forgotten here is still in
+        # ``priors``, so more lists than are remembered can be asked for.
         for key, prior in priors.items():
             known[key] = prior
             known.move_to_end(key)
@@ -198,13 +205,16 @@ PLACEHOLDERS: dict[str, Callable[[Sequence[str], random.Random], list[str]]] = {
 characters.
 
 The paper's names: Fixed String, Passage[1] Content, Empty (a space), Space x 20, Random x 20, Space
-x len[1], Random x len[1], Space x len[i]. One random text stands in place of all passages of a
-list, as the other contents do.
+x len[1], Random x len[1], Space x len[i]. The same random text replaces all passages of a list, as
+the other contents do.
 """
 
 
 def placeholders(name: str, passages: Sequence[str], seed: int = 0) -> tuple[str, ...]:
-    """The texts in place of these passages; the same ones for the same passages.
+    """Use this to replace passages by texts without content, equal passages by equal texts.
+
+    >>> placeholders("spaces_first", ["four", "passages"])
+    ('    ', '    ')
 
     Raises:
         ValueError: there is no such variant.

@@ -21,33 +21,44 @@ _IN_BRACKETS = {
     "numeric": re.compile(r"\[(\s*\d+\s*)\]"),
     "alphabetic": re.compile(r"\[(\s*[A-Za-z]{1,2}\s*)\]"),
 }
-_BEHIND_LETTER, _BEHIND_BREAK = "x", "\n"
+_LETTER, _LINE_BREAK = "x", "\n"
 
 
 def identifier_names(kind: str, count: int) -> list[str]:
-    """Names of the first ``count`` passages: 1, 2, 3 ... or A, B ... Z, AA, AB ...
+    """Use this to name the first ``count`` passages: 1, 2, 3 ... or A, B ... Z, AA, AB ...
 
     >>> identifier_names("alphabetic", 28)[-3:]
     ['Z', 'AA', 'AB']
     """
-    name = str if kind == "numeric" else _letters
-    return [name(number) for number in range(1, count + 1)]
+    numbers = range(1, count + 1)
+    if kind == "numeric":
+        return [str(number) for number in numbers]
+    return [_letters(number) for number in numbers]
 
 
 def without_identifiers(text: str, kind: str) -> str:
-    """A text in which nothing looks like an identifier: ``[3]`` becomes ``(3)``, as in rank_llm."""
+    """Use this on passages of a prompt, so that nothing in them looks like an identifier.
+
+    >>> without_identifiers("as shown in [3] and [a list]", "numeric")
+    'as shown in (3) and [a list]'
+
+    This is what rank_llm does.
+    """
     return _IN_BRACKETS[kind].sub(r"(\1)", text)
 
 
 class IdentifierTokens:
-    """Token ids of identifiers and of the brackets around them.
+    """Use this to write answers such as ``[2] > [1]`` in the tokens of a tokenizer::
+
+        identifiers = IdentifierTokens(tokenizer, "numeric")
+        identifiers.of(3)  # token ids of 1, 2 and 3, such as [[16], [17], [18]]
 
     An identifier stands behind an opening bracket; ``between`` are the tokens between two of them.
 
     An answer is always written from these pieces, in training and in ranking. They are the tokens
     that the tokenizer itself gives to ``[1] > [2]``, read off the growing text. Where it would
     merge an identifier with a bracket (some vocabularies have ``[A`` or ``1]``), the pieces are the
-    vocabulary's own tokens for the identifier and the bracket.
+    vocabulary's tokens for the identifier and the bracket alone.
 
     Attributes:
         closing: ids of ``]``.
@@ -62,16 +73,19 @@ class IdentifierTokens:
         self.kind = kind
         self.merged: set[str] = set()
         self._known: list[list[int]] = []
+        # Each piece is read behind what stands before it in an answer: a tokenizer may give it
+        # other tokens at the beginning of a text.
         self._opening = self._plain(OPENING)
-        first = identifier_names(kind, 1)[0]
-        behind = self._behind(OPENING, first) or self._spelled(first)
-        self.closing = self._behind(OPENING + first, CLOSING) or self._spelled(CLOSING)
-        written = OPENING + first + CLOSING
-        self.between = (
-            self._behind(written, BETWEEN)
-            or tokenize_continuation(tokenizer, [BETWEEN], special=False)[0]
-        )
-        self._check(self._opening + behind + self.closing + self.between, written + BETWEEN)
+        (name,) = identifier_names(kind, 1)
+        first = self._behind(OPENING, name) or self._spelled(name)
+        self.closing = self._behind(OPENING + name, CLOSING) or self._spelled(CLOSING)
+        written = OPENING + name + CLOSING
+        between = self._behind(written, BETWEEN)
+        if between is None:
+            (between,) = tokenize_continuation(tokenizer, [BETWEEN], special=False)
+        self.between = between
+        self._check(self._opening + first + self.closing + self.between, written + BETWEEN)
+        # Errors of identifiers come when the ranker is made, and not amid its rankings.
         self.of(_CHECKED)
 
     def of(self, count: int) -> list[list[int]]:
@@ -86,14 +100,16 @@ class IdentifierTokens:
         return [list(ids) for ids in self._known[:count]]
 
     def _learn(self, count: int) -> None:
-        for name in identifier_names(self.kind, count)[len(self._known) :]:
+        names = identifier_names(self.kind, count)
+        for name in names[len(self._known) :]:
             ids = self._behind(OPENING, name)
             if ids is None or self._behind(OPENING + name, CLOSING) != self.closing:
                 self.merged.add(name)
-                ids = ids if ids is not None else self._spelled(name)
+            if ids is None:
+                ids = self._spelled(name)
             self._check(self._opening + ids + self.closing, OPENING + name + CLOSING)
             if ids in self._known:
-                other = identifier_names(self.kind, len(self._known))[self._known.index(ids)]
+                other = names[self._known.index(ids)]
                 raise ValueError(
                     f"the tokenizer writes the identifiers {other} and {name} with the same tokens "
                     f"{ids}"
@@ -101,9 +117,9 @@ class IdentifierTokens:
             self._known.append(ids)
 
     def _plain(self, text: str) -> list[int]:
-        return list(
-            self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        )
+        """The tokens of a text at the beginning, in which no special token is meant."""
+        options = {"add_special_tokens": False, "split_special_tokens": True}
+        return list(self.tokenizer(text, **options)["input_ids"])
 
     def _behind(self, start: str, text: str) -> list[int] | None:
         """The tokens of ``text`` where it follows ``start``.
@@ -131,20 +147,21 @@ class IdentifierTokens:
     def _check(self, ids: Sequence[int], text: str) -> None:
         """Decoded, the pieces must give the text again; some tokenizers drop spaces or capitals."""
         decoded = str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
-        if self._is_unknown(ids) or _squeezed(decoded) != _squeezed(text):
+        unknown = self.tokenizer.unk_token_id
+        if unknown == self.tokenizer.eos_token_id:
+            # GPT-2 names its end of text as the unknown token, but every byte is known to it.
+            unknown = None
+        has_unknown = unknown is not None and unknown in ids
+        if has_unknown or _squeezed(decoded) != _squeezed(text):
             raise ValueError(
                 f"the tokenizer reads {text!r} as {decoded!r}: it cannot write identifiers of kind "
                 f"{self.kind}; choose the other kind of prompt.identifiers ({' or '.join(KINDS)}) "
                 "or another tokenizer"
             )
 
-    def _is_unknown(self, ids: Sequence[int]) -> bool:
-        unknown = self.tokenizer.unk_token_id
-        # GPT-2 names its end of text as the unknown token, but every byte is known to it.
-        return unknown is not None and unknown != self.tokenizer.eos_token_id and unknown in ids
-
 
 def _squeezed(text: str) -> str:
+    """A text without spaces and capitals, which decoding may change."""
     return "".join(text.split()).casefold()
 
 
@@ -158,25 +175,32 @@ def _letters(number: int) -> str:
 
 
 def leading_tokens(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """What the tokenizer puts in front of every text ([CLS], <s>), if anything."""
+    """Use this to get what the tokenizer puts in front of every text ([CLS], <s>), if anything::
+
+    leading_tokens(llama_tokenizer)  # [128000], <|begin_of_text|>
+    """
     bare = list(tokenizer("a", add_special_tokens=False)["input_ids"])
     full = list(tokenizer("a")["input_ids"])
-    return full[: next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)]
+    starts = range(len(full))
+    start = next(start for start in starts if full[start : start + len(bare)] == bare)
+    return full[:start]
 
 
 def tokenize_prefix(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of the beginning of a prompt; special tokens that it spells are meant."""
+    """Use this for the beginning of a prompt, whose template spells special tokens such as <s>."""
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def tokenize_continuation(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool
 ) -> list[list[int]]:
-    """Token ids of texts that follow another text, which itself is not looked at.
+    """Use this for parts of a prompt behind its beginning, each tokenised apart from the others::
 
-    Tokenizers treat the beginning of a text in their own ways (a space before the first word), so
-    each text is read behind a short other one, whose tokens are then left out. A text that would
-    merge with it is read alone.
+    tokenize_continuation(tokenizer, [" first passage", " second one"], special=False)
+
+    Many tokenizers treat the beginning of a text differently (a space before the first word). So
+    each text is read behind an anchor, a letter or a line break, whose tokens are then left out. A
+    text that would merge with its anchor is read alone.
 
     Args:
         special: whether a text that spells a special token gets it: yes for templates, no for what
@@ -184,24 +208,27 @@ def tokenize_continuation(
     """
     options = {"add_special_tokens": False, "split_special_tokens": not special, "verbose": False}
     ids: list[list[int]] = [[] for _ in texts]
-    alone = [row for row, text in enumerate(texts) if text]
-    for anchor in (_BEHIND_LETTER, _BEHIND_BREAK):
-        # A letter merges with a word, a line break with white space; "" never gets here.
-        rows = [row for row in alone if texts[row][0].isalnum() == (anchor == _BEHIND_BREAK)]
+    # A letter would merge with a word, and a line break with white space.
+    rows_by_anchor: dict[str, list[int]] = {_LETTER: [], _LINE_BREAK: []}
+    for row, text in enumerate(texts):
+        if text:
+            anchor = _LINE_BREAK if text[0].isalnum() else _LETTER
+            rows_by_anchor[anchor].append(row)
+
+    merged = []
+    for anchor, rows in rows_by_anchor.items():
         if not rows:
             continue
-        before = list(tokenizer(anchor, **options)["input_ids"])
-        for row, whole in zip(
-            rows,
-            tokenizer([anchor + texts[row] for row in rows], **options)["input_ids"],
-            strict=True,
-        ):
-            if list(whole[: len(before)]) == before:
-                ids[row] = list(whole[len(before) :])
-                alone.remove(row)
-    if alone:
-        for row, whole in zip(
-            alone, tokenizer([texts[row] for row in alone], **options)["input_ids"], strict=True
-        ):
-            ids[row] = list(whole)
+        anchor_ids = list(tokenizer(anchor, **options)["input_ids"])
+        anchored_texts = [anchor + texts[row] for row in rows]
+        encoded = tokenizer(anchored_texts, **options)["input_ids"]
+        for row, anchored_ids in zip(rows, encoded, strict=True):
+            if list(anchored_ids[: len(anchor_ids)]) == anchor_ids:
+                ids[row] = list(anchored_ids[len(anchor_ids) :])
+            else:
+                merged.append(row)
+    if merged:
+        encoded = tokenizer([texts[row] for row in merged], **options)["input_ids"]
+        for row, text_ids in zip(merged, encoded, strict=True):
+            ids[row] = list(text_ids)
     return ids

@@ -30,7 +30,7 @@ TEXT_KEYS = ("text", "segment", "contents", "content", "body", "passage")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A document to rank.
+    """A document to rank, as a file of rank_llm gives it.
 
     Attributes:
         doc_id: its id.
@@ -47,7 +47,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Request:
-    """A query and its candidates, in the order of the file."""
+    """A query and its candidates, in the order of the file.
+
+    >>> request = Request("q1", "a query", (Candidate("d2", "text"), Candidate("d1", "text")))
+    >>> request.run()
+    {'d2': 2.0, 'd1': 1.0}
+    """
 
     query_id: str
     query: str
@@ -56,17 +61,26 @@ class Request:
     def run(self) -> dict[str, float]:
         """Scores that sort into the order of the file.
 
-        They are the file's own where those do, else m, m - 1, ..., 1.
+        The scores of the file are kept where they do, else they are m, m - 1, ..., 1.
         """
-        given = {one.doc_id: one.score for one in self.candidates}
-        scores = {doc_id: score for doc_id, score in given.items() if score is not None}
-        if len(scores) == len(given) and ranking(scores) == list(given):
+        doc_ids = [candidate.doc_id for candidate in self.candidates]
+        scores = {}
+        for candidate in self.candidates:
+            if candidate.score is not None:
+                scores[candidate.doc_id] = candidate.score
+        # Equal scores sort by document id, which need not be the order of the file.
+        if ranking(scores) == doc_ids:
             return scores
-        return {doc_id: float(len(given) - place) for place, doc_id in enumerate(given)}
+        return {doc_id: float(len(doc_ids) - place) for place, doc_id in enumerate(doc_ids)}
 
 
 def read_requests(path: str | Path) -> list[Request]:
-    """Read requests or results of rank_llm. Ids may be numbers; further keys are ignored.
+    """Use this to read requests or results of rank_llm::
+
+        requests = read_requests("retrieve_results_dl19_top100.jsonl")
+        run = requests_run(requests)
+
+    Ids may be numbers; further keys are ignored.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -89,13 +103,21 @@ def read_requests(path: str | Path) -> list[Request]:
 
 
 def write_requests(path: str | Path, requests: Iterable[Request]) -> None:
-    """Write requests or results as rank_llm does, whole file or no file.
+    """Use this to write requests or results as rank_llm does::
 
-    The file's name decides its form, as in reading.
+        write_requests("results.jsonl", reordered(requests, run))
 
-    Documents keep all keys they were read with; those that had none get ``{"text": ...}``.
+    The file's name decides its form, as in reading. Documents keep all keys they were read with;
+    those that had none get ``{"text": ...}``. An interruption leaves no half of a file.
     """
-    records = [_record(request) for request in requests]
+    records = []
+    for request in requests:
+        candidates = []
+        for candidate in request.candidates:
+            doc = dict(candidate.doc) or {"text": candidate.text}
+            candidates.append({"docid": candidate.doc_id, "score": candidate.score, "doc": doc})
+        query = {"text": request.query, "qid": request.query_id}
+        records.append({"query": query, "candidates": candidates})
     if _is_list(Path(path)):
         write_text(path, json.dumps(records, ensure_ascii=False, indent=2) + "\n")
     else:
@@ -103,35 +125,45 @@ def write_requests(path: str | Path, requests: Iterable[Request]) -> None:
 
 
 def reordered(requests: Sequence[Request], run: Mapping[str, Mapping[str, float]]) -> list[Request]:
-    """Results: each request with its candidates in the order of a run and with the run's scores.
+    """Use this to make results of requests: candidates in the order of a run, with its scores.
+
+    >>> request = Request("q1", "a query", (Candidate("d1", "text"), Candidate("d2", "text")))
+    >>> (result,) = reordered([request], {"q1": {"d1": 0.1, "d2": 0.7}})
+    >>> [candidate.doc_id for candidate in result.candidates]
+    ['d2', 'd1']
 
     Candidates that the run does not have are left out, as are queries without any.
 
     Raises:
         ValueError: the run has a query or document that the requests do not have.
     """
-    known = {request.query_id: request for request in requests}
-    if unknown := [query_id for query_id in run if query_id not in known]:
-        raise ValueError(f"the run has query {unknown[0]!r}, which is not among the requests")
+    query_ids = {request.query_id for request in requests}
+    for query_id in run:
+        if query_id not in query_ids:
+            raise ValueError(f"the run has query {query_id!r}, which is not among the requests")
     results = []
     for request in requests:
         scores = run.get(request.query_id, {})
         candidates = {candidate.doc_id: candidate for candidate in request.candidates}
-        if unknown := [doc_id for doc_id in scores if doc_id not in candidates]:
-            raise ValueError(
-                f"the run has document {unknown[0]!r}, which is no candidate of query "
-                f"{request.query_id!r}"
-            )
-        chosen = tuple(
-            replace(candidates[doc_id], score=float(scores[doc_id])) for doc_id in ranking(scores)
-        )
-        if chosen:
-            results.append(replace(request, candidates=chosen))
+        for doc_id in scores:
+            if doc_id not in candidates:
+                raise ValueError(
+                    f"the run has document {doc_id!r}, which is no candidate of query "
+                    f"{request.query_id!r}"
+                )
+        ranked = []
+        for doc_id in ranking(scores):
+            ranked.append(replace(candidates[doc_id], score=float(scores[doc_id])))
+        if ranked:
+            results.append(replace(request, candidates=tuple(ranked)))
     return results
 
 
 def requests_run(requests: Iterable[Request]) -> Run:
-    """A run in the order of the file; see :meth:`Request.run`.
+    """Use this to get the run of a file of requests; :meth:`Request.run` says which scores it has.
+
+    >>> requests_run([Request("q1", "a query", (Candidate("d1", "text", score=0.5),))])
+    {'q1': {'d1': 0.5}}
 
     ``data.trec.write_run`` writes it as TREC.
     """
@@ -145,7 +177,9 @@ def load_requests(
     *,
     depth: Count | AllDocuments = None,
 ) -> Collection:
-    """The collection of a file of requests: their queries, documents and candidates.
+    """Use this to rerank the requests of rank_llm: their queries, documents and candidates::
+
+        collection = load_requests("dl19", "retrieve_results_dl19_top100.jsonl", depth=100)
 
     Args:
         name: shown in reports and used in file names.
@@ -186,9 +220,11 @@ def _records(path: Path) -> Iterator[tuple[str, object]]:
                 f"{path}: expected a JSON list of requests, got {shortened(records)}; one per line "
                 "is .jsonl"
             )
-        yield from ((f"request {number}", record) for number, record in enumerate(records, start=1))
+        for number, record in enumerate(records, start=1):
+            yield f"request {number}", record
         return
-    yield from ((f"line {number}", record) for number, record in read_rows(path, json_value))
+    for number, record in read_rows(path, json_value):
+        yield f"line {number}", record
 
 
 def _request(record: object) -> Request:
@@ -201,13 +237,15 @@ def _request(record: object) -> Request:
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f'query {query_id!r} needs a "text", got {shortened(text)}')
     check_text(text, f"the text of query {query_id!r}")
-    given = record.get("candidates")
-    if not isinstance(given, list):
-        raise ValueError(f'query {query_id!r} needs a list of "candidates", got {shortened(given)}')
+    records = record.get("candidates")
+    if not isinstance(records, list):
+        raise ValueError(
+            f'query {query_id!r} needs a list of "candidates", got {shortened(records)}'
+        )
     candidates: dict[str, Candidate] = {}
-    for number, one in enumerate(given, start=1):
+    for number, candidate_record in enumerate(records, start=1):
         with located(f"query {query_id!r}, candidate {number}"):
-            candidate = _candidate(one)
+            candidate = _candidate(candidate_record)
             if candidate.doc_id in candidates:
                 raise ValueError(f"document {candidate.doc_id!r} stands twice")
         candidates[candidate.doc_id] = candidate
@@ -219,8 +257,8 @@ def _candidate(record: object) -> Candidate:
         raise ValueError(f'expected {{"docid", "score", "doc"}}, got {shortened(record)}')
     doc_id = _id(record.get("docid"), 'the "docid"')
     doc = record.get("doc")
-    key = next((key for key in TEXT_KEYS if key in doc), None) if isinstance(doc, dict) else None
-    if not isinstance(doc, dict) or key is None or not isinstance(doc[key], str):
+    text = _text(doc) if isinstance(doc, dict) else None
+    if not isinstance(doc, dict) or text is None:
         keys = ", ".join(TEXT_KEYS)
         raise ValueError(
             f'document {doc_id!r} needs a "doc" with its text under one of {keys}; '
@@ -231,13 +269,20 @@ def _candidate(record: object) -> Candidate:
         raise ValueError(
             f'document {doc_id!r}: the "title" must be a string, got {shortened(title)}'
         )
-    check_text(title + doc[key], f"document {doc_id!r}")
+    check_text(title + text, f"document {doc_id!r}")
     score = record.get("score")
     if score is not None:
         finite(f'document {doc_id!r}: the "score"', score)
-    return Candidate(
-        doc_id, document_text(title, doc[key]), None if score is None else float(score), doc
-    )
+        score = float(score)
+    return Candidate(doc_id, document_text(title, text), score, doc)
+
+
+def _text(doc: Mapping[str, Any]) -> str | None:
+    """The text of a ``doc`` under the first key that it has; None where that is no text."""
+    for key in TEXT_KEYS:
+        if key in doc:
+            return doc[key] if isinstance(doc[key], str) else None
+    return None
 
 
 def _id(value: object, what: str) -> str:
@@ -247,13 +292,6 @@ def _id(value: object, what: str) -> str:
     return str(value)
 
 
-def _record(request: Request) -> dict[str, Any]:
-    candidates = [
-        {"docid": one.doc_id, "score": one.score, "doc": dict(one.doc) or {"text": one.text}}
-        for one in request.candidates
-    ]
-    return {"query": {"text": request.query, "qid": request.query_id}, "candidates": candidates}
-
-
 def _is_list(path: Path) -> bool:
+    """Whether a file is a JSON list of requests, in place of a request in each line."""
     return path.name.removesuffix(".gz").endswith(".json")

@@ -1,4 +1,7 @@
-"""Rankings of passage lists in a file, as they come: an interrupted job goes on from there."""
+"""Rankings of passage lists in a file, appended as they come.
+
+An interrupted job goes on from there.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,12 @@ log = logging.getLogger(__name__)
 
 
 class RankingCache:
-    """Rankings by list, kept in a JSON Lines file to which every new one is appended."""
+    """Use this to look up rankings by list in a JSON Lines file, and to append new ones::
+
+    known = RankingCache(folder / "rankings.jsonl", settings={"model": "my model"})
+    known.add(lists, ranker.rank(lists))
+    known[lists[0]]  # also in a later process with the same settings
+    """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Read what is there.
@@ -37,35 +45,37 @@ class RankingCache:
         if path.is_file():
             self._read()
 
-    def __contains__(self, one: PassageList) -> bool:
-        return self._key(one) in self._known
+    def __contains__(self, passages: PassageList) -> bool:
+        return self._key(passages) in self._known
 
-    def __getitem__(self, one: PassageList) -> Ranking:
-        return self._known[self._key(one)]
+    def __getitem__(self, passages: PassageList) -> Ranking:
+        return self._known[self._key(passages)]
 
     def add(self, lists: Sequence[PassageList], rankings: Sequence[Ranking]) -> None:
         """Keep rankings and append them to the file; they are on the disk when this returns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as handle:
-            for one, ranking in zip(lists, rankings, strict=True):
-                key = self._key(one)
+            for passages, ranking in zip(lists, rankings, strict=True):
+                key = self._key(passages)
                 self._known[key] = ranking
                 line = {
                     "key": key,
-                    "query_id": one.query_id,
-                    "ids": list(one.ids),
+                    "query_id": passages.query_id,
+                    "ids": list(passages.ids),
                     "order": ranking.order.tolist(),
                     "named": ranking.num_ranked,
                     "scores": None if ranking.scores is None else ranking.scores.tolist(),
                 }
                 handle.write(json.dumps({**line, "checksum": _checksum(line)}) + "\n")
+            # A ranking may have cost money or hours, so it must outlive a crash of the machine.
             handle.flush()
             os.fsync(handle.fileno())
 
-    def _key(self, shown: PassageList) -> str:
+    def _key(self, passages: PassageList) -> str:
         """A list's key: it changes with the settings, the texts, their order, and the ids."""
-        parts = [self._settings, shown.query, shown.passages, shown.ids, shown.query_id]
-        return digest(json.dumps(parts))
+        texts = [passages.query, passages.passages]
+        ids = [passages.ids, passages.query_id]
+        return digest(json.dumps([self._settings, *texts, *ids]))
 
     def _read(self) -> None:
         """Take all lines that are undamaged, and write the file without the others."""
@@ -93,19 +103,25 @@ class RankingCache:
 
 
 def _checksum(line: Mapping[str, Any]) -> str:
+    """A digest of a line without its checksum, which tells damage from JSON that still parses."""
     return digest(json.dumps(line), algorithm="xxh3")
 
 
 class CachedRanker(RankerWrapper):
-    """Keeps every ranking in a file as it comes, and ranks only what is not there yet."""
+    """Use this to keep every ranking in a file as it comes, and to rank only what is missing::
+
+    known = RankingCache(folder / "rankings.jsonl", settings)
+    rankings = CachedRanker(ranker, known, lists_per_call=16).rank(lists)
+    """
 
     def __init__(self, ranker: ListwiseRanker, known: RankingCache, lists_per_call: int) -> None:
         """``lists_per_call``: lists that the ranker gets at once; their rankings are then kept."""
         super().__init__(ranker)
-        self.known, self.lists_per_call = known, lists_per_call
+        self.known = known
+        self.lists_per_call = lists_per_call
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list; several lists that are equal are ranked once."""
+        """A ranking for each list; several lists that are equal are ranked once."""
         distinct = list(dict.fromkeys(lists))
         missing = [passages for passages in distinct if passages not in self.known]
         num_known = len(distinct) - len(missing)

@@ -1,4 +1,4 @@
-"""``evaluate.py listwise=...``: which listwise ranker is meant, and what is put around it."""
+"""``evaluate.py listwise=...``: which listwise ranker is meant, and which remedies act on it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from backpack_rank.position.lists.windows import SlidingWindows
 
 log = logging.getLogger(__name__)
 REMEDIES = ("pairwise", "permutation", "calibration")
-_OWN = ("temperature", "seed")
-"""Options of a ranker for which its model need not be loaded again; a server's are its own matter.
-"""
+_SAMPLING = ("temperature", "seed")
+"""Options of a ranker that do not change its model, which then need not be loaded again."""
 
 
 @dataclass(frozen=True)
 class ListwiseSettings:
-    """A listwise ranker and remedies against the bias of its input order, as plain values.
+    """Use this to read the options of an evaluation with a listwise ranker::
+
+        settings = ListwiseSettings.of(options)  # None without listwise=...
+        ranker = RankerFactory().build(settings)
+        reranker = settings.reranker(ranker, folder)
 
     Attributes:
         options: ``listwise``, ``pairwise``, ``permutation`` and ``calibration`` of ``conf/``.
@@ -57,8 +60,8 @@ class ListwiseSettings:
             return None
         if missing := missing_options(values["listwise"], "listwise"):
             raise ValueError(f"{missing[0]} has no value: give {missing[0]}=...")
-        options = {part: values.get(part) for part in ("listwise", *REMEDIES)}
-        return cls(options, values["checkpoint"], str(values["output"]))
+        groups = {name: values.get(name) for name in ("listwise", *REMEDIES)}
+        return cls(groups, values["checkpoint"], str(values["output"]))
 
     @property
     def ranker(self) -> Mapping[str, Any]:
@@ -82,8 +85,10 @@ class ListwiseSettings:
 
     @property
     def label(self) -> str:
-        """Name of the model, for a reader."""
-        return Path(str(self.ranker.get("name") or self.ranker.get("model") or "trained here")).name
+        """Name of the model, for a reader: the last part of its path or repository."""
+        # A model of this machine has a name, one of a server is its "model".
+        model = self.ranker.get("name") or self.ranker.get("model") or "trained here"
+        return Path(str(model)).name
 
     def trained(self) -> Path | None:
         """The folder of the trained ranker that is asked for.
@@ -93,32 +98,36 @@ class ListwiseSettings:
         Raises:
             FileNotFoundError: ``listwise=trained``, and there is none.
         """
-        options = self.ranker
-        if "name" not in options or (
-            options["name"] is not None and not Path(options["name"]).expanduser().is_dir()
-        ):
-            return None
-        given = options["name"] if options["name"] is not None else self.checkpoint
-        if given is not None:
-            folder = Path(given).expanduser()
-            for candidate in (folder / RANKER, folder):
-                if is_listwise(candidate):
-                    return candidate
-            if options["name"] is not None and options.get("prompt") is not None:
-                return None  # a model's own folder
+        if "name" not in self.ranker:
+            return None  # a server has the model
+        name = self.ranker["name"]
+        if name is not None and not Path(name).expanduser().is_dir():
+            return None  # a repository of the hub
+
+        given = self.checkpoint if name is None else name
+        if given is None:
+            return self._last_trained()
+        folder = Path(given).expanduser()
+        for candidate in (folder / RANKER, folder):
+            if is_listwise(candidate):
+                return candidate
+        if name is not None and self.ranker.get("prompt") is not None:
+            return None  # a folder of a model of the hub, which comes without a prompt
+        raise FileNotFoundError(
+            f"{given}: neither a run's folder nor a saved listwise ranker (no listwise.json)"
+        )
+
+    def _last_trained(self) -> Path:
+        """The listwise ranker that was trained last below the folder of outputs."""
+        runs = Path(self.output, "train")
+        rankers = [path for path in runs.glob(f"**/{RANKER}") if is_listwise(path)]
+        if not rankers:
             raise FileNotFoundError(
-                f"{given}: neither a run's folder nor a saved listwise ranker (no listwise.json)"
-            )
-        found = [
-            path for path in Path(self.output, "train").glob(f"**/{RANKER}") if is_listwise(path)
-        ]
-        if not found:
-            raise FileNotFoundError(
-                f"no trained listwise ranker below {Path(self.output, 'train')}: run "
+                f"no trained listwise ranker below {runs}: run "
                 f"`{called('train')} task=listwise` first, or give checkpoint=FOLDER, or take "
                 "listwise=hugging_face or listwise=openai"
             )
-        return last_trained(found, self.output)
+        return last_trained(rankers, self.output)
 
     def reranker(self, ranker: ListwiseRanker, folder: Path) -> ListwiseReranker:
         """The ranker over candidates; its rankings are saved to ``rankings.jsonl`` as they come."""
@@ -135,9 +144,13 @@ class ListwiseSettings:
 
 
 class RankerFactory:
-    """Makes the rankers of an evaluation or an experiment.
+    """Use this to make the rankers of an evaluation or an experiment::
 
-    A model stays loaded until another one is asked for.
+        factory = RankerFactory()
+        ranker = factory.build(settings)
+        calibrated = factory.build(settings_with_calibration)  # the model is not loaded again
+
+    A model stays loaded until a different one is asked for.
     """
 
     def __init__(self) -> None:
@@ -145,13 +158,11 @@ class RankerFactory:
         self._loaded: ListwiseRanker | None = None
 
     def build(self, settings: ListwiseSettings) -> ListwiseRanker:
-        """The ranker asked for, with all that is put around it.
+        """The ranker asked for, with its remedies: windows(permutation(ranker(calibration))).
 
-        Calibration is inside it, permutations around it, and windows around those.
-
-        With comparisons of pairs around the model, permutations are around these, and there are no
-        windows. It shares the model with the one before where they differ in remedies and sampling
-        alone; its usage is its own.
+        With comparisons of pairs it is permutation(pairwise(ranker(calibration))), without windows.
+        It shares its model with the ranker built before where they differ in remedies and sampling
+        alone, and counts its usage from 0.
 
         Raises:
             FileNotFoundError: ``listwise=trained``, and there is none.
@@ -165,25 +176,32 @@ class RankerFactory:
         options = copy.deepcopy(dict(settings.ranker))
         if (checkpoint := settings.trained()) is not None:
             options["name"] = str(checkpoint)
-        own = {name: options.pop(name) for name in _OWN if name in options and "name" in options}
+        sampling = {}
+        if "name" in options:  # the model is here, so its loading is told apart from its sampling
+            for name in _SAMPLING:
+                if name in options:
+                    sampling[name] = options.pop(name)
         ranker = self._model(options)
         if isinstance(ranker, CausalLmRanker):
             calibration = build_or_none(remedies["calibration"], "calibration")
-            ranker = ranker.sharing_model(calibration=calibration, **own)
-        passages = getattr(ranker, "passages", None)
+            ranker = ranker.sharing_model(calibration=calibration, **sampling)
+        trained_size = getattr(ranker, "passages", None)
+
+        # In this order: the shuffles of a permutation are shown to comparisons of pairs.
         for remedy in ("pairwise", "permutation"):
             if remedies[remedy] is not None:
-                around: Callable[[ListwiseRanker], ListwiseRanker] = build(remedies[remedy], remedy)
-                ranker = around(ranker)
+                wrap: Callable[[ListwiseRanker], ListwiseRanker] = build(remedies[remedy], remedy)
+                ranker = wrap(ranker)
         if remedies["pairwise"] is not None:
             # Comparisons show two passages, so that a list of any length needs no windows.
             return ranker
-        return SlidingWindows(ranker, *_window(settings.options["listwise"]["window"], passages))
+        size, stride = _window(settings.options["listwise"]["window"], trained_size)
+        return SlidingWindows(ranker, size, stride)
 
     def _model(self, options: dict[str, Any]) -> ListwiseRanker:
         """The ranker without remedies, as it was loaded last where the options are the same."""
         if options != self._options or not isinstance(self._loaded, CausalLmRanker):
-            self._loaded = None  # the model before leaves the memory first
+            self._loaded = None  # two models at once may not fit into memory
             self._loaded = build(options, "listwise.ranker")
             self._options = options
         assert self._loaded is not None
@@ -200,4 +218,7 @@ def _window(options: Mapping[str, Any], trained: int | None) -> tuple[int | None
             size,
             trained,
         )
-    return size, options["stride"] if options["stride"] is not None else max(1, (size or 2) // 2)
+    stride = options["stride"]
+    if stride is None:
+        stride = max(1, (size or 2) // 2)
+    return size, stride

@@ -1,15 +1,12 @@
-"""Which lists a listwise ranker is trained on and asked to rank.
-
-They are a collection's candidates, or a sorting task.
-"""
+"""Which lists a listwise ranker is trained on and asked to rank: candidates, or a sorting task."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -40,15 +37,19 @@ COLLECTION = "collection"
 KINDS = (COLLECTION, MATHSORT, WORDSORT)
 ListSize = Annotated[int, Range(least=2, most=100_000)]
 """Passages of a list."""
-_HELD_OUT_SEED = 7_919  # lists that are drawn to be measured on are not those of training
-_SORTED = 2_000  # lists of an epoch of a sorting task
+_HELD_OUT_SEED = 7_919  # added to the seed, so that lists to measure on are not those of training
+_SORTED_LISTS = 2_000  # of an epoch of a sorting task
 _PROMPTS = 5_000  # whose texts a tokenizer is trained on
-_ORDER = 5  # keeps the draws of orders apart from those of other modules
+_ORDER = 5  # a part of the seed, so that orders do not hang on what other modules draw
 
 
 @dataclass(frozen=True)
 class ListwiseDataConfig:
-    """What lists there are (``conf/task/listwise.yaml``).
+    """Use this to get lists of a collection or of a sorting task (``conf/task/listwise.yaml``)::
+
+        config = ListwiseDataConfig("mathsort", size=10, number=2_000)
+        source = config.source(dataset=None)
+        held_out = config.held_out_lists(dataset=None)
 
     Attributes:
         kind: ``collection``, ``mathsort`` or ``wordsort``.
@@ -92,13 +93,11 @@ class ListwiseDataConfig:
         """
         if self.kind == COLLECTION:
             return self._collection(dataset, split, self.number, self.imbalance)
-        return self._sorting(dataset, self.number or _SORTED, self.seed, self.imbalance or 0.0)
+        number = self.number or _SORTED_LISTS
+        return self._sorting(dataset, number, self.seed, self.imbalance or 0.0)
 
     def held_out_lists(self, dataset: Dataset | None) -> list[ListwiseExample]:
-        """Lists to measure on.
-
-        They are those of the dev split in first-stage order, or of the task in random order.
-        """
+        """Lists to measure on: of the dev split in first-stage order, of a task in random order."""
         if self.kind == COLLECTION:
             return self._collection(dataset, "dev", self.held_out, None).lists(0)
         return self._sorting(dataset, self.held_out, self.seed + _HELD_OUT_SEED, 0.0).lists(0)
@@ -113,8 +112,9 @@ class ListwiseDataConfig:
     def _collection(
         self, dataset: Dataset | None, split: str, number: int | None, imbalance: float | None
     ) -> FixedLists:
-        collection = _needed(dataset).split(split)
-        _, candidates = _needed(dataset).candidates(split, collection)
+        dataset = _needed(dataset)
+        collection = dataset.split(split)
+        _, candidates = dataset.candidates(split, collection)
         teacher = None if self.teacher is None else read_run(self.teacher)
         chosen = collection_lists(collection, candidates, self.size, teacher)
         log.info(
@@ -126,10 +126,14 @@ class ListwiseDataConfig:
             chosen.without_relevant,
         )
         lists = chosen.lists[:number]
-        if imbalance is not None:
-            rng = np.random.default_rng([self.seed, _ORDER])
-            lists = tuple(item.permute(shown_order(item.ranks, imbalance, rng)) for item in lists)
-        return FixedLists(collection.name, lists)
+        if imbalance is None:
+            return FixedLists(collection.name, lists)
+        rng = np.random.default_rng([self.seed, _ORDER])
+        ordered = []
+        for item in lists:
+            order = shown_order(item.ranks, imbalance, rng)
+            ordered.append(item.permute(order))
+        return FixedLists(collection.name, tuple(ordered))
 
     def _sorting(
         self, dataset: Dataset | None, number: int, seed: int, imbalance: float
@@ -141,13 +145,19 @@ class ListwiseDataConfig:
 
 
 def trained_lists(checkpoint: Path | None, kind: str | None, size: int | None) -> tuple[str, int]:
-    """Kind and size of the lists asked for, or of those that a ranker was trained on.
+    """Use this to rank lists as a ranker was trained on them, where nothing else is asked for.
+
+    >>> trained_lists(checkpoint=None, kind="mathsort", size=10)
+    ('mathsort', 10)
 
     Raises:
         ValueError: neither is known.
     """
-    task = {} if checkpoint is None else plain_values(checkpoint.parent).get("task") or {}
-    kind, size = kind or task.get("lists"), size or task.get("size")
+    task: Mapping[str, Any] = {}
+    if checkpoint is not None:
+        task = plain_values(checkpoint.parent).get("task") or {}
+    kind = kind or task.get("lists")
+    size = size or task.get("size")
     if kind is None or size is None:
         raise ValueError(
             "it is not known what lists the ranker was trained on: add task.lists=collection and "
@@ -159,7 +169,10 @@ def trained_lists(checkpoint: Path | None, kind: str | None, size: int | None) -
 def dataset_of_lists(
     settings: EvaluationSettings, checkpoint: Path | None, kind: str
 ) -> Dataset | None:
-    """The data asked for, or that of a trained ranker; MathSort needs none."""
+    """Use this for the data that lists are of: those asked for, or those of the trained ranker.
+
+    None for MathSort, which needs none.
+    """
     if checkpoint is not None:
         return settings.dataset(checkpoint)
     if settings.chosen_dataset is None and kind == MATHSORT:

@@ -18,14 +18,14 @@ from backpack_rank.position.lists.passages import ListSource, ListwiseExample
 from backpack_rank.position.lists.prompt import PromptTokenizer
 
 _ORDERS, _SHUFFLE = 3, 4
-"""Numbers that keep the draws of this module apart from each other and from those of the sorting
-tasks.
-"""
+"""Parts of seeds, so that orders, shuffles and the draws of sorting tasks are independent."""
 
 
 @dataclass(frozen=True)
 class ListwiseBatch:
-    """B lists of at most m passages: prompts with their target answers, padded on the right.
+    """What a training step reads: B lists of at most m passages, padded on the right.
+
+    :func:`collate` makes it of encoded lists.
 
     Attributes:
         ids: prompt and answer without its last token. [B, n]
@@ -52,16 +52,19 @@ class ListwiseBatch:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> ListwiseBatch:
         """The same batch on another device."""
-        return ListwiseBatch(*(getattr(self, field.name).to(device) for field in fields(self)))
+        return ListwiseBatch(*[tensor.to(device) for tensor in self._tensors()])
 
     def pin_memory(self) -> ListwiseBatch:
         """The same batch in page-locked memory (called by torch's data loader)."""
-        return ListwiseBatch(*(getattr(self, field.name).pin_memory() for field in fields(self)))
+        return ListwiseBatch(*[tensor.pin_memory() for tensor in self._tensors()])
+
+    def _tensors(self) -> list[Tensor]:
+        return [getattr(self, field.name) for field in fields(self)]
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedList:
-    """One list as token ids; see :class:`ListwiseBatch`."""
+    """A list as token ids, as :func:`encode_lists` makes it; see :class:`ListwiseBatch`."""
 
     prompt: np.ndarray
     answer: np.ndarray
@@ -71,11 +74,12 @@ class EncodedList:
 
 
 def single_identifiers(pair_tokenizer: PromptTokenizer, size: int) -> list[int]:
-    """The one token of each of the first ``size`` identifiers.
+    """Use this where a loss reads the logit of each of the first ``size`` identifiers.
+
+    ``single_identifiers(pair_tokenizer, 20)`` gives their 20 tokens.
 
     Raises:
-        ValueError: an identifier has several tokens, so that its first one does not tell it from
-            others.
+        ValueError: an identifier has several tokens, and others may begin with the first of them.
     """
     tokens = pair_tokenizer.identifiers(size)
     for number, ids in enumerate(tokens, start=1):
@@ -91,9 +95,13 @@ def single_identifiers(pair_tokenizer: PromptTokenizer, size: int) -> list[int]:
 def encode_lists(
     pair_tokenizer: PromptTokenizer, items: Sequence[ListwiseExample]
 ) -> list[EncodedList]:
-    """Prompt, target answer and identifiers of lists in the order in which they are shown."""
+    """Use this on the way to a batch: lists, in the order in which they are shown, as token ids::
+
+    batch = collate(encode_lists(pair_tokenizer, items))
+    """
     prompts = pair_tokenizer.encode_all([item.passages for item in items])
-    identifiers = np.array(single_identifiers(pair_tokenizer, max(map(len, items))), dtype=np.int64)
+    longest = max(map(len, items))
+    identifiers = np.array(single_identifiers(pair_tokenizer, longest), dtype=np.int64)
     encoded = []
     for prompt, item in zip(prompts, items, strict=True):
         encoded.append(
@@ -109,27 +117,38 @@ def encode_lists(
 
 
 def collate(items: Sequence[EncodedList]) -> ListwiseBatch:
-    """Pad several lists."""
-    # Nothing is predicted behind the last token of an answer, so the model does not read it.
-    texts = [np.concatenate([item.prompt, item.answer[:-1]]) for item in items]
+    """Use this as a data loader's ``collate_fn``: it pads several lists to a batch."""
+    texts = []
+    for item in items:
+        # Nothing is predicted behind the last token of an answer, so the model does not read it.
+        texts.append(np.concatenate([item.prompt, item.answer[:-1]]))
     ids, _ = _padded(texts)
     targets, known = _padded([item.answer for item in items])
     identifiers, mask = _padded([item.identifiers for item in items])
+    # As many ranks and levels as identifiers, so that the mask serves all three.
+    ranks, _ = _padded([item.ranks for item in items])
+    levels, _ = _padded([item.levels for item in items])
     return ListwiseBatch(
         ids=ids,
-        lengths=torch.tensor([len(text) for text in texts]),
+        lengths=torch.tensor(list(map(len, texts))),
         prompts=torch.tensor([len(item.prompt) for item in items]),
         targets=targets,
         known=known,
         identifiers=identifiers,
-        ranks=_padded([item.ranks for item in items])[0],
-        levels=_padded([item.levels for item in items])[0],
+        ranks=ranks,
+        levels=levels,
         mask=mask,
     )
 
 
 class ListwiseDataset(Dataset):
-    """Lists by (epoch, number); ``number`` counts every order of every list of the epoch."""
+    """Use this to look up training lists by (epoch, number)::
+
+        dataset = ListwiseDataset(source, pair_tokenizer, augmentation)
+        dataset.shown(epoch=0, number=3)  # the list, in the order in which it is shown
+
+    ``number`` counts every order of every list of the epoch.
+    """
 
     def __init__(
         self,
@@ -142,8 +161,9 @@ class ListwiseDataset(Dataset):
         self.pair_tokenizer = pair_tokenizer
         self.augmentation = augmentation
         self.seed = seed
+        # The lists of the epoch read last: sorting tasks draw new ones for every epoch.
         self._epoch: int | None = None
-        self._lists: Sequence[ListwiseExample] = ()  # of that epoch
+        self._lists: Sequence[ListwiseExample] = ()
 
     def __len__(self) -> int:
         return len(self.source) * self.augmentation.copies
@@ -153,7 +173,8 @@ class ListwiseDataset(Dataset):
 
     def __getitems__(self, keys: Sequence[tuple[int, int]]) -> list[EncodedList]:
         """All lists of a batch, encoded together (called by torch's data loader)."""
-        return encode_lists(self.pair_tokenizer, [self.shown(*key) for key in keys])
+        shown = [self.shown(epoch, number) for epoch, number in keys]
+        return encode_lists(self.pair_tokenizer, shown)
 
     def shown(self, epoch: int, number: int) -> ListwiseExample:
         """A list in the order in which it is shown."""
@@ -162,13 +183,19 @@ class ListwiseDataset(Dataset):
             self._epoch = epoch
         place, copy = divmod(number, self.augmentation.copies)
         item = self._lists[place]
-        # All copies of a list draw from the same generator, and each takes its part.
+        # All copies of a list draw the same orders, and each takes its own of them. So they need
+        # not be read in the same process.
         rng = np.random.default_rng([self.seed, epoch, place, _ORDERS])
-        return item.permute(self.augmentation.orders(len(item), rng)[copy])
+        orders = self.augmentation.orders(len(item), rng)
+        return item.permute(orders[copy])
 
 
 class ListwiseSampler(EpochSamplerBase[tuple[int, int]]):
-    """The (epoch, number) keys of an epoch in an order drawn for it by seed and epoch alone."""
+    """Use this to draw the order of an epoch's (epoch, number) keys by seed and epoch alone.
+
+    >>> list(ListwiseSampler(number=3, seed=0))
+    [(0, 2), (0, 0), (0, 1)]
+    """
 
     def __init__(self, number: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
         super().__init__(number, rank, world_size)
@@ -180,11 +207,15 @@ class ListwiseSampler(EpochSamplerBase[tuple[int, int]]):
         # Processes must take the same number of steps: the first lists come again where the order
         # falls short.
         shared = islice(cycle(order), len(self) * self.world_size)
-        return ((self.epoch, number) for number in islice(shared, self.rank, None, self.world_size))
+        for number in islice(shared, self.rank, None, self.world_size):
+            yield self.epoch, number
 
 
 class ListwiseData(L.LightningDataModule):
-    """Training lists in augmented orders, and held-out lists by their numbers.
+    """Use this to give a trainer lists in augmented orders, and held-out lists by their numbers::
+
+        data = ListwiseData(source, held_out, pair_tokenizer, augmentation, batch_size=8)
+        trainer.fit(module, data)
 
     The trainer must be made with ``use_distributed_sampler=False``: processes share the lists here.
     """
@@ -221,7 +252,8 @@ class ListwiseData(L.LightningDataModule):
     def val_dataloader(self) -> DataLoader:
         """Numbers of the held-out lists of this process, in one batch."""
         rank, world_size = self._place()
-        return DataLoader([torch.arange(rank, len(self.held_out), world_size)], batch_size=None)  # type: ignore[arg-type]
+        numbers = torch.arange(rank, len(self.held_out), world_size)
+        return DataLoader([numbers], batch_size=None)  # type: ignore[arg-type]
 
     def _place(self) -> tuple[int, int]:
         """Rank of this process and the number of processes."""
