@@ -54,11 +54,20 @@ def from_pretrained(loader: Any, name: str | Path, *arguments: Any, **options: A
 
     Raises:
         FileNotFoundError: there is no such folder.
-        ValueError: the folder or the hub id names code, or what :func:`check_folder` refuses.
+        ValueError: the folder or the hub id names code, what :func:`check_folder` refuses, or an
+            adapter beside the weights of a model.
     """
     source = hub_or_folder(name)
     if Path(source).is_dir():
-        check_folder(Path(source))
+        folder = Path(source)
+        check_folder(folder)
+        # A tokenizer is the same with and without an adapter.
+        if "Tokenizer" not in getattr(loader, "__name__", "") and (folder / ADAPTER).is_file():
+            raise ValueError(
+                f"{folder / ADAPTER}: an adapter beside the weights changes scores, and only where "
+                "peft is installed: merge it into the weights (merge_and_unload) and save these, "
+                "or remove it"
+            )
     options["trust_remote_code"] = False
     with no_panic(name):
         try:
@@ -77,15 +86,9 @@ def check_folder(folder: Path) -> None:
     """Look at the small files of a folder with a model before transformers reads them.
 
     Raises:
-        ValueError: a file names code or sizes that no model has, adds too many tokens, or is an
-            adapter. It is named.
+        ValueError: a file names code or sizes that no model has, or adds too many tokens. It is
+            named.
     """
-    if (folder / ADAPTER).is_file():
-        raise ValueError(
-            f"{folder / ADAPTER}: an adapter beside the weights changes scores, and only where "
-            "peft is installed: merge it into the weights (merge_and_unload) and save these, or "
-            "remove it"
-        )
     for file in sorted(folder.glob("*.json")):
         if file.name in _NO_CONFIGURATION or not file.is_file():
             continue

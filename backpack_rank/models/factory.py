@@ -37,6 +37,12 @@ from backpack_rank.models.configuration import (
 )
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
+from backpack_rank.models.lora_folder import (
+    LoraFolder,
+    is_classifier,
+    is_language_model,
+    is_lora,
+)
 from backpack_rank.models.modular_cross_encoder import is_modular, load_modular
 from backpack_rank.models.prompted_ranker import TEMPLATE, PromptTemplate, load_prompted
 from backpack_rank.models.rankers import (
@@ -325,7 +331,7 @@ def ranker_folder(folder: str | Path, option: str) -> Path:
     """
     given = Path(folder).expanduser()
     for candidate in (given / RANKER, given):
-        if (candidate / "config.json").is_file():
+        if (candidate / "config.json").is_file() or is_lora(candidate):
             return candidate
     raise FileNotFoundError(
         f"{option}={folder}: neither a run's folder nor a saved ranker (no config.json)"
@@ -390,7 +396,7 @@ def load_ranker(
         ValueError: the checkpoint is of another architecture, or damaged: the file is named.
     """
     config_file = Path(folder) / "config.json"
-    if not config_file.is_file():
+    if not config_file.is_file() and not is_lora(folder):
         raise FileNotFoundError(
             f"{config_file} is missing: {folder} is not the folder of a saved ranker"
         )
@@ -400,42 +406,27 @@ def load_ranker(
         )
     with readable(folder):
         check_files(folder)
-        ranker, pair_tokenizer = _load_ranker(Path(folder), config_file, template)
+        ranker, pair_tokenizer = _load_ranker(Path(folder), template)
         check_model(folder, ranker, pair_tokenizer.tokenizer)
     return ranker, pair_tokenizer
 
 
-def _load_ranker(
-    folder: Path, config_file: Path, template: str | Path | None
-) -> tuple[Ranker, PairTokenizer]:
+def _load_ranker(folder: Path, template: str | Path | None) -> tuple[Ranker, PairTokenizer]:
+    if is_lora(folder):
+        return _load_adapted(LoraFolder(folder), template)
+    config_file = folder / "config.json"
     config = json_object(read_text(config_file))
     names = config.get("architectures") or ["(none named)"]
-    classes = {ranker.__name__: ranker for ranker in RANKERS}
-    # sentence-transformers loads these two rankers as classes of backpack_rank.integrations, and
-    # saves them under that name. The weights are the same.
-    for ranker_class in (BackpackForRanking, CrossEncoderForRanking):
-        name = ranker_class.__name__.replace("ForRanking", "ForSequenceClassification")
-        classes[name] = ranker_class
+    classes = _own_classes()
     if not isinstance(names, list) or not isinstance(names[0], str):
         raise ValueError(f"{config_file}: architectures={names} must be a list of names")
-    asked = names[0].endswith("ForCausalLM")
-    if template is not None and not asked:
-        raise ValueError(
-            f"template={template} is for language models, and {folder} is a {names[0]}: leave it "
-            "out"
-        )
-    if asked:
-        template = template or folder / TEMPLATE
-        if not Path(template).is_file() and template == folder / TEMPLATE:
-            raise ValueError(
-                f"{config_file}: {names[0]} is a language model, which ranks by answering a "
-                f"prompt: give template=qwen3_reranker (or another of conf/template, or a YAML "
-                f"file), or put such a file into its folder as {TEMPLATE}"
-            )
-        return load_prompted(folder, load_tokenizer(folder), PromptTemplate.of(template))
+    if is_language_model(names[0]):
+        prompt = _prompt_of(template, names[0], folder)
+        return load_prompted(folder, load_tokenizer(folder), prompt)
+    _refuse_template(template, folder, names[0])
     if names[0] not in classes and is_modular(folder):
         return load_modular(folder, load_tokenizer(folder))
-    if names[0] not in classes and str(names[0]).endswith("ForSequenceClassification"):
+    if names[0] not in classes and is_classifier(names[0]):
         return load_classifier(folder, load_tokenizer(folder))
     if names[0] not in classes:
         raise ValueError(
@@ -461,6 +452,57 @@ def _load_ranker(
             "tokenizer's special tokens"
         )
     return ranker, pair_tokenizer
+
+
+def _load_adapted(adapter: LoraFolder, template: str | Path | None) -> tuple[Ranker, PairTokenizer]:
+    """A classifier, cross-encoder in modules or language model with an adapter in its weights."""
+    folder, architecture = adapter.folder, adapter.architecture
+    tokenizer = load_tokenizer(adapter.tokenizer_folder)
+    if is_language_model(architecture) and not is_modular(folder):
+        prompt = _prompt_of(template, architecture, folder, adapter.base)
+        return load_prompted(folder, tokenizer, prompt)
+    _refuse_template(template, folder, architecture)
+    if is_modular(folder):
+        return load_modular(folder, tokenizer)
+    if architecture in _own_classes() or not is_classifier(architecture):
+        raise ValueError(
+            f"{folder}: an adapter of a {architecture} is no ranker, which is a classifier of "
+            "pairs (task_type=SEQ_CLS) or a language model that answers a prompt (CAUSAL_LM)"
+        )
+    return load_classifier(folder, tokenizer)
+
+
+def _own_classes() -> dict[str, type[Ranker]]:
+    """Rankers that ``train.py`` saves, by the names in ``architectures``."""
+    classes = {ranker.__name__: ranker for ranker in RANKERS}
+    # sentence-transformers loads these two rankers as classes of backpack_rank.integrations, and
+    # saves them under that name. The weights are the same.
+    for ranker_class in (BackpackForRanking, CrossEncoderForRanking):
+        name = ranker_class.__name__.replace("ForRanking", "ForSequenceClassification")
+        classes[name] = ranker_class
+    return classes
+
+
+def _prompt_of(template: str | Path | None, architecture: str, *folders: Path) -> PromptTemplate:
+    """The template that was given, else the one in the first folder that has one."""
+    if template is not None:
+        return PromptTemplate.of(template)
+    for folder in folders:
+        if (folder / TEMPLATE).is_file():
+            return PromptTemplate.of(folder / TEMPLATE)
+    raise ValueError(
+        f"{folders[0]}: {architecture} is a language model, which ranks by answering a prompt: "
+        "give template=qwen3_reranker (or another of conf/template, or a YAML file), or put such "
+        f"a file into its folder as {TEMPLATE}"
+    )
+
+
+def _refuse_template(template: str | Path | None, folder: Path, architecture: str) -> None:
+    if template is not None:
+        raise ValueError(
+            f"template={template} is for language models, and {folder} is a {architecture}: leave "
+            "it out"
+        )
 
 
 def _gpt2_options(

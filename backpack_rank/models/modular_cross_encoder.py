@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedTokenizerBase
 
 from backpack_rank.data.json_lines import json_object, json_value
-from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.files import read_text
+from backpack_rank.models.lora_folder import load_network
 from backpack_rank.models.packed_body import pack_body
 from backpack_rank.models.sequence_classifier import (
     SequenceClassifierForRanking,
@@ -233,11 +233,9 @@ def load_modular(
             f"{_ADVICE}"
         )
     limit = _check_transformer(entries[0].folder)
-    transformer, info = from_pretrained(
-        AutoModel, entries[0].folder, dtype=torch.float32, output_loading_info=True
-    )
+    transformer, missing = load_network(AutoModel, entries[0].folder)
     # Poolers of BERT and others are made anew where they were not saved, and nothing reads them.
-    missing = [name for name in sorted(info["missing_keys"]) if not name.startswith("pooler.")]
+    missing = [name for name in missing if not name.startswith("pooler.")]
     if missing:
         raise ValueError(f"{entries[0].folder} lacks weights: {', '.join(missing[:6])}")
 

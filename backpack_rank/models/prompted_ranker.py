@@ -20,12 +20,13 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.data.pretrained import from_pretrained, no_panic
+from backpack_rank.data.pretrained import no_panic
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.digests import digest
 from backpack_rank.files import read_yaml, resource_folder
 from backpack_rank.models.attention import BACKEND, packed_trunk
 from backpack_rank.models.backbone import PACKED_TYPES
+from backpack_rank.models.lora_folder import load_network
 from backpack_rank.models.rankers import Ranker, RankerOutput
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 
@@ -309,12 +310,10 @@ def load_prompted(
         ValueError: weights are missing, an answer is no token, or a special token of the prompt is
             none of the tokenizer.
     """
-    model, info = from_pretrained(
-        AutoModelForCausalLM, folder, dtype=torch.float32, output_loading_info=True
-    )
-    if info["missing_keys"]:
-        missing = ", ".join(sorted(info["missing_keys"])[:6])
-        raise ValueError(f"{folder} lacks weights of {type(model).__name__}: {missing}")
+    model, missing = load_network(AutoModelForCausalLM, folder)
+    if missing:
+        names = ", ".join(missing[:6])
+        raise ValueError(f"{folder} lacks weights of {type(model).__name__}: {names}")
     answers = []
     for answer in (template.relevant, template.not_relevant):
         if answer is not None:

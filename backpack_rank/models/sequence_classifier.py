@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.data.pretrained import from_pretrained, no_panic
+from backpack_rank.data.pretrained import no_panic
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backbone import depends_on_others
+from backpack_rank.models.lora_folder import load_network
 from backpack_rank.models.packed_body import pack_body
 from backpack_rank.models.rankers import Ranker, RankerOutput
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
@@ -227,19 +228,16 @@ def load_classifier(
         ValueError: it has several labels, weights are missing, or the tokenizer's template is not
             understood.
     """
-    model, info = from_pretrained(
-        AutoModelForSequenceClassification, folder, dtype=torch.float32, output_loading_info=True
-    )
+    model, missing = load_network(AutoModelForSequenceClassification, folder)
     if model.config.num_labels != 1:
         raise ValueError(
             f"{folder} is a classifier with {model.config.num_labels} labels; a ranker has one, "
             "the score of a pair"
         )
-    if info["missing_keys"]:
-        missing = ", ".join(sorted(info["missing_keys"])[:6])
+    if missing:
         raise ValueError(
-            f"{folder} lacks weights of {type(model).__name__}: {missing}; it was not trained to "
-            "rank"
+            f"{folder} lacks weights of {type(model).__name__}: {', '.join(missing[:6])}; it was "
+            "not trained to rank"
         )
     max_length = longest_pair(model.config, tokenizer)
     return ranker_of(model, tokenizer, max_length, reads_packed=pack_body(model))

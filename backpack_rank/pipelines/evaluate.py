@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.pretrained import ADAPTER
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.results import Report
 from backpack_rank.parts import evaluations, imported
@@ -103,9 +104,10 @@ def has_results(config: Mapping[str, Any], folder: Path) -> bool:
     checkpoint = task.find_ranker()
     # A server does not say when its ranker was made.
     if isinstance(checkpoint, Path):
-        trained = (checkpoint / "config.json").stat().st_mtime
-        if trained > file.stat().st_mtime:
-            return False
+        for name in ("config.json", ADAPTER):
+            saved = checkpoint / name
+            if saved.is_file() and saved.stat().st_mtime > file.stat().st_mtime:
+                return False
     return file.read_text(encoding="utf-8") == task.saved.text_of(checkpoint)
 
 

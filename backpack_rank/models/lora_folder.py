@@ -1,0 +1,261 @@
+"""LoRA adapters of rankers, in folders as peft saves them: read with the base model they name.
+
+Such a folder holds few weights and ``adapter_config.json``, which says whose updates they are. The
+updates are added to the weights of the base model (``merge_and_unload`` of peft), so that the
+ranker computes as much as the base model does, and everything else sees an ordinary classifier or
+language model.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from safetensors import safe_open
+
+from backpack_rank.commands import install
+from backpack_rank.data.json_lines import json_object
+from backpack_rank.data.pretrained import ADAPTER, from_pretrained
+from backpack_rank.files import read_text
+from backpack_rank.models.folder_checks import check_files
+
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_BASE = "base_model_name_or_path"
+_PREFIX = "base_model.model."
+"""Before the names of all weights in an adapter's file."""
+_CLASSIFIER, _LANGUAGE_MODEL = "ForSequenceClassification", "ForCausalLM"
+_KINDS = {"SEQ_CLS": _CLASSIFIER, "CAUSAL_LM": _LANGUAGE_MODEL}
+"""Ends of the names of transformers' classes, by the task of an adapter."""
+_LARGEST_RANK = 2**14
+_NOTHING: tuple[Any, ...] = (None, False, [], {}, "")
+
+
+def is_lora(folder: str | Path) -> bool:
+    """Whether a folder holds an adapter, and no model beside it."""
+    folder = Path(folder)
+    return (folder / ADAPTER).is_file() and not (folder / "config.json").is_file()
+
+
+def is_classifier(architecture: str) -> bool:
+    """Whether a class of transformers classifies texts."""
+    return architecture.endswith(_CLASSIFIER)
+
+
+def is_language_model(architecture: str) -> bool:
+    """Whether a class of transformers predicts the next token."""
+    return architecture.endswith(_LANGUAGE_MODEL)
+
+
+def load_network(loader: Any, folder: str | Path) -> tuple[Any, list[str]]:
+    """Use this to load a model that was trained elsewhere, in float32; adapters are merged.
+
+    Args:
+        loader: an automatic class of transformers.
+        folder: of a model or of an adapter.
+
+    Returns:
+        The model, and the names of weights that the folder lacks.
+    """
+    if is_lora(folder):
+        return LoraFolder(folder).load(loader)
+    model, info = from_pretrained(loader, folder, dtype=torch.float32, output_loading_info=True)
+    return model, sorted(info["missing_keys"])
+
+
+class LoraFolder:
+    """Use it to read an adapter together with its base model.
+
+    ::
+
+        model, missing = LoraFolder(folder).load(AutoModelForSequenceClassification)
+
+    Attributes:
+        folder: of the adapter.
+        base: folder of the base model on this machine.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """
+        Raises:
+            ValueError: the adapter is of another kind than LoRA, or its base model is not on this
+                machine.
+        """
+        self.folder = Path(folder)
+        self._file = self.folder / ADAPTER
+        self._settings = json_object(read_text(self._file))
+        kind = self._settings.get("peft_type")
+        if kind != "LORA":
+            raise ValueError(
+                f"{self._file}: peft_type={kind} is not read here, LORA alone is; merge it into "
+                "the weights (merge_and_unload of peft) and save these"
+            )
+        self.base = self._find_base()
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """The adapter's folder where it has a tokenizer of its own, else that of the base model."""
+        names = ("tokenizer.json", "tokenizer_config.json")
+        has_tokenizer = any((self.folder / name).is_file() for name in names)
+        return self.folder if has_tokenizer else self.base
+
+    @property
+    def architecture(self) -> str:
+        """Class of transformers that the adapter's task asks for, else the one it was made for."""
+        names = json_object(read_text(self.base / "config.json")).get("architectures")
+        base = str(names[0]) if isinstance(names, list) and names else "model"
+        task = self._settings.get("task_type")
+        if task in _KINDS:
+            return re.sub(r"(For[A-Z]\w*|(LMHead)?Model)$", "", base) + _KINDS[task]
+        # Without a task, peft notes the class that was adapted.
+        noted = self._settings.get("auto_mapping")
+        return str(noted.get("base_model_class", base)) if isinstance(noted, dict) else base
+
+    def load(self, loader: Any) -> tuple[Any, list[str]]:
+        """The base model with the adapter's updates in its weights, in float32.
+
+        Args:
+            loader: an automatic class of transformers.
+
+        Returns:
+            The model, and the names of weights that neither of the two folders holds.
+
+        Raises:
+            ValueError: peft is not installed, or the adapter is not one of this base model.
+        """
+        peft = self._peft()
+        config = self._peft_config(peft)
+        given = self._saved_modules()
+        options: dict[str, Any] = {}
+        labels = _rows_of_head(given)
+        if labels is not None and is_classifier(loader.__name__):
+            options["num_labels"] = labels
+        # A head that the adapter replaces may have another number of labels in the base model.
+        base, info = from_pretrained(
+            loader,
+            self.base,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **options,
+        )
+        missing = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+        if not given:
+            # peft would ask for a head in the file of every classifier's adapter. What add_adapter
+            # of transformers and sentence-transformers makes leaves the base model's head.
+            config.task_type = None
+        # get_peft_model warns where the name in the file is another than that of the base model.
+        config.base_model_name_or_path = base.name_or_path
+        with warnings.catch_warnings():
+            # Of fan_in_fan_out, which peft sets as the layers need it.
+            warnings.simplefilter("ignore")
+            adapted = peft.get_peft_model(base, config)
+        try:
+            result = adapted.load_adapter(str(self.folder), "default", torch_device="cpu")
+        except (KeyError, RuntimeError) as error:
+            message = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"{self.folder}: its adapter does not fit the base model {self.base}: {message}"
+            ) from error
+        for problem, names in (
+            ("lacks weights of the adapter", result.missing_keys),
+            ("has weights that the base model has no place for", result.unexpected_keys),
+        ):
+            if names:
+                raise ValueError(
+                    f"{self.folder} {problem}: {', '.join(sorted(names)[:6])}; the base model is "
+                    f"{self.base}"
+                )
+        return adapted.merge_and_unload().eval(), sorted(missing - given.keys())
+
+    def _find_base(self) -> Path:
+        name = self._settings.get(_BASE)
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{self._file} names no base model: put its folder there as {_BASE}")
+        for place in (Path(name).expanduser(), self.folder / name):
+            if (place / "config.json").is_file():
+                check_files(place)
+                return place
+        try:
+            revision = self._settings.get("revision")
+            cached = Path(snapshot_download(name, revision=revision, local_files_only=True))
+            if (cached / "config.json").is_file():
+                check_files(cached)
+                return cached
+        except (HFValidationError, LocalEntryNotFoundError):
+            pass
+        raise ValueError(
+            f"{self._file}: the base model {name} is not on this machine: fetch it (hf download "
+            f"{name}), or put the folder where it is there as {_BASE}"
+        )
+
+    def _peft(self) -> ModuleType:
+        try:
+            import peft
+        except ImportError as error:
+            raise ValueError(
+                f"{self.folder} is a LoRA adapter, and reading it needs peft: {install('lora')}"
+            ) from error
+        return peft
+
+    def _peft_config(self, peft: ModuleType) -> Any:
+        """The adapter's options as peft has them.
+
+        Raises:
+            ValueError: it names code, is too large, or has an option that this version of peft does
+                not know and would leave out.
+        """
+        if self._settings.get("megatron_config") not in _NOTHING:
+            # peft would import the module that megatron_core names.
+            raise ValueError(f"{self._file}: megatron_config is not read here")
+        ranks = [self._settings.get("r"), *(self._settings.get("rank_pattern") or {}).values()]
+        for rank in ranks:
+            if not isinstance(rank, int) or not 1 <= rank <= _LARGEST_RANK:
+                raise ValueError(
+                    f"{self._file}: r={str(rank)[:20]} must be a whole number in [1, "
+                    f"{_LARGEST_RANK}]"
+                )
+        known = peft.LoraConfig.__dataclass_fields__
+        options = {}
+        for name, value in self._settings.items():
+            if name in known:
+                options[name] = value
+            elif value not in _NOTHING:
+                raise ValueError(
+                    f"{self._file}: peft {peft.__version__} does not know {name}={value}; scores "
+                    "could be wrong, so take a newer peft"
+                )
+        return peft.LoraConfig(**options)
+
+    def _saved_modules(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the weights that are saved as a whole, such as those of a head, by name."""
+        for name in WEIGHTS:
+            file = self.folder / name
+            if file.is_file():
+                break
+        else:
+            raise ValueError(f"{self.folder / WEIGHTS[0]} is missing: the adapter has no weights")
+        shapes = {}
+        if file.suffix == ".safetensors":
+            with safe_open(file, framework="pt") as tensors:
+                for key in tensors.keys():  # noqa: SIM118
+                    shapes[key] = tuple(tensors.get_slice(key).get_shape())
+        else:
+            for key, values in torch.load(file, map_location="cpu", weights_only=True).items():
+                shapes[key] = tuple(values.shape)
+        saved = {}
+        for key, shape in shapes.items():
+            if "lora_" not in key:
+                saved[key.removeprefix(_PREFIX)] = shape
+        return saved
+
+
+def _rows_of_head(saved: dict[str, tuple[int, ...]]) -> int | None:
+    """Labels of the head among the modules of an adapter, whose last layer is the narrowest."""
+    rows = [shape[0] for name, shape in saved.items() if len(shape) == 2 and "embed" not in name]
+    return min(rows, default=None)
