@@ -27,7 +27,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer of a question in one document, without white space at its ends.
+    """Use it for one answer of a question in one document, without white space at its ends.
+
+    >>> Answer("q1", "d1", "a saw", start=4).span
+    (4, 9)
 
     Attributes:
         query_id: the question.
@@ -53,7 +56,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a collection.
+    """Use it for the answers of a collection with the documents that they stand in.
+
+        answers = Answers("tools", MemoryStore({"d1": "use a saw"}), (Answer("q1", "d1", "a saw"),))
+        for answer, text in answers.with_texts():
+            ...
+
+    :func:`load_answers` makes it from files.
 
     Attributes:
         name: of the collection.
@@ -109,7 +118,9 @@ def load_answers(source: str, *, title: bool = False) -> Answers:
 
 
 def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
-    """Answers of a BEIR folder, ``answers.jsonl``; all files may end in ``.gz``.
+    """Use it for the answers of a BEIR folder, ``answers.jsonl``; all files may end in ``.gz``.
+
+        answers = read_beir_answers("my_collection")
 
     A line holds ``{"query_id", "doc_id", "start", "text"}``.
     ``start`` counts code points of the document's ``text`` field; it may be absent or null. A row
@@ -129,14 +140,15 @@ def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
     path = existing_file(root / "answers.jsonl")
     queries = read_queries_jsonl(existing_file(root / "queries.jsonl"))
     corpus = existing_file(root / "corpus.jsonl")
-    plain = open_documents(corpus, title=False)
-    shown = open_documents(corpus) if title else plain
+    # Places of answers are counted within the text alone, so they are checked without titles.
+    untitled = open_documents(corpus, title=False)
+    documents = open_documents(corpus) if title else untitled
     rows = []
-    for numbered in _batches(read_jsonl(path, lambda record: _answer(record, queries))):
-        doc_ids = dict.fromkeys(row.doc_id for _, row in numbered)
-        texts = plain.get_many([doc_id for doc_id in doc_ids if doc_id in plain])
-        titled = shown.get_many(texts) if title else texts
-        for number, row in numbered:
+    for batch in _batches(read_jsonl(path, lambda record: _answer(record, queries))):
+        doc_ids = dict.fromkeys(row.doc_id for _, row in batch)
+        texts = untitled.get_many([doc_id for doc_id in doc_ids if doc_id in untitled])
+        titled = documents.get_many(texts) if title else texts
+        for number, row in batch:
             if row.doc_id not in texts:
                 message = f"document id {row.doc_id!r} of query {row.query_id!r} is not in {corpus}"
                 fail(path, number, message)
@@ -149,11 +161,14 @@ def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
     if not rows:
         raise ValueError(f"{path}: holds no answers")
     answered = {row.query_id for row in rows}
-    return Answers(root.resolve().name, shown, tuple(rows), len(queries.keys() - answered))
+    unanswered = queries.keys() - answered
+    return Answers(root.resolve().name, documents, tuple(rows), len(unanswered))
 
 
 def read_squad(path: str | Path) -> Answers:
-    """Answers of a file in SQuAD's own format, 1.1 or 2.0.
+    """Use it for the answers of a file in SQuAD's format, 1.1 or 2.0.
+
+        answers = read_squad("train-v1.1.json")
 
     Each paragraph is a document, ``<article>-<paragraph>`` its id, both counted from 0. Equal
     answers of several annotators count once. Questions of 2.0 that cannot be answered are
@@ -167,16 +182,19 @@ def read_squad(path: str | Path) -> Answers:
     texts: dict[str, str] = {}
     rows: list[Answer] = []
     unanswered = 0
-    for number, article in enumerate(_list(path, _squad_document(path), "data", "")):
-        place = f"data[{number}]"
-        for index, paragraph in enumerate(_list(path, article, "paragraphs", place)):
-            inside = f"{place}.paragraphs[{index}]"
-            doc_id = f"{number}-{index}"
-            texts[doc_id] = _string(path, paragraph, "context", inside)
-            for question, item in enumerate(_list(path, paragraph, "qas", inside)):
-                where = f"{inside}.qas[{question}]"
-                query_id = _string(path, item, "id", where)
-                answers = _squad_answers(path, item, where, query_id, doc_id, texts[doc_id])
+    articles = _list(path, _squad_document(path), "data", "")
+    for article_number, article in enumerate(articles):
+        article_place = f"data[{article_number}]"
+        paragraphs = _list(path, article, "paragraphs", article_place)
+        for paragraph_number, paragraph in enumerate(paragraphs):
+            paragraph_place = f"{article_place}.paragraphs[{paragraph_number}]"
+            doc_id = f"{article_number}-{paragraph_number}"
+            texts[doc_id] = _string(path, paragraph, "context", paragraph_place)
+            questions = _list(path, paragraph, "qas", paragraph_place)
+            for question_number, question in enumerate(questions):
+                place = f"{paragraph_place}.qas[{question_number}]"
+                query_id = _string(path, question, "id", place)
+                answers = _squad_answers(path, question, place, query_id, doc_id, texts[doc_id])
                 if not answers:
                     unanswered += 1
                 rows += answers
@@ -187,7 +205,9 @@ def read_squad(path: str | Path) -> Answers:
 
 
 def irds_answers(dataset_id: str) -> Answers:
-    """Answers of an ir_datasets id, each in every document that is relevant to its query.
+    """Use it for the answers of an ir_datasets id: each in every relevant document of its query.
+
+        answers = irds_answers("msmarco-qna/train")
 
     A document with a judgement above 0 counts as relevant. The library gives texts only, so the
     answers have no ``start``; they may be worded in another way than the document. Empty ones are
@@ -280,12 +300,12 @@ def _squad_document(path: Path) -> Any:
 
 
 def _squad_answers(
-    path: Path, item: Any, where: str, query_id: str, doc_id: str, text: str
+    path: Path, question: Any, question_place: str, query_id: str, doc_id: str, text: str
 ) -> list[Answer]:
     # By place and text, because annotators often chose the same words.
     answers: dict[tuple[int | None, str], Answer] = {}
-    for number, answer in enumerate(_list(path, item, "answers", where)):
-        place = f"{where}.answers[{number}]"
+    for number, answer in enumerate(_list(path, question, "answers", question_place)):
+        place = f"{question_place}.answers[{number}]"
         start = answer.get("answer_start") if isinstance(answer, dict) else None
         if isinstance(start, bool) or not isinstance(start, int):
             _fail_squad(path, place, f"expected a whole number under answer_start, got {start!r}")

@@ -20,11 +20,9 @@ CPU_TOKENS = 1500
 GPU_TOKENS = 65_536
 """Tokens per packed batch that keep a GPU busy."""
 ROWS = 512
-
-
+"""Pairs that are tokenised, and sorted by length, together."""
 _FETCHED = 4096
 """Documents that are in memory at once while texts are read one after the other."""
-"""Pairs that are tokenised, and sorted by length, together."""
 
 
 def start_worker(_worker: int) -> None:
@@ -115,7 +113,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class JoinedPairs:
-    """What a ranker reads of N pairs of texts.
+    """Use it for what a ranker reads of N pairs of texts: :func:`join_pairs` makes it.
 
     Attributes:
         sequences: token ids of the joined texts, several for a pair that is read in parts.
@@ -143,6 +141,9 @@ def join_pairs(
 ) -> JoinedPairs:
     """Use it to turn texts into what a ranker reads.
 
+        joined = join_pairs(pair_tokenizer, [("electrician", "She rewires houses.")])
+        joined.sequences[0]  # token ids
+
     A text that several pairs have is tokenised once.
 
     Args:
@@ -157,7 +158,13 @@ def join_pairs(
         ValueError: a query is empty or too long.
     """
     texts = list(dict.fromkeys(document for _, document in pairs))
-    beginnings = _complete(pair_tokenizer, texts) if chunks else pair_tokenizer.beginnings(texts)
+    if chunks:
+        # Every part of a document is read, so it is tokenised to its end, however long it is.
+        beginnings = []
+        for text, ids in zip(texts, pair_tokenizer.encode(texts), strict=True):
+            beginnings.append(Beginning(text, ids, is_complete=True))
+    else:
+        beginnings = pair_tokenizer.beginnings(texts)
     documents = dict(zip(texts, beginnings, strict=True))
     queries: dict[str, np.ndarray] = {}
     sequences: list[np.ndarray] = []
@@ -168,28 +175,31 @@ def join_pairs(
             with nullcontext() if names is None else located(names[number]):
                 queries[query] = pair_tokenizer.encode_query(query)
         query_ids = queries[query]
-        read = documents[document]
-        ids = read.ids[:max_document]
-        parts = [ids]
+        beginning = documents[document]
+        ids = beginning.ids[:max_document]
         overlong = len(ids) > pair_tokenizer.room(query_ids)
+        parts = [ids]
         if overlong and chunks:
             parts = pair_tokenizer.chunks(query_ids, ids)
-        # Cut by the tokenizer's first look, by max_document, or by the joining.
-        is_cut.append(not read.is_whole or len(ids) < len(read.ids) or (overlong and not chunks))
+        # A document can be cut at three places: by the tokenizer, which takes the beginning of a
+        # very long text; by max_document; and by join, where it does not fit behind the query.
+        cut_by_tokenizer = not beginning.is_complete
+        cut_by_option = len(ids) < len(beginning.ids)
+        cut_by_join = overlong and not chunks
+        is_cut.append(cut_by_tokenizer or cut_by_option or cut_by_join)
         starts.append(len(sequences))
         for part in parts:
             sequences.append(pair_tokenizer.join(query_ids, part))
     return JoinedPairs(sequences, starts, is_cut)
 
 
-def _complete(pair_tokenizer: PairTokenizer, texts: Sequence[str]) -> list[Beginning]:
-    """All of each text, which may be long: in parts, every token is read."""
-    encoded = pair_tokenizer.encode(texts)
-    return [Beginning(text, ids, True) for text, ids in zip(texts, encoded, strict=True)]
-
-
 class PairChunks(Dataset):
     """Use it as the data set of a loader that scores pairs.
+
+        loader = DataLoader(PairChunks(pairs, pair_tokenizer), batch_size=None, num_workers=4)
+        for chunk in loader:
+            for rows, texts in chunk:
+                scores[rows] = ranker(texts)
 
     A chunk is a list of (row numbers, packed batch), with texts of similar length together.
     """
@@ -231,7 +241,16 @@ class PairChunks(Dataset):
 def pack_by_length(
     rows: np.ndarray, sequences: list[np.ndarray], tokens_per_batch: int
 ) -> list[tuple[np.ndarray, PackedBatch]]:
-    """Sort texts by length and pack neighbours until a batch holds ``tokens_per_batch`` tokens."""
+    """Use it to pack texts of similar length until a batch holds ``tokens_per_batch`` tokens.
+
+    Args:
+        rows: number of each text, for whoever puts scores to their rows. [N]
+        sequences: token ids of each text. [N]
+        tokens_per_batch: at most; a longer text is a batch by itself.
+
+    Returns:
+        Row numbers and packed texts of every batch.
+    """
     batches: list[tuple[np.ndarray, PackedBatch]] = []
     lengths = [len(sequence) for sequence in sequences]
     for places in group_by_length(lengths, tokens_per_batch):
@@ -241,9 +260,12 @@ def pack_by_length(
 
 
 def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
-    """Positions of texts, by length, in groups of ``tokens_per_batch`` tokens at most.
+    """Use it to put texts of similar length together: positions, in groups of so many tokens.
 
-    A text longer than that is a group of its own.
+    >>> [group.tolist() for group in group_by_length([5, 2, 9, 3], tokens_per_batch=10)]
+    [[0, 1, 3], [2]]
+
+    A text longer than ``tokens_per_batch`` is a group by itself.
     """
     groups: list[list[int]] = []
     tokens = 0
@@ -261,7 +283,9 @@ def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) 
 def sample_texts(
     pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int
 ) -> list[np.ndarray]:
-    """Token ids of ``number`` pairs, or of all where there are fewer, drawn by ``seed``.
+    """Use it for token ids of a random sample of pairs, all of them where there are fewer.
+
+        texts = sample_texts(pairs, pair_tokenizer, number=1000, seed=0)
 
     Raises:
         ValueError: there is no pair.

@@ -8,7 +8,7 @@ from functools import cache
 
 
 def beginning(text: str, characters: int, longest_run: int) -> tuple[str, bool]:
-    """About ``characters`` of a text, and whether they are all of it but for stretches of blanks.
+    """Use it to cut a long text before it is tokenised, to about ``characters``.
 
     A stretch of blanks, or of characters that some tokenizers delete, is shortened where it is
     longer than ``longest_run``: either its characters are tokens, and then it has more than anybody
@@ -18,6 +18,9 @@ def beginning(text: str, characters: int, longest_run: int) -> tuple[str, bool]:
     ('a saw and', False)
     >>> beginning("a" + 1000 * " " + "saw", 100, longest_run=30)[1]
     True
+
+    Returns:
+        The beginning, and whether it is the complete text but for stretches of blanks.
 
     Args:
         text: of any length; the work depends on ``characters`` alone, but for a look at stretches
@@ -40,7 +43,10 @@ def beginning(text: str, characters: int, longest_run: int) -> tuple[str, bool]:
 
 
 def before_last_word(text: str) -> str | None:
-    """A text without its last word, which may be cut off in the middle.
+    """Use it on a text that was cut anywhere: it is given without its last word, which may be torn.
+
+    >>> before_last_word("a saw and a ham")
+    'a saw and a'
 
     No token reaches over the blank in front of a word, so that all those in front of it are as in
     the complete text.

@@ -3,8 +3,8 @@
 bm25s takes the tokens of all documents at once, which needs 2.5 kB of memory for each. Here
 documents are read in blocks, whose postings (document, frequency) go to disk sorted by word; then
 one range of words after the other is gathered from all blocks and scored with the frequencies and
-the mean length of the whole collection (blocked sort-based indexing, Manning et al. 2008, section
-4.2). The index is the same as that of bm25s, which reads it memory-mapped.
+the mean length of the collection (blocked sort-based indexing, Manning et al. 2008, section 4.2).
+The index is the same as that of bm25s, which reads it memory-mapped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,15 @@ _BYTES_PER_CHARACTER, _BYTES_PER_POSTING = 200, 100
 
 @dataclass(frozen=True)
 class Bm25Settings:
-    """All that decides what an index holds; see :class:`backpack_rank.data.first_stage.Bm25`."""
+    """Use it for all that decides what an index holds; the cache's key is made from it.
+
+        settings = Bm25Settings(
+            k1=0.9, b=0.4, stemmer="porter", stopwords=True,
+            token_pattern=r"\b\\w+\b", method="lucene",
+        )
+
+    The options are those of :class:`backpack_rank.data.first_stage.Bm25`.
+    """
 
     k1: float
     b: float
@@ -93,18 +101,22 @@ class Bm25Settings:
             holders: how many documents have each word. [V]
             documents: of the collection.
         """
+        # Many words have the same number of documents, so few logarithms are taken.
         distinct, where = np.unique(holders, return_inverse=True)
-        # In Python's own logarithm, as bm25s takes it: numpy's may differ in the last bit.
-        logarithms = [math.log(self._inverse(df, documents)) for df in distinct.tolist()]
+        logarithms: list[float] = []
+        for document_frequency in distinct.tolist():
+            # Python's logarithm, as bm25s takes it: numpy's may differ in the last bit.
+            logarithms.append(math.log(self._inverse(document_frequency, documents)))
         return np.array(logarithms, dtype=np.float32)[where]
 
-    def _inverse(self, df: int, documents: int) -> float:
-        """What the idf of a word in ``df`` documents is the logarithm of."""
+    def _inverse(self, document_frequency: int, documents: int) -> float:
+        """What the idf of a word in so many documents is the logarithm of."""
         if self.method == "atire":
-            return documents / df
-        odds = (documents - df + 0.5) / (df + 0.5)
+            return documents / document_frequency
+        odds = (documents - document_frequency + 0.5) / (document_frequency + 0.5)
         if self.method == "lucene":
             return 1 + odds
+        # Robertson's idf falls below 0 for a word of most documents; bm25s takes 0 there.
         return max(1.0, odds)
 
     def scores(
@@ -133,7 +145,11 @@ class Bm25Settings:
 
 
 class Bm25Index:
-    """A searchable index: the ids of documents and the scores of their words, without texts."""
+    """Use it to search documents by BM25: it holds ids and the scores of words, without texts.
+
+    index = Bm25Index.of(collection.documents, settings, cache=True)
+    run = index.search(collection.queries, depth=100)
+    """
 
     def __init__(self, settings: Bm25Settings, folder: Path, *, mapped: bool) -> None:
         """Read the index of a folder; ``mapped`` leaves it on disk."""
@@ -190,17 +206,17 @@ class Bm25Index:
         for query in tokens.ids:
             words_of_query = [words[token] for token in query]
             ids_of_queries.append([indexed[word] for word in words_of_query if word in indexed])
-        few = max(len(self._doc_ids), len(ids_of_queries)) < SHOW_PROGRESS_FROM
+        is_small = max(len(self._doc_ids), len(ids_of_queries)) < SHOW_PROGRESS_FROM
         with ThreadPoolExecutor(max_workers=threads) as pool:
-            best = pool.map(lambda query_ids: self._best(query_ids, depth), ids_of_queries)
+            best = pool.map(lambda word_ids: self._best(word_ids, depth), ids_of_queries)
             total = len(ids_of_queries)
-            shown = Progress(best, desc="BM25", total=total, unit="query", disable=few)
+            shown = Progress(best, desc="BM25", total=total, unit="query", disable=is_small)
             return dict(zip(queries, shown, strict=True))
 
-    def _best(self, query_ids: list[int], depth: int) -> dict[str, float]:
-        if not query_ids:
+    def _best(self, word_ids: list[int], depth: int) -> dict[str, float]:
+        if not word_ids:
             return {}
-        scores = self._model.get_scores_from_ids(query_ids)
+        scores = self._model.get_scores_from_ids(word_ids)
         matches = np.flatnonzero(scores > 0)
         if len(matches) > depth:
             # Everything that ties with the last place takes part, so that ids and not chance
@@ -304,9 +320,9 @@ class _Builder:
         id_files: list[Path] = []
         lengths = [np.zeros(0, dtype=np.int32)]
         first = 0
-        few = len(documents) < SHOW_PROGRESS_FROM
+        is_small = len(documents) < SHOW_PROGRESS_FROM
         with Progress(
-            total=len(documents), desc="indexing for BM25", unit="doc", disable=few
+            total=len(documents), desc="indexing for BM25", unit="doc", disable=is_small
         ) as bar:
             for ids, texts in _in_blocks(documents, self._characters, bar):
                 tokens = self._settings.tokenize(texts)
@@ -354,19 +370,17 @@ class _Builder:
         """Fill the two files that bm25s left empty, one range of words after the other."""
         total = int(starts[-1])
         relative_lengths = lengths / lengths.mean()
-        few = len(lengths) < SHOW_PROGRESS_FROM
+        is_small = len(lengths) < SHOW_PROGRESS_FROM
         with (
             open(folder / "data.csc.index.npy", "wb") as data,
             open(folder / "indices.csc.index.npy", "wb") as indices,
-            Progress(total=total, desc="BM25 scores", unit="posting", disable=few) as bar,
+            Progress(total=total, desc="BM25 scores", unit="posting", disable=is_small) as bar,
         ):
             _write_header(data, np.dtype(np.float32), total)
             _write_header(indices, np.dtype(np.int32), total)
             for low, high in _ranges(starts, self._postings):
                 parts = [block.postings(low, high) for block in blocks]
-                words = np.concatenate([part[0] for part in parts])
-                documents = np.concatenate([part[1] for part in parts])
-                frequencies = np.concatenate([part[2] for part in parts])
+                words, documents, frequencies = map(np.concatenate, zip(*parts, strict=True))
                 del parts  # as much memory as the three arrays
                 # Within a word, blocks are in the order of documents: so must the postings be.
                 order = np.argsort(words, kind="stable")
@@ -409,8 +423,10 @@ def _ranges(starts: np.ndarray, postings: int) -> Iterator[tuple[int, int]]:
 
 
 def _join_ids(files: list[Path], target: Path, total: int) -> None:
-    """One array of all ids, as wide as the longest."""
-    width = max((np.load(file, mmap_mode="r").dtype.itemsize for file in files), default=1)
+    """One array of all ids, as wide as the longest: numpy's byte strings have one width."""
+    width = 1
+    for file in files:
+        width = max(width, np.load(file, mmap_mode="r").dtype.itemsize)
     with open(target, "wb") as handle:
         _write_header(handle, np.dtype(f"S{width}"), total)
         for file in files:

@@ -22,11 +22,13 @@ document id.
 
 
 class MissingSplitError(FileNotFoundError):
-    """A folder or a collection has no such split."""
+    """Raised where a folder or a collection has no such split."""
 
 
 class DocumentStore(Protocol):
-    """Implement it for documents of a source of your own: texts by document id.
+    """Implement it for documents of another source: texts by document id.
+
+    :class:`MemoryStore` is the shortest example.
 
     Large stores read from disk and hold no text in memory.
     """
@@ -140,12 +142,17 @@ class Collection:
 
 
 def select_queries(run: Run, collection: Collection) -> Run:
-    """The part of a run that ranks for queries of the collection, in the collection's order."""
+    """Use it for the part of a run that ranks for queries of a collection, in its order.
+
+    >>> collection = Collection("trades", MemoryStore({}), {"q1": "roofer"}, {})
+    >>> select_queries({"q2": {"d1": 2.0}, "q1": {"d1": 1.0}}, collection)
+    {'q1': {'d1': 1.0}}
+    """
     return {query_id: run[query_id] for query_id in collection.queries if query_id in run}
 
 
 def missing_message(doc_ids: list[str]) -> str:
-    """Sentence that names up to five missing document ids."""
+    """Use it in an error: a sentence that names up to five missing document ids."""
     shown = ", ".join(repr(doc_id) for doc_id in doc_ids[:5])
     more = f" and {len(doc_ids) - 5} more" if len(doc_ids) > 5 else ""
     return f"{len(doc_ids)} document ids are not in the collection: {shown}{more}"

@@ -24,7 +24,9 @@ Key = TypeVar("Key")
 
 
 class EpochSamplerBase(Sampler[Key]):
-    """Keys of an epoch; with several processes each gets its part, all of equal size.
+    """Subclass it for the order of an epoch, of which each of several processes takes its part.
+
+    All parts have the same size: processes that took other numbers of steps would wait for ever.
 
     The trainer calls :meth:`set_epoch` before each epoch, also when it continues an interrupted
     run.
@@ -44,12 +46,13 @@ class EpochSamplerBase(Sampler[Key]):
         self.epoch = epoch
 
     def __len__(self) -> int:
+        # Rounded up: no key is left out, and the last ones may come twice.
         return -(-self.per_epoch // self.world_size)
 
 
 @dataclass(frozen=True)
 class SwappedTexts:
-    """Counterfactuals of some texts of a batch.
+    """Use it for the counterfactuals of some texts of a batch, as a term of the loss reads them.
 
     Attributes:
         texts: S packed texts.
@@ -62,7 +65,10 @@ class SwappedTexts:
 
 @dataclass(frozen=True)
 class ListBatch:
-    """L lists of at most m documents.
+    """Use it for what a training step reads: L lists of at most m documents.
+
+        batch = collate_lists([dataset[key] for key in keys])
+        scores = scatter_lists(ranker(batch.texts), batch.mask)  # [L, m]
 
     Attributes:
         texts: the packed texts, list by list.
@@ -84,26 +90,30 @@ class ListBatch:
 
     def to(self, device: torch.device | str) -> ListBatch:
         """The same batch on another device."""
-        return self._each(lambda part: part.to(device))
+        return self._changed(lambda part: part.to(device))
 
     def pin_memory(self) -> ListBatch:
         """The same batch in page-locked memory (called by torch's data loader)."""
-        return self._each(lambda part: part.pin_memory())
+        return self._changed(lambda part: part.pin_memory())
 
-    def _each(self, change: Callable) -> ListBatch:
-        teacher = None if self.teacher is None else change(self.teacher)
+    def _changed(self, change: Callable) -> ListBatch:
+        """The batch with ``change`` applied to each of its tensors and packed batches."""
         swapped = None
         if self.swapped is not None:
             swapped = SwappedTexts(change(self.swapped.texts), change(self.swapped.rows))
-        leanings = None if self.leanings is None else change(self.leanings)
         return ListBatch(
-            change(self.texts), change(self.labels), change(self.mask), teacher, swapped, leanings
+            texts=change(self.texts),
+            labels=change(self.labels),
+            mask=change(self.mask),
+            teacher=None if self.teacher is None else change(self.teacher),
+            swapped=swapped,
+            leanings=None if self.leanings is None else change(self.leanings),
         )
 
 
 @dataclass(frozen=True)
 class EncodedList:
-    """One training list as token ids.
+    """Use it for one training list as token ids: what workers make and :func:`collate_lists` packs.
 
     Attributes:
         sequences: of each (query, document) text.
@@ -123,7 +133,10 @@ class EncodedList:
 
 
 class Teacher(Protocol):
-    """Scores of another ranker for training documents."""
+    """Implement it to train on scores of another ranker.
+
+    :class:`~backpack_rank.data.teacher_scores.TeacherRun` is an example.
+    """
 
     def scores(self, query_id: str, doc_ids: Sequence[str]) -> np.ndarray:
         """One score per document, nan where there is none. [m]"""
@@ -131,7 +144,10 @@ class Teacher(Protocol):
 
 
 class ListDataset(Dataset):
-    """Training lists by (epoch, query id), drawn and encoded when they are asked for.
+    """Use it as the data set of a training loader: lists by (epoch, query id), drawn on demand.
+
+        dataset = ListDataset(collection, TrainingLists(collection, candidates), pair_tokenizer)
+        dataset[0, "q1"].sequences  # token ids of each (query, document)
 
     Attributes:
         swap: gives a document's counterfactual, the same text where no word can be swapped; queries
@@ -161,21 +177,30 @@ class ListDataset(Dataset):
 
     def __getitem__(self, key: tuple[int, str]) -> EncodedList:
         epoch, query_id = key
-        item = self.lists.sample(query_id, epoch)
-        text_by_id = self.collection.documents.get_many(item.doc_ids)
-        texts = [text_by_id[doc_id] for doc_id in item.doc_ids]
+        drawn = self.lists.sample(query_id, epoch)
+        text_by_id = self.collection.documents.get_many(drawn.doc_ids)
+        texts = [text_by_id[doc_id] for doc_id in drawn.doc_ids]
         try:
             query = self.collection.queries[query_id]
             sequences = self.pair_tokenizer.pairs(query, texts)
             swapped = self._swapped(query, texts, sequences)
-            copy = self._copy(query, texts, item.labels)
+            copy = self._copy(query, texts, drawn.labels)
         except ValueError as error:
             raise ValueError(f"query {query_id} of {self.collection.name}: {error}") from error
-        teacher = None if self.teacher is None else self.teacher.scores(query_id, item.doc_ids)
+        teacher = None
+        if self.teacher is not None:
+            teacher = self.teacher.scores(query_id, drawn.doc_ids)
         if copy is not None:
-            # The teacher's scores are those of the list: relevance is not of a group.
+            # The copy keeps the scores of the original: relevance does not depend on the group.
             copy = replace(copy, teacher=teacher)
-        return EncodedList(sequences, item.labels, teacher, swapped, self._leanings(texts), copy)
+        return EncodedList(
+            sequences=sequences,
+            labels=drawn.labels,
+            teacher=teacher,
+            swapped=swapped,
+            leanings=self._leanings(texts),
+            copy=copy,
+        )
 
     def _copy(
         self, query: str, texts: Sequence[str], labels: tuple[int, ...]
@@ -221,7 +246,12 @@ class ListDataset(Dataset):
 
 
 class EpochSampler(EpochSamplerBase[tuple[int, str]]):
-    """The (epoch, query id) keys of an epoch."""
+    """Use it as the sampler of :class:`ListDataset`: the (epoch, query id) keys of an epoch.
+
+    sampler = EpochSampler(lists)
+    sampler.set_epoch(3)
+    next(iter(sampler))  # (3, "q17")
+    """
 
     def __init__(self, lists: TrainingLists, rank: int = 0, world_size: int = 1) -> None:
         super().__init__(len(lists), rank, world_size)
@@ -237,7 +267,7 @@ class EpochSampler(EpochSamplerBase[tuple[int, str]]):
 
 
 def collate_lists(items: list[EncodedList]) -> ListBatch:
-    """Pack the texts of several lists into one row; shorter lists are masked."""
+    """Use it as ``collate_fn``: texts of lists are packed, shorter lists are masked."""
     items = _with_copies(items)
     size = max(len(item.labels) for item in items)
     labels = torch.zeros((len(items), size))
@@ -285,7 +315,10 @@ def _with_copies(items: list[EncodedList]) -> list[EncodedList]:
 
 
 class RankingData(L.LightningDataModule):
-    """Training lists, drawn anew every epoch, and the dev split's candidates.
+    """Use it as the data of a training: lists, drawn anew every epoch, and the dev candidates.
+
+        data = RankingData(lists, train, dev_pairs, pair_tokenizer, lists_per_batch=8)
+        trainer.fit(module, datamodule=data)
 
     Lists depend on seed and epoch alone, so a resumed run sees the lists it would have seen.
     Several processes share the lists and the dev pairs here; the trainer must be made with
@@ -363,7 +396,7 @@ class RankingData(L.LightningDataModule):
         return self.trainer.global_rank, self.trainer.world_size
 
     def transfer_batch_to_device(self, batch, device: torch.device, dataloader_idx: int):
-        """Move a list batch or a chunk of packed batches."""
+        """Move a batch of the training loader, or a chunk of the validation loader."""
         if isinstance(batch, ListBatch):
             return batch.to(device)
         return [(rows, texts.to(device)) for rows, texts in batch]

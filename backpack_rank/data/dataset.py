@@ -32,9 +32,10 @@ ROTATED = {
 
 @dataclass(frozen=True)
 class Dataset:
-    """Splits by name, usually ``train``, ``dev`` and ``test``.
+    """Use it for splits by name, usually ``train``, ``dev`` and ``test``, with their first stages.
 
-    ``bias`` is among them where the bias set is a collection of its own.
+    The head of this module shows how it is made. ``bias`` is among the splits where the bias set is
+    a separate collection.
 
     Attributes:
         name: shown in reports.

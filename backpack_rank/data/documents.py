@@ -28,9 +28,12 @@ MEMORY_LIMIT = 64 * 2**20
 """Files up to this many bytes are read into memory."""
 _PACKED_FACTOR = 4  # gzip shrinks English text about so much
 _READ = 4096
+"""Bytes of the first read of a document; most documents end within them."""
 _DATABASE = "places.sqlite"
 _CACHE_KIB = 8192
-_ROWS = 10_000  # that are written at once
+"""Of the documents database: memory that SQLite keeps pages in, and that it sorts in."""
+_ROWS = 10_000
+"""Rows that are written to the database at once."""
 _VERSION = 2
 _BOM = b"\xef\xbb\xbf"
 
@@ -86,12 +89,21 @@ def read_documents(path: str | Path, *, title: bool = True) -> MemoryStore:
 
 
 def document_text(title: str, text: str) -> str:
-    """Title, a space and the text; only the text when the title is empty."""
+    """Use it to join title and text as BEIR does: with a space, and none where the title is empty.
+
+    >>> document_text("Saws", "A saw cuts.")
+    'Saws A saw cuts.'
+    """
     return f"{title} {text}" if title else text
 
 
 class OffsetStore:
-    """A :class:`DocumentStore` that leaves texts in their file and keeps their places in SQLite.
+    """Use it for documents that do not fit into memory: texts stay in their file.
+
+        documents = OffsetStore("msmarco/corpus.jsonl")
+        documents.get_many(["7067032"])
+
+    A :class:`DocumentStore`; places of texts are kept in SQLite.
 
     On first use the file is read through once, checked line by line, and the ids with the places of
     their lines are saved as an SQLite database in the cache folder, under a key of path, size and
@@ -204,6 +216,7 @@ class _Index:
 
     def _read(self, offset: int) -> Document:
         data = b""
+        # Each read takes as much again as there is, so a long line needs few of them.
         while b"\n" not in data:
             block = os.pread(self._file, max(_READ, len(data)), offset + len(data))
             if not block:

@@ -27,7 +27,10 @@ from backpack_rank.data.trec import read_run, sorted_run
 
 
 class FirstStage(Protocol):
-    """Gives the candidates of every query of a collection."""
+    """Implement it for another retriever: the candidates of every query of a collection.
+
+    :class:`GivenCandidates` is the shortest example.
+    """
 
     name: str
 
@@ -37,12 +40,14 @@ class FirstStage(Protocol):
 
 
 class Bm25:
-    """BM25 over the whole corpus, with bm25s.
+    """Use it to retrieve candidates from the complete corpus by BM25, with bm25s.
+
+        candidates = Bm25(depth=100).candidates(collection)
 
     The defaults are those that BM25's published figures on English collections stand on: Porter's
     stemmer and the 33 stop words of Lucene's English analyser, with Anserini's k1 and b.
-    ``stemmer=None, stopwords=False`` takes words as they are. Other languages need their own, such
-    as ``stemmer="german", stopwords="german"``.
+    ``stemmer=None, stopwords=False`` takes words unchanged. Other languages need others, such as
+    ``stemmer="german", stopwords="german"``.
 
     A document is a candidate if its score is above zero, so it shares a word with the query. A
     query whose words are all unknown to the corpus has no candidates. A word that is twice in the
@@ -112,7 +117,9 @@ class Bm25:
 
 
 class RunFile:
-    """Candidates from a TREC run file, plain or ``.gz``.
+    """Use it to re-rank the candidates of a TREC run file, plain or ``.gz``.
+
+        candidates = RunFile("bm25.trec", depth=100).candidates(collection)
 
     A query that the file leaves out has no candidates.
     """
@@ -167,7 +174,10 @@ class RunFile:
 
 
 class GivenCandidates:
-    """What the source of a collection gives to re-rank: its scoreddocs or its candidates file."""
+    """Use it for candidates that come with a collection: its scoreddocs or its candidates file.
+
+    candidates = GivenCandidates(depth=100).candidates(collection)
+    """
 
     def __init__(self, depth: Count = 100, name: Name = "first stage") -> None:
         self.depth = checked_depth(depth)
@@ -193,6 +203,6 @@ def _for_queries(run: Run, collection: Collection, depth: int) -> Run:
 
 
 def checked_depth(depth: int) -> int:
-    """Candidates per query. Raises ``ValueError`` unless it is a whole number of at least 1."""
+    """Use it on the option ``depth`` of a first stage: it must be a whole number of at least 1."""
     whole_number("depth", depth, 1)
     return depth

@@ -26,7 +26,10 @@ _BYTES_KEY = re.compile(rb'"\s*:')
 
 
 def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object per line. The file appears once it is complete."""
+    """Use it to write one JSON object per line; the file appears once it is complete.
+
+    write_jsonl("queries.jsonl", [{"_id": "q1", "text": "electrician"}])
+    """
     with atomic_path(path) as temporary, open_writer(temporary) as handle:
         for record in records:
             handle.write(json.dumps(dict(record), ensure_ascii=False) + "\n")
@@ -35,12 +38,21 @@ def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
 def read_jsonl(
     path: str | Path, parse: Callable[[dict[str, Any]], Row]
 ) -> Iterator[tuple[int, Row]]:
-    """What ``parse`` makes of the JSON object of every line; see :func:`read_rows`."""
+    """Use it to read JSON lines: what ``parse`` makes of the object of every line.
+
+        for number, text in read_jsonl("queries.jsonl", lambda record: record["text"]):
+            ...
+
+    Numbers, checks and errors are those of :func:`read_rows`.
+    """
     return read_rows(path, lambda line: parse(json_object(line)))
 
 
 def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
-    """The value of a line of JSON; use it where a key that stands twice must not pass.
+    """Use it in place of :func:`json.loads` where a key that stands twice must not pass.
+
+    >>> json_value('{"_id": "q1"}')
+    {'_id': 'q1'}
 
     Raises:
         ValueError: with what was expected, for a line of anything else, or an object that has a key
@@ -75,7 +87,7 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_object(line: str | bytes) -> dict[str, Any]:
-    """The JSON object of a line. Raises ``ValueError`` for anything else."""
+    """Use it where a line must hold a JSON object; anything else raises ``ValueError``."""
     record = json_value(line)
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {shortened(record)}")
@@ -83,7 +95,10 @@ def json_object(line: str | bytes) -> dict[str, Any]:
 
 
 def text_under(record: object, key: str, what: str = "") -> str:
-    """The string under a key of a JSON object.
+    """Use it for a key of a JSON object that must hold a string.
+
+    >>> text_under({"_id": "q1"}, "_id")
+    'q1'
 
     Raises:
         ValueError: there is none, or another type; the sentence begins with ``what``.
@@ -97,7 +112,7 @@ def text_under(record: object, key: str, what: str = "") -> str:
 
 
 def json_record(line: str | bytes) -> dict[str, Any]:
-    """The JSON object of one line with the strings ``_id`` and ``text``.
+    """Use it for a line of BEIR's files: a JSON object with the strings ``_id`` and ``text``.
 
     Raises:
         ValueError: what is wrong with the line, without its place.

@@ -1,7 +1,7 @@
 """Batches without padding: the tokens of all texts in one row.
 
-Linear layers, layer norms and activations work on one token at a time, so they run over the row as
-it is. Only attention has to know where a text ends (see :mod:`backpack_rank.models.attention`);
+Linear layers, layer norms and activations work on one token at a time, so they run over the row
+unchanged. Only attention has to know where a text ends (see :mod:`backpack_rank.models.attention`);
 positions restart at 0 in every text. The scores are those of each text alone.
 """
 
@@ -18,7 +18,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """B texts of T tokens in all.
+    """Use it for what a ranker reads: B texts, T tokens in all, without padding.
+
+    >>> batch = PackedBatch.from_sequences([[7, 8, 9], [7, 5]])
+    >>> batch.input_ids.tolist(), batch.offsets.tolist()
+    ([7, 8, 9, 7, 5], [0, 3, 5])
 
     Attributes:
         input_ids: token ids, one text after the other. [T]
@@ -39,13 +43,15 @@ class PackedBatch:
         """Pack token id sequences. Raises ``ValueError`` for no sequence or for an empty one."""
         if not len(sequences):
             raise ValueError("a batch needs at least one text")
-        lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
-        if (empty := np.flatnonzero(lengths == 0)).size:
+        lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+        empty = np.flatnonzero(lengths == 0)
+        if empty.size:
             raise ValueError(
                 f"text {empty[0]} of the batch has no token; a separator or end token is the least"
             )
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         text_ids = np.repeat(np.arange(len(lengths)), lengths)
+        # A token's place in the row, less where its text starts.
         position_ids = np.arange(offsets[-1]) - offsets[:-1][text_ids]
         input_ids = np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])
         return cls(
@@ -140,7 +146,12 @@ class PackedBatch:
 
 
 def behind_separator(batch: PackedBatch, separator_id: int) -> Tensor:
-    """Which tokens stand behind the first separator of their text: the document's. bool [T]"""
+    """Use it to know which tokens are the document's: those behind the first separator. bool [T]
+
+    >>> batch = PackedBatch.from_sequences([[7, 0, 8, 9], [7, 5, 0, 6]])
+    >>> batch.input_ids[behind_separator(batch, separator_id=0)].tolist()
+    [8, 9, 6]
+    """
     separators = (batch.input_ids == separator_id).long()
     # Separators in front of each token count those of earlier texts too: [T]
     before_token = separators.cumsum(0) - separators

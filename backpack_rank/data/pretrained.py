@@ -22,6 +22,7 @@ LAYERS, HEADS, ADDED_TOKENS = 1_000, 10_000, 10_000
 """What a configuration or a tokenizer may have: ten times as many as the largest published ones."""
 LARGEST = 256 * 10**6
 """Bytes of such a file at most."""
+# A key of a configuration whose value names classes in Python files of the folder.
 _CODE = "auto_map"
 # Implementations of attention may be names of packages on the hub, which transformers downloads and
 # runs.
@@ -83,7 +84,9 @@ def from_pretrained(loader: Any, name: str | Path, *arguments: Any, **options: A
 
 
 def check_folder(folder: Path) -> None:
-    """Look at the small files of a folder with a model before transformers reads them.
+    """Use it on a folder with a model before transformers reads it: it refuses what is harmful.
+
+        check_folder(Path("downloads/ranker"))
 
     Raises:
         ValueError: a file names code or sizes that no model has, or adds too many tokens. It is
@@ -102,7 +105,12 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def no_panic(where: object) -> Iterator[None]:
-    """Raises ``ValueError`` for a panic of the tokenizers library, which is no ``Exception``.
+    """Use it around calls of a tokenizer: a panic of its library becomes a ``ValueError``.
+
+        with no_panic("folder"):
+            tokenizer("a text")
+
+    The library's panic is no ``Exception``, so a program that catches those would end.
 
     Args:
         where: the folder or hub id, for the sentence.
@@ -135,7 +143,8 @@ def _check_configuration(file: Path, content: dict[str, Any]) -> None:
             f"this kind of model without it, take {_CODE} out of the file"
         )
     # The words of added tokens may be called anything; they are counted by _check_added.
-    checked = {name: value for name, value in content.items() if name != "added_tokens_decoder"}
+    checked = dict(content)
+    checked.pop("added_tokens_decoder", None)
     for name, value in _entries(checked, top=True):
         if name == _CODE and value:
             raise ValueError(
@@ -195,11 +204,13 @@ def _check_added(file: Path, content: dict[str, Any]) -> None:
 
 def _entries(content: Any, top: bool = False) -> Iterator[tuple[str, Any]]:
     """Names and values at every depth; of the outermost ones ``auto_map`` has been looked at."""
+    # A list of what is left to visit in place of recursion: files may be nested thousands deep.
     waiting: list[tuple[Any, bool]] = [(content, top)]
     while waiting:
         node, outermost = waiting.pop()
         if isinstance(node, list):
-            waiting += [(child, False) for child in node]
+            for child in node:
+                waiting.append((child, False))
         if isinstance(node, dict):
             for name, value in node.items():
                 if not (outermost and name == _CODE):

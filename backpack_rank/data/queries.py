@@ -11,12 +11,18 @@ from backpack_rank.data.text_files import check_id, cut_text, fail, read_rows, r
 
 
 def read_queries(path: str | Path) -> Queries:
-    """Use it to read queries: JSON lines (``.jsonl``), or else two tab-separated columns."""
+    """Use it to read queries: JSON lines (``.jsonl``), or else two tab-separated columns.
+
+    queries = read_queries("topics.tsv")
+    queries["q1"]  # the text
+    """
     return read_queries_jsonl(path) if is_jsonl(path) else read_queries_tsv(path)
 
 
 def read_queries_tsv(path: str | Path) -> Queries:
-    """Read ``id<TAB>text``, one query per line.
+    """Use it to read ``id<TAB>text``, one query per line.
+
+        queries = read_queries_tsv("topics.tsv")
 
     Raises:
         ValueError: not two columns, an empty text, an id with white space, or an id that stands
@@ -26,7 +32,11 @@ def read_queries_tsv(path: str | Path) -> Queries:
 
 
 def read_queries_jsonl(path: str | Path) -> Queries:
-    """Read BEIR's ``{"_id": ..., "text": ...}``, one query per line; other keys are ignored.
+    """Use it to read BEIR's ``{"_id": ..., "text": ...}``, one query per line.
+
+        queries = read_queries_jsonl("nfcorpus/queries.jsonl")
+
+    Other keys are ignored.
 
     Raises:
         ValueError: no JSON object, a key that is missing or no string, an empty text, or an id that

@@ -4,8 +4,8 @@ For the words p_1..p_n of a passage and r drawn uniformly from {1..n}
 
     p~ = [p_r .. p_n ; p_1 .. p_{r-1}]
 
-so that an answer may stand anywhere, and judgements, which are of whole passages, stay as they are.
-r = 1 leaves the passage as it is. r depends on the seed and the document's id alone, so every
+so that an answer may stand anywhere, and judgements, which are of complete passages, stay valid.
+r = 1 leaves the passage unchanged. r depends on the seed and the document's id alone, so every
 process and every later run sees the same text.
 
 A word is a run of characters that are not white space. The white space before p_r comes to stand
@@ -47,7 +47,12 @@ _ABBREVIATIONS = frozenset(
 
 @dataclass(frozen=True)
 class RotatedText:
-    """A text after its rotation; :meth:`moved` gives the new place of an old one.
+    """Use it for a text after its rotation; :meth:`moved` maps places of the original to it.
+
+    >>> text = "one two three four"
+    >>> rotated = rotate_at(text, word_starts(text), first=3)
+    >>> rotated.text, rotated.moved(0, 3)
+    ('three four one two', (11, 14))
 
     Attributes:
         text: the rotated text, as long as the original.
@@ -94,7 +99,10 @@ class RotatedText:
 
 
 def rotate_at(text: str, starts: Iterable[int], first: int) -> RotatedText:
-    """Rotate a text so that its ``first``-th unit (from 1) stands first.
+    """Use it to rotate a text so that its ``first``-th unit (from 1) stands first.
+
+    >>> rotate_at("a b c d", word_starts("a b c d"), first=3).text
+    'c d a b'
 
     Args:
         text: the passage.
@@ -137,12 +145,19 @@ def rotate_at(text: str, starts: Iterable[int], first: int) -> RotatedText:
 
 
 def word_starts(text: str) -> list[int]:
-    """Where each word starts; a word is a run of characters that are not white space."""
+    """Use it to cut a text between words: where each run of characters without white space starts.
+
+    >>> word_starts("She rewires houses.")
+    [0, 4, 12]
+    """
     return [match.start() for match in _WORD.finditer(text)]
 
 
 def sentence_starts(text: str) -> list[int]:
-    """Where each sentence starts, by a small rule for English.
+    """Use it to cut a text between sentences: where each starts, by a small rule for English.
+
+    >>> sentence_starts("Dr. Lee left. Nobody saw it.")
+    [0, 14]
 
     A sentence ends with a word that ends in ``.``, ``!``, ``?`` or an ellipsis (closing quotes and
     brackets may follow), when the next word begins with a capital letter or a digit (opening quotes
@@ -162,7 +177,9 @@ def sentence_starts(text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Rotation:
-    """How texts are rotated.
+    """Use it to rotate the texts of a collection, each by a draw that depends on its id.
+
+        rotated = rotated_collection(collection, Rotation(level="word", seed=0))
 
     Attributes:
         level: ``word`` (eq. 7) or ``sentence``.
@@ -199,9 +216,10 @@ class Rotation:
         return rotate_at(text, starts, first)
 
 
-@dataclass(frozen=True)
 class RotatedStore:
-    """Documents whose texts are rotated when they are asked for.
+    """Use it for documents whose texts are rotated on demand, so that none is stored twice.
+
+        documents = RotatedStore(collection.documents, Rotation(seed=1))
 
     A :class:`~backpack_rank.data.collection.DocumentStore`.
 
@@ -210,8 +228,9 @@ class RotatedStore:
         rotation: of their texts.
     """
 
-    original: DocumentStore
-    rotation: Rotation
+    def __init__(self, original: DocumentStore, rotation: Rotation) -> None:
+        self.original = original
+        self.rotation = rotation
 
     @property
     def fingerprint(self) -> str:
@@ -245,7 +264,7 @@ def rotated_collection(collection: Collection, rotation: Rotation) -> Collection
 
 
 def original_collection(collection: Collection) -> Collection:
-    """The collection over its original documents, whether they are rotated or not."""
+    """Use it where the order of words must not count: the collection before any rotation."""
     store = collection.documents
     if isinstance(store, RotatedStore):
         return replace(collection, documents=store.original)

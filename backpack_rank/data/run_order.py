@@ -16,10 +16,11 @@ TIES = ("trec_eval", "id", "file")
 """Orders of equal scores: ``trec_eval``'s (scores as float32, then the document id, descending), by
 ascending id as this project orders its own, and as the lines of the file stand."""
 _MOSTLY = 0.5
+"""Share of tied documents above which a run's order says little, and a warning is given."""
 
 
 def in_order(scores: Mapping[str, float], ties: str = "id") -> list[str]:
-    """Document ids from best to worst, equal scores in one of the orders of :data:`TIES`.
+    """Use it to order one query's documents by score, ties in one of the orders of :data:`TIES`.
 
     >>> in_order({"d2": 1.0, "d1": 1.0, "d3": 2.0})
     ['d3', 'd1', 'd2']
@@ -29,13 +30,19 @@ def in_order(scores: Mapping[str, float], ties: str = "id") -> list[str]:
     if ties == "trec_eval":
         # A score beyond float32 becomes infinite there, too.
         with np.errstate(over="ignore"):
-            values = {doc_id: float(np.float32(score)) for doc_id, score in scores.items()}
-        return sorted(sorted(scores, reverse=True), key=lambda doc_id: -values[doc_id])
+            values = np.array(list(scores.values()), dtype=np.float64).astype(np.float32)
+        rounded = dict(zip(scores, values.tolist(), strict=True))
+        # Sorting is stable: ids in descending order stay so within equal scores.
+        return sorted(sorted(scores, reverse=True), key=lambda doc_id: -rounded[doc_id])
     return sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
 
 
 def untied(run: Run) -> Run:
-    """The same run with scores that fall strictly in the order of its documents.
+    """Use it before a run is given to a tool that sorts by score: no two scores stay equal.
+
+    >>> scores = untied({"q1": {"d2": 1.0, "d1": 1.0}})["q1"]
+    >>> scores["d2"] > scores["d1"]
+    True
 
     A score that is not below its predecessor is lowered to the next smaller float64, so that
     whoever sorts by score finds the order of the run.
@@ -53,7 +60,7 @@ def untied(run: Run) -> Run:
 def warn_of_order(
     path: str | Path, run: Run, ranks: Mapping[str, Sequence[str]], ties: str
 ) -> None:
-    """Say where scores leave the order open, or contradict the rank column.
+    """Use it on a run from elsewhere: it warns where scores are tied or contradict the ranks.
 
     Args:
         path: of the run file.
@@ -97,7 +104,10 @@ def _contradicts(ranks: Sequence[str], scores: Sequence[float]) -> bool:
 
     A column without distinct whole numbers says nothing.
     """
-    if not all(rank.isdecimal() for rank in ranks) or len(set(map(int, ranks))) < len(ranks):
+    if not all(map(str.isdecimal, ranks)):
         return False
-    by_rank = [score for _, score in sorted(zip(map(int, ranks), scores, strict=True))]
-    return any(later > earlier for earlier, later in pairwise(by_rank))
+    score_by_rank = dict(zip(map(int, ranks), scores, strict=True))
+    if len(score_by_rank) < len(ranks):
+        return False
+    scores_in_order = [score_by_rank[rank] for rank in sorted(score_by_rank)]
+    return any(later > earlier for earlier, later in pairwise(scores_in_order))

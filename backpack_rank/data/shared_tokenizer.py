@@ -1,9 +1,9 @@
-"""A ranker's tokenizer as it is saved: other libraries join pairs with it as the ranker reads them.
+"""A ranker's tokenizer in the form that is saved: other libraries join pairs with it as it does.
 
 A :class:`~backpack_rank.data.tokenisation.PairTokenizer` joins two texts itself. In the saved files
 the same is written as a normaliser (the leading space), a template (start, separator, end) and a
-maximum length; the tokenizer's own ones stand beside them in ``tokenizer_config.json``, and
-:func:`with_own_rules` puts them back.
+maximum length; the original ones stand beside them in ``tokenizer_config.json``, and
+:func:`with_original_rules` puts them back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def shared_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Use it to save a tokenizer for other libraries: the copy joins pairs as the ranker does.
 
-    That is what ``tokenizer(query, document, truncation="only_second")`` gives.
+        tokenizer = shared_tokenizer(
+            pair_tokenizer.tokenizer, 512, None, pair_tokenizer.separator_id, pair_tokenizer.end_id
+        )
+        tokenizer(query, document, truncation="only_second")
 
     Args:
         tokenizer: any fast tokenizer.
@@ -61,8 +64,8 @@ def shared_tokenizer(
         special_tokens=[(token, token_id) for token_id, token in token_by_id.items()],
     )
 
-    own_rules = json.loads(serialised)
-    kept = {name: own_rules[name] for name in _RULES}
+    original_rules = json.loads(serialised)
+    kept = {name: original_rules[name] for name in _RULES}
     kept["model_max_length"] = tokenizer.model_max_length
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
@@ -74,19 +77,22 @@ def shared_tokenizer(
     )
 
 
-def with_own_rules(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Use it on a tokenizer that was loaded: undoes :func:`shared_tokenizer`, if that wrote it."""
+def with_original_rules(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Use it on a tokenizer that was loaded: undoes :func:`shared_tokenizer`, if that wrote it.
+
+    tokenizer = with_original_rules(AutoTokenizer.from_pretrained("folder"))
+    """
     kept: dict[str, Any] | None = tokenizer.init_kwargs.pop(_KEPT, None)
     if kept is None:
         return tokenizer
     # Rules are read only as parts of a tokenizer, so an empty one is made around them.
-    around = json.loads(Tokenizer(models.BPE()).to_str())
+    empty_tokenizer = json.loads(Tokenizer(models.BPE()).to_str())
     for name in _RULES:
-        around[name] = kept[name]
-    own = Tokenizer.from_str(json.dumps(around))
+        empty_tokenizer[name] = kept[name]
+    original = Tokenizer.from_str(json.dumps(empty_tokenizer))
     backend = tokenizer.backend_tokenizer
-    backend.normalizer = own.normalizer
-    backend.post_processor = own.post_processor
+    backend.normalizer = original.normalizer
+    backend.post_processor = original.post_processor
     tokenizer.model_max_length = kept["model_max_length"]
     tokenizer.split_special_tokens = backend.encode_special_tokens = False
     return tokenizer

@@ -22,7 +22,13 @@ TrainingPairs: TypeAlias = dict[str, list[str]]
 
 
 class TeacherRun:
-    """A :class:`~backpack_rank.data.datamodule.Teacher` that looks scores up in a run."""
+    """Use it as the teacher of a training whose scores are in a run.
+
+    >>> TeacherRun({"q1": {"d1": 2.0}}).scores("q1", ["d1", "d2"])
+    array([ 2., nan], dtype=float32)
+
+    A :class:`~backpack_rank.data.datamodule.Teacher`.
+    """
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -45,7 +51,9 @@ def read_runs(files: Iterable[str | Path], query_ids: Iterable[str]) -> Run:
         for query_id, scores in read_run(path).items():
             if query_id not in merged:
                 continue
-            for doc_id in sorted(scores.keys() & merged[query_id].keys()):
+            scored_twice = scores.keys() & merged[query_id].keys()
+            if scored_twice:
+                doc_id = min(scored_twice)
                 raise ValueError(
                     f"{path}, line {_line_of_pair(path, query_id, doc_id)}: document {doc_id!r} of "
                     f"query {query_id!r} has a score in an earlier file already; a teacher gives "
@@ -94,7 +102,9 @@ def drawn_pairs(
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the training pairs a teacher has scored.
+    """Use it to see how much of the training pairs a teacher has scored.
+
+        print(Coverage.of(run, training_pairs(lists, collection, candidates), collection))
 
     Attributes:
         pairs: relevant documents and candidates of the training queries.

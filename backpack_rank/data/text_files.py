@@ -70,7 +70,9 @@ def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[i
 
 
 def check_text(text: str, what: str) -> None:
-    """Refuse a text that UTF-8 cannot encode; ``what`` names it in the error.
+    """Use it on a text of JSON, which may be one that UTF-8 cannot encode.
+
+        check_text(title, "the title of d1")
 
     Raises:
         ValueError: it holds half of a surrogate pair.
@@ -82,7 +84,11 @@ def check_text(text: str, what: str) -> None:
 
 
 def check_id(identifier: str) -> None:
-    """Refuse an id that is empty or contains white space, because no run file could hold it.
+    """Use it on every id that is read: an id with white space would break the columns of a run.
+
+    >>> check_id("d 1")
+    Traceback (most recent call last):
+    ValueError: an id must not be empty or contain white space, got 'd 1'
 
     Raises:
         ValueError: it is such an id, or holds half of a surrogate pair.
@@ -94,7 +100,9 @@ def check_id(identifier: str) -> None:
 
 
 def refuse_header(fields: Sequence[str]) -> None:
-    """Refuse a line that names columns, such as ``qid<TAB>query``: these files begin with data.
+    """Use it on the first line of a file without header: ``qid<TAB>query`` is refused as one.
+
+    >>> refuse_header(["q1", "electrician"])
 
     Raises:
         ValueError: it is such a line.
@@ -108,7 +116,10 @@ def refuse_header(fields: Sequence[str]) -> None:
 
 
 def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Every line that is not blank: its number from 1 and its text without line end.
+    """Use it to read a text file: every line that is not blank, with its number from 1.
+
+        for number, line in numbered_lines("topics.tsv"):
+            ...
 
     Lines end at ``\\n`` only.
 
@@ -128,7 +139,10 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """Every line as bytes, with its end and its number from 1.
+    """Use it to read a file without decoding it: every line with its end, and its number from 1.
+
+        for number, line in numbered_bytes("corpus.jsonl.gz"):
+            ...
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -185,6 +199,11 @@ def line_of(path: str | Path, identifier: str, column: int) -> int | None:
 
 @contextmanager
 def open_writer(path: Path) -> Iterator[TextIO]:
+    """Use it to write a text file, compressed where its name ends in ``.gz``.
+
+    with open_writer(Path("run.txt.gz")) as handle:
+        handle.write("...")
+    """
     with open(path, "wb") as raw:
         if path.suffix != ".gz":
             with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as handle:
@@ -199,11 +218,12 @@ def open_writer(path: Path) -> Iterator[TextIO]:
 
 
 def cut_text(text: str, limit: int = 80) -> str:
+    """Use it to quote a text in an error: it is cut to ``limit`` characters."""
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def shortened(value: object) -> str:
-    """A value as Python writes it, cut to 80 characters, for the sentence of an error."""
+    """Use it to quote a value in an error: as Python writes it, cut to 80 characters."""
     return cut_text(repr(value))
 
 

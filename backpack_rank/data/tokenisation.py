@@ -22,7 +22,7 @@ from backpack_rank.checks import whole_number
 from backpack_rank.constructors import Count, PathText, Range
 from backpack_rank.data.beginnings import before_last_word, beginning
 from backpack_rank.data.pretrained import from_pretrained, no_panic
-from backpack_rank.data.shared_tokenizer import with_own_rules
+from backpack_rank.data.shared_tokenizer import with_original_rules
 from backpack_rank.digests import digest
 from backpack_rank.files import hub_or_folder
 
@@ -52,17 +52,20 @@ more.
 
 @dataclass(frozen=True)
 class Beginning:
-    """What of a text can be read, and more.
+    """Use it for what of a long text can be read, and more: the tokenizer gives it.
+
+        (beginning,) = pair_tokenizer.beginnings([text])
+        beginning.ids[: pair_tokenizer.max_length]
 
     Attributes:
         text: its beginning, or all of it.
         ids: the token ids of that.
-        is_whole: whether nothing of the text was left out but blanks.
+        is_complete: whether nothing of the text was left out but blanks.
     """
 
     text: str
     ids: np.ndarray
-    is_whole: bool
+    is_complete: bool
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class PairTokenizer:
 
     @property
     def end_id(self) -> int:
+        """Token behind the document: the end of text, or the separator (BERT)."""
         return _first_id(self.tokenizer, "eos_token_id", "sep_token_id")
 
     @property
@@ -137,24 +141,26 @@ class PairTokenizer:
         of the complete text. Of a text that has fewer tokens in its first 262,144 characters, such
         as one word of a megabyte, no more than those characters are read.
         """
-        done: dict[int, Beginning] = {}
+        beginning_by_number: dict[int, Beginning] = {}
         characters = _FIRST_LOOK * self.max_length
         # Nobody knows before tokenising how many characters the tokens need, so texts with too few
         # tokens are looked at again, four times as far.
-        while len(done) < len(texts):
-            last = characters >= self._most_characters
-            looks: dict[int, tuple[str, bool]] = {}
+        while len(beginning_by_number) < len(texts):
+            is_last_look = characters >= self._most_characters
+            looks: list[tuple[int, str, bool]] = []
             for number, text in enumerate(texts):
-                look = None if number in done else self._look(text, characters, last)
+                if number in beginning_by_number:
+                    continue
+                look = self._look(text, characters, is_last_look)
                 if look is not None:
-                    looks[number] = look
-            encoded = self.encode([text for text, _ in looks.values()])
-            for number, ids in zip(looks, encoded, strict=True):
-                text, is_whole = looks[number]
-                if is_whole or last or len(ids) >= _SPARE * self.max_length:
-                    done[number] = Beginning(text, ids, is_whole)
+                    looks.append((number, *look))
+            encoded = self.encode([text for _, text, _ in looks])
+            for (number, text, is_complete), ids in zip(looks, encoded, strict=True):
+                enough = len(ids) >= _SPARE * self.max_length
+                if is_complete or is_last_look or enough:
+                    beginning_by_number[number] = Beginning(text, ids, is_complete)
             characters = min(4 * characters, self._most_characters)
-        return [done[number] for number in range(len(texts))]
+        return [beginning_by_number[number] for number in range(len(texts))]
 
     def cut(self, text: str) -> str:
         """All of a text that a score can hang on, and more.
@@ -184,8 +190,8 @@ class PairTokenizer:
         if len(text) <= characters:
             return text, True
         longest_run = self._longest_piece * self.max_length
-        seen, is_whole = beginning(text, characters, longest_run)
-        if is_whole:
+        seen, is_complete = beginning(text, characters, longest_run)
+        if is_complete:
             return seen, True
         cut = before_last_word(seen)
         if cut is None and last:  # a word of a megabyte is cut somewhere
@@ -208,7 +214,7 @@ class PairTokenizer:
         """Token ids of a query, and their number in words for an error."""
         (query,) = self.beginnings([text])
         count = f"{len(query.ids)}"
-        return query.ids, count if query.is_whole else f"more than {count}"
+        return query.ids, count if query.is_complete else f"more than {count}"
 
     def encode_query(self, text: str) -> np.ndarray:
         """Token ids of a query.
@@ -258,7 +264,9 @@ class PairTokenizer:
 def train_bpe(
     texts: Iterable[str], vocab_size: int = 4096, max_length: int = 256
 ) -> PreTrainedTokenizerFast:
-    """Use it for a vocabulary of a collection's own: a byte-level BPE (GPT-2's kind).
+    """Use it to train a vocabulary on a collection: a byte-level BPE (GPT-2's kind).
+
+        tokenizer = train_bpe(["She rewires houses.", "He cooks."], vocab_size=300)
 
     It has an end-of-text and a separator token.
 
@@ -287,23 +295,39 @@ def train_bpe(
     )
 
 
-@dataclass(frozen=True)
 class TrainedTokenizer:
-    """A tokenizer that is trained on the collection (``conf/model/backpack_tiny.yaml``)."""
+    """Use it for a tokenizer trained on the collection (``conf/model/backpack_tiny.yaml``).
 
-    vocab_size: Annotated[int, Range(least=300, most=10_000_000)] = 4096
-    max_texts: Count = 200_000
+    tokenizer = TrainedTokenizer(vocab_size=4096).build(texts)
+    """
+
+    def __init__(
+        self,
+        vocab_size: Annotated[int, Range(least=300, most=10_000_000)] = 4096,
+        max_texts: Count = 200_000,
+    ) -> None:
+        """
+        Args:
+            vocab_size: tokens of the vocabulary.
+            max_texts: of the collection that it is trained on.
+        """
+        self.vocab_size = vocab_size
+        self.max_texts = max_texts
 
     def build(self, texts: Iterable[str]) -> PreTrainedTokenizerBase:
         """Train on the first ``max_texts`` texts."""
         return train_bpe(islice(texts, self.max_texts), self.vocab_size)
 
 
-@dataclass(frozen=True)
 class PretrainedTokenizer:
-    """A tokenizer from a hub id or a folder (``conf/model/backpack_gpt2.yaml``)."""
+    """Use it for a tokenizer from a hub id or a folder (``conf/model/backpack_gpt2.yaml``).
 
-    name: PathText
+    tokenizer = PretrainedTokenizer("gpt2").build()
+    """
+
+    def __init__(self, name: PathText) -> None:
+        """Args: name: hub id or folder."""
+        self.name = name
 
     def build(self, texts: Iterable[str] = ()) -> PreTrainedTokenizerBase:
         """Load the tokenizer; the texts are not looked at."""
@@ -311,7 +335,9 @@ class PretrainedTokenizer:
 
 
 def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Load a fast tokenizer from a hub id or a folder.
+    """Use it to load a fast tokenizer from a hub id or a folder.
+
+        tokenizer = load_tokenizer("gpt2")
 
     GPT-2's may be the two files of its first release alone.
 
@@ -326,7 +352,7 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
     source = _with_tokenizer(hub_or_folder(name))
     tokenizer_class = GPT2Tokenizer if _is_bare_gpt2(Path(source)) else AutoTokenizer
     try:
-        tokenizer = with_own_rules(
+        tokenizer = with_original_rules(
             from_pretrained(tokenizer_class, source, revision=revision or "main")
         )
     except OSError as error:  # the library's own words may leave out the name

@@ -17,14 +17,14 @@ NEGATIVES = ("random", "bias_aware")
 AUGMENTATIONS = ("swap",)
 """What may stand beside every list: a copy in swapped wording."""
 
-# Draws per missing document before the whole pool is searched, which only a tiny collection can
+# Draws per missing document before all documents are searched, which only a tiny collection can
 # need.
 _DRAWS = 20
 
 
 @dataclass(frozen=True)
 class TrainingList:
-    """One list of a query: relevant documents first (highest label first), then the others.
+    """Use it for one list of a query: relevant documents, highest label first, then the others.
 
     Attributes:
         query_id: the query.
@@ -38,7 +38,10 @@ class TrainingList:
 
 
 class Negatives(Protocol):
-    """Write a function like this to choose which candidates a list takes as not relevant."""
+    """Write a function like this to choose which candidates a list takes as not relevant.
+
+    :func:`random_negatives` is the shortest example.
+    """
 
     def __call__(
         self, rng: random.Random, query_id: str, candidates: Sequence[str], room: int
@@ -57,7 +60,7 @@ class Negatives(Protocol):
 def random_negatives(
     rng: random.Random, query_id: str, candidates: Sequence[str], room: int
 ) -> list[str]:
-    """The default: candidates drawn at random."""
+    """Use it, as is the default, to draw candidates at random."""
     return rng.sample(candidates, min(room, len(candidates)))
 
 

@@ -247,7 +247,7 @@ def _check_token(token: str, what: str) -> None:
 
 
 def run_tag(label: str) -> str:
-    """A system's label as the tag and file name of its TREC run.
+    """Use it to turn a system's label into the tag and file name of its TREC run.
 
     A tag has no white space, a file name no slash, and "=" would break ``run=FILE`` on a command
     line.

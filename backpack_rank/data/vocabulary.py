@@ -1,4 +1,4 @@
-"""Word vocabularies of a collection, for rankers that compare whole words."""
+"""Word vocabularies of a collection, for rankers that compare words and not parts of words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Annotated
@@ -35,7 +34,7 @@ _SAME_WORD = r"[\p{L}\p{N}_]+"
 
 
 def words(text: str) -> list[str]:
-    r"""Lower-cased words of a text, ``(?u)\b\w+\b``, as the first stage BM25 counts them.
+    r"""Use it to split a text as the first stage BM25 does: lower-cased, ``(?u)\b\w+\b``.
 
     >>> words("Vitamin D, please")
     ['vitamin', 'd', 'please']
@@ -44,31 +43,41 @@ def words(text: str) -> list[str]:
 
 
 @checked("model.tokenizer")
-@dataclass(frozen=True)
 class WordVocabulary:
-    """The words of a collection, the frequent ones first (``conf/model/knrm.yaml``).
+    """Use it for the frequent words of a collection as a vocabulary (``conf/model/knrm.yaml``).
 
-    Attributes:
-        min_count: occurrences that a word needs.
-        max_words: the most frequent words are kept, of equally frequent ones the first by spelling;
-            None keeps all.
-        unknown: what becomes of words outside the vocabulary: ``hash`` gives each of them one of
-            ``buckets`` further ids, always the same, so that a query's rare name still matches
-            itself; ``drop`` leaves them out.
-        buckets: number of ids for unknown words; two of them are mistaken for each other in one of
-            so many cases.
+    tokenizer = WordVocabulary(min_count=2).build(texts)
     """
 
-    min_count: Count = 2
-    max_words: Count | None = 100_000
-    unknown: Annotated[str, OneOf(HANDLING)] = "hash"
-    buckets: CountOrZero = 1000
+    def __init__(
+        self,
+        min_count: Count = 2,
+        max_words: Count | None = 100_000,
+        unknown: Annotated[str, OneOf(HANDLING)] = "hash",
+        buckets: CountOrZero = 1000,
+    ) -> None:
+        """
+        Args:
+            min_count: occurrences that a word needs.
+            max_words: the most frequent words are kept, of equally frequent ones the first by
+                spelling; None keeps all.
+            unknown: what becomes of words outside the vocabulary: ``hash`` gives each of them one
+                of ``buckets`` further ids, always the same, so that a query's rare name still
+                matches itself; ``drop`` leaves them out.
+            buckets: number of ids for unknown words; two of them are mistaken for each other in one
+                of so many cases.
 
-    def __post_init__(self) -> None:
-        if self.unknown == "hash" and self.buckets < 1:
+        Raises:
+            ValueError: an option out of its range, or ``hash`` without a bucket.
+        """
+        if unknown == "hash" and buckets < 1:
             raise ValueError(
-                f"model.tokenizer.buckets={self.buckets} must be at least 1; or use unknown=drop"
+                f"model.tokenizer.buckets={buckets} must be at least 1; or use unknown=drop"
             )
+        self.min_count = min_count
+        self.max_words = max_words
+        self.unknown = unknown
+        self.buckets = buckets
 
     def build(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
         """Count the words of all texts and make a tokenizer of the frequent ones.
@@ -81,15 +90,15 @@ class WordVocabulary:
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(words(text))
-        ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-        frequent = [pair for pair in ranked if pair[1] >= self.min_count]
+        frequent = [word for word, count in counts.items() if count >= self.min_count]
+        frequent.sort(key=lambda word: (-counts[word], word))
         kept = frequent[: self.max_words]
         if not kept:
             raise ValueError(
                 f"no word occurs {self.min_count} times in the collection's {counts.total()} "
                 "words: lower model.tokenizer.min_count"
             )
-        outside = 1 - sum(count for _, count in kept) / counts.total()
+        outside = 1 - sum(map(counts.__getitem__, kept)) / counts.total()
         buckets = self.buckets if self.unknown == "hash" else 0
         log.info(
             "vocabulary: %d of %d distinct words; %.2f%% of %d running words are outside and %s",
@@ -99,11 +108,15 @@ class WordVocabulary:
             counts.total(),
             f"hashed into {buckets} buckets" if buckets else "dropped",
         )
-        return word_tokenizer([word for word, _ in kept], buckets)
+        return word_tokenizer(kept, buckets)
 
 
 def word_tokenizer(vocabulary: Sequence[str], unknown_buckets: int = 0) -> PreTrainedTokenizerFast:
-    """A tokenizer of these words, numbered in their order behind the special tokens.
+    """Use it for a tokenizer of given words, numbered in their order behind the special tokens.
+
+    >>> tokenizer = word_tokenizer(["nurse", "ward"])
+    >>> tokenizer("The nurse")["input_ids"]
+    [1, 3]
 
     Args:
         vocabulary: lower-cased words, each one once.
@@ -125,10 +138,13 @@ def word_tokenizer(vocabulary: Sequence[str], unknown_buckets: int = 0) -> PreTr
 
 
 def unknown_buckets(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Number of ids for unknown words; 0 drops them.
+    """Use it to see how many ids a vocabulary of words has for unknown words; 0 drops them.
+
+    >>> unknown_buckets(word_tokenizer(["nurse"], unknown_buckets=20))
+    20
 
     Raises:
-        ValueError: the tokenizer is not one of whole words.
+        ValueError: the tokenizer is no vocabulary of words.
     """
     if _BUCKETS not in tokenizer.init_kwargs:
         raise ValueError(
@@ -139,7 +155,11 @@ def unknown_buckets(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 class WordPairTokenizer(PairTokenizer):
-    """Pairs as [query words, separator, document words], the document cut to fit; it may be empty.
+    """Use it for a ranker that compares words: [query words, separator, document words].
+
+        pair_tokenizer = WordPairTokenizer(WordVocabulary().build(texts), max_length=512)
+
+    The document is cut to fit, and may be empty.
 
     Ids below ``len(tokenizer)`` are the vocabulary's; further ones are the buckets of unknown
     words. A query whose words are all unknown and dropped is left empty: its documents differ only
@@ -183,8 +203,9 @@ class WordPairTokenizer(PairTokenizer):
         separator = np.array([self.separator_id], dtype=np.int32)
         return np.concatenate([query, separator, document[: self.room(query)]])
 
-    def _encoded(self, of_text: list[str]) -> np.ndarray:
-        ids = np.fromiter(map(self._ids.__getitem__, of_text), dtype=np.int32, count=len(of_text))
+    def _encoded(self, words_of_text: list[str]) -> np.ndarray:
+        word_ids = map(self._ids.__getitem__, words_of_text)
+        ids = np.fromiter(word_ids, dtype=np.int32, count=len(words_of_text))
         if self._ids.buckets:
             return ids
         return ids[ids >= 0]
@@ -193,7 +214,9 @@ class WordPairTokenizer(PairTokenizer):
 def document_frequencies(
     texts: Iterable[str], pair_tokenizer: WordPairTokenizer, size: int
 ) -> tuple[np.ndarray, int]:
-    """In how many documents each word stands.
+    """Use it for document frequencies: in how many texts each word stands.
+
+        frequencies, documents = document_frequencies(texts, pair_tokenizer, size)
 
     Returns:
         int64 [size], buckets of unknown words included, and the number of documents.
@@ -209,7 +232,7 @@ def document_frequencies(
 
 
 class _Ids(dict[str, int]):
-    """Ids of words, of unknown ones too: a bucket, or -1 where there are none."""
+    """Ids of words, of unknown words too: a bucket's, or -1 where there are no buckets."""
 
     def __init__(self, vocabulary: dict[str, int], buckets: int) -> None:
         super().__init__(vocabulary)

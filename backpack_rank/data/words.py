@@ -15,7 +15,10 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def composed(text: str) -> str:
-    """The text in Unicode's composed form (NFC), in which an accented letter is one character.
+    """Use it before words are compared: an accented letter becomes one character (Unicode's NFC).
+
+    >>> len("fiance\u0301"), len(composed("fiance\u0301"))
+    (7, 6)
 
     Words of texts are compared in this form, and word lists are read in it: in a decomposed text
     "fiancé" would be the word "fiance" with an accent behind it.

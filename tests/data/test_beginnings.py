@@ -86,10 +86,10 @@ def test_the_work_does_not_grow_with_the_length_of_a_text(kind, unit):
     assert found.ids[: len(expected[:LENGTH])].tolist() == expected[:LENGTH].tolist()
 
 
-def test_only_blanks_are_left_out_of_a_text_that_is_whole():
+def test_only_blanks_are_left_out_of_a_text_that_is_complete():
     pair_tokenizer = PairTokenizer(KINDS["bert"](), LENGTH)
     (found,) = pair_tokenizer.beginnings(["the nurse" + 2_000_000 * " " + "said"])
-    assert found.is_whole
+    assert found.is_complete
     assert found.ids.tolist() == pair_tokenizer.encode(["the nurse said"])[0].tolist()
 
 

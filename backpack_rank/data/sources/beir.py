@@ -129,24 +129,21 @@ def load_beir(
 def _split_labels(
     root: Path, split: str, queries: Queries, queries_path: Path, dev_fraction: float | None
 ) -> Qrels:
-    """Judgements of the split's own file, whose queries are those of the split."""
-    path = optional_file(root / "qrels" / f"{split}.tsv")
+    """Judgements of ``qrels/<split>.tsv``, whose queries are those of the split."""
     splits = _splits(root)
     # A dev split that the folder lacks is held out from the training queries.
-    if split in ("train", "dev") and dev_fraction is not None and "dev" not in splits:
-        path = optional_file(root / "qrels" / "train.tsv")
-        held_out = dev_fraction
-    else:
-        held_out = None
+    holds_out = split in ("train", "dev") and dev_fraction is not None and "dev" not in splits
+    file_split = "train" if holds_out else split
+    path = optional_file(root / "qrels" / f"{file_split}.tsv")
     if path is None:
-        found = ", ".join(splits) or "none"
         raise MissingSplitError(
-            f"there is no {root / 'qrels' / split}.tsv (nor .gz); splits there: {found}"
+            f"there is no {root / 'qrels' / split}.tsv (nor .gz); splits there: "
+            f"{', '.join(splits) or 'none'}"
         )
     labels = read_qrels(path)
     require_known(path, labels, queries, queries_path)
-    if held_out is not None:
-        labels = _held_out(labels, split, held_out, root)
+    if holds_out and dev_fraction is not None:
+        return _held_out(labels, split, dev_fraction, root)
     return labels
 
 
@@ -199,16 +196,20 @@ def _judged(labels: Qrels, documents: DocumentStore, depth: int | None) -> Run:
     """Judged documents with scores in [0, 1) that depend on query and document id only."""
     run: Run = {}
     for query_id, judged in labels.items():
-        present = [doc_id for doc_id in judged if doc_id in documents]
-        run[query_id] = {doc_id: _hash_score(query_id, doc_id) for doc_id in present}
+        scores = run[query_id] = {}
+        for doc_id in judged:
+            if doc_id in documents:
+                scores[doc_id] = _hash_score(query_id, doc_id)
     return sorted_run(run, depth=depth)
 
 
 def _hash_score(query_id: str, doc_id: str) -> float:
+    """A number in [0, 1) that looks random and is the same in every process."""
     return int(digest(f"{query_id} {doc_id}", size=4), 16) / 2**32
 
 
 def _splits(root: Path) -> list[str]:
+    """Splits that the folder has judgements of."""
     names: set[str] = set()
     for path in root.glob("qrels/*.tsv*"):
         names.add(path.name.removesuffix(".gz").removesuffix(".tsv"))
@@ -216,7 +217,9 @@ def _splits(root: Path) -> list[str]:
 
 
 def existing_file(path: Path) -> Path:
-    """That file, or the same with ``.gz``.
+    """Use it for a file that must be there, or else the same with ``.gz``.
+
+        path = existing_file(Path("nfcorpus/corpus.jsonl"))
 
     Raises:
         FileNotFoundError: there is neither.
@@ -228,7 +231,7 @@ def existing_file(path: Path) -> Path:
 
 
 def optional_file(path: Path) -> Path | None:
-    """That file, or the same with ``.gz``; None when there is neither."""
+    """Use it for a file that may be there, or the same with ``.gz``; None where neither is."""
     for candidate in (path, path.with_name(f"{path.name}.gz")):
         if candidate.is_file():
             return candidate

@@ -13,12 +13,21 @@ from backpack_rank.data.trec import read_run
 
 
 def has_relevant(judged: dict[str, int]) -> bool:
-    """Whether at least one document is relevant (above 0)."""
+    """Use it to leave out queries without an answer: whether one document is relevant (above 0).
+
+    >>> has_relevant({"d1": 0, "d2": 1})
+    True
+    """
     return any(relevance > 0 for relevance in judged.values())
 
 
 def drawn_queries(query_ids: Iterable[str], max_queries: int | None, seed: int) -> list[str]:
-    """A random sample of at most ``max_queries`` ids, in their order; all of them when None.
+    """Use it for a random sample of at most ``max_queries`` ids; None takes all of them.
+
+    >>> drawn_queries(["q1", "q2", "q3"], None, seed=0)
+    ['q1', 'q2', 'q3']
+
+    The sample keeps the order of the ids.
 
     Raises:
         ValueError: ``max_queries`` is below 1.
@@ -33,23 +42,28 @@ def drawn_queries(query_ids: Iterable[str], max_queries: int | None, seed: int) 
     return [query_id for query_id in ids if query_id in sample]
 
 
-def require_known(path: Path, found: Qrels | Run, queries: Queries, where: Path) -> None:
-    """Raise ``ValueError`` when a file names a query that the queries file does not have."""
-    for query_id in found:
+def require_known(path: Path, content: Qrels | Run, queries: Queries, where: Path) -> None:
+    """Use it on judgements or a run that were read: their queries must be in the queries file.
+
+    Raises:
+        ValueError: a query is not; file, line and id are named.
+    """
+    for query_id in content:
         if query_id not in queries:
             line = line_of(path, query_id, 0)
             raise ValueError(f"{path}, line {line}: query id {query_id!r} is not in {where}")
 
 
 def require_some_judged(where: object, labels: Qrels, documents: DocumentStore) -> None:
-    """Refuse judgements of which no document is in the collection: every measure would be 0.
+    """Use it on judgements from a separate file, which may belong to another collection.
 
     Raises:
-        ValueError: there are judged documents, and none of them is in the collection.
+        ValueError: there are judged documents, and none of them is in the collection, so that every
+            measure would be 0.
     """
     judged: list[str] = []
-    for of_query in labels.values():
-        judged += of_query
+    for labels_of_query in labels.values():
+        judged += labels_of_query
     if judged and not any(doc_id in documents for doc_id in judged):
         raise ValueError(
             f"{where}: none of its {len(set(judged))} judged documents, such as {judged[0]!r}, is "
@@ -60,7 +74,7 @@ def require_some_judged(where: object, labels: Qrels, documents: DocumentStore) 
 def read_candidates(
     path: Path, depth: int | None, queries: Queries, where: Path, documents: DocumentStore
 ) -> Run:
-    """Read a run whose queries and documents must all exist.
+    """Use it to read candidates: a run whose queries and documents must all exist.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -93,7 +107,7 @@ def make_collection(
     *,
     answerable_only: bool,
 ) -> Collection:
-    """The collection of these queries; judgements and candidates of other queries are left out.
+    """Use it as the last step of a source: it keeps what belongs to the queries that are kept.
 
     Raises:
         ValueError: no query is left.

@@ -38,27 +38,32 @@ def load_inline(
         for key, text in given.items():
             if not str(text).strip():
                 raise ValueError(f"{name}: the text of {key!r} in {what} is empty")
-    # YAML reads an id such as 7 as a number.
-    query_texts = {str(key): str(text) for key, text in queries.items()}
-    texts = {str(key): str(text) for key, text in documents.items()}
+    query_texts = _strings(queries)
+    document_texts = _strings(documents)
+    document_groups = _strings(groups or {})
     judged: Qrels = {}
     for query_id, labels in (qrels or {}).items():
         judged[str(query_id)] = {str(doc_id): int(label) for doc_id, label in labels.items()}
-    document_groups = {str(key): str(group) for key, group in (groups or {}).items()}
     _check(name, "qrels", judged, query_texts)
-    for of_query in judged.values():
-        _check(name, "qrels", of_query, texts)
-    _check(name, "groups", document_groups, texts)
-    # Candidates in the order of the configuration.
-    order = {doc_id: float(len(texts) - place) for place, doc_id in enumerate(texts)}
+    for labels_of_query in judged.values():
+        _check(name, "qrels", labels_of_query, document_texts)
+    _check(name, "groups", document_groups, document_texts)
+    # Scores that fall by 1 from document to document keep the order of the configuration.
+    scores = map(float, range(len(document_texts), 0, -1))
+    candidates = dict(zip(document_texts, scores, strict=True))
     return Collection(
         name=name,
-        documents=MemoryStore(texts),
+        documents=MemoryStore(document_texts),
         queries=query_texts,
         qrels=judged,
-        candidates={query_id: dict(order) for query_id in query_texts},
+        candidates={query_id: dict(candidates) for query_id in query_texts},
         groups=document_groups,
     )
+
+
+def _strings(entries: Mapping[str, str]) -> dict[str, str]:
+    """The same entries as text: YAML reads an id such as 7 as a number."""
+    return {str(key): str(value) for key, value in entries.items()}
 
 
 def _check(name: str, where: str, given: Iterable[str], known: Container[str]) -> None:

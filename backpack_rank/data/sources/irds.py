@@ -22,6 +22,7 @@ from backpack_rank.data.trec import ranking, sorted_run
 from backpack_rank.digests import digest, with_lengths
 from backpack_rank.files import cache_dir, kept_or_rebuilt
 
+# The process that imported this module; a process forked from it has another number.
 _IMPORTED_BY = os.getpid()
 
 
@@ -36,7 +37,9 @@ def load_irds(
     seed: Seed = 0,
     name: Name | None = None,
 ) -> Collection:
-    """Load any dataset that has documents, queries, and qrels or scoreddocs.
+    """Use it for any ir_datasets id with documents, queries, and qrels or scoreddocs.
+
+        collection = load_irds("beir/nfcorpus/test")
 
     It is downloaded on first use.
 
@@ -90,7 +93,10 @@ def load_irds(
 
 
 class IrDatasetsStore:
-    """The documents of an ir_datasets id, read from its docstore.
+    """Use it for the documents of an ir_datasets id, read from its docstore.
+
+        documents = IrDatasetsStore("beir/nfcorpus")
+        documents.get_many(["MED-10"])
 
     It is a :class:`~backpack_rank.data.collection.DocumentStore`.
 
@@ -114,11 +120,11 @@ class IrDatasetsStore:
 
     def get_many(self, doc_ids: Iterable[str]) -> dict[str, str]:
         wanted = list(dict.fromkeys(doc_ids))
-        found = self._fetch(wanted)
-        missing = [doc_id for doc_id in wanted if doc_id not in found]
+        texts = self._fetch(wanted)
+        missing = [doc_id for doc_id in wanted if doc_id not in texts]
         if missing:
             raise KeyError(missing_message(missing))
-        return {doc_id: found[doc_id] for doc_id in wanted}
+        return {doc_id: texts[doc_id] for doc_id in wanted}
 
     def __contains__(self, doc_id: object) -> bool:
         return isinstance(doc_id, str) and doc_id in self._fetch([doc_id])
@@ -153,6 +159,7 @@ class IrDatasetsStore:
             return {document.doc_id: _text(document) for document in documents}
 
     def _store(self) -> Any:
+        """The library's docstore, opened once in every process."""
         if self._process != os.getpid():
             self._reset()
         if self._docstore is None:
@@ -173,9 +180,12 @@ def _text(document: Any) -> str:
 
 
 def known_dataset(dataset_id: str) -> Any:
-    """A dataset of the library.
+    """Use it in place of ``ir_datasets.load``: an unknown id is answered with close ones.
 
-    Raises ``ValueError`` with close ids when it knows none of that id.
+        dataset = known_dataset("beir/nfcorpus/test")
+
+    Raises:
+        ValueError: the library knows no such id.
     """
     try:
         return ir_datasets.load(dataset_id)
@@ -186,8 +196,12 @@ def known_dataset(dataset_id: str) -> Any:
 
 
 def library_lock() -> FileLock:
-    """The lock to hold while the library may download or unpack: one job at a time does so."""
-    # One for the whole library, because its datasets are built from one another.
+    """Use it around calls in which the library may download or unpack: one job at a time does so.
+
+    with library_lock():
+        queries = list(dataset.queries_iter())
+    """
+    # One lock for all datasets, because the library builds some of them from others.
     home = str(ir_datasets.util.home_path())
     place = digest(home, size=4)
 
@@ -262,15 +276,20 @@ def _read_scoreddocs(
 ) -> Run:
     run: Run = {}
     lowest: dict[str, float] = {}
-    values: dict[float, float] = {}  # few different scores are one object each
+    # Millions of lists often share few scores, such as ranks: each is then one object in memory.
+    shared_scores: dict[float, float] = {}
     for row in dataset.scoreddocs_iter():
         if row.query_id not in kept:
             continue
-        score = values.setdefault(row.score, row.score) if len(values) < 10_000 else row.score
+        score = row.score
+        if len(shared_scores) < 10_000:
+            score = shared_scores.setdefault(score, score)
         lowest[row.query_id] = min(score, lowest.get(row.query_id, score))
         scores = run.setdefault(row.query_id, {})
         doc_id = doc_ids.setdefault(row.doc_id, row.doc_id)
         scores[doc_id] = max(score, scores.get(doc_id, score))
+        # A list is cut when it is twice as long as needed, so that few sorts serve many rows. One
+        # more than needed is kept, by which a list without an order is noticed below.
         if depth is not None and len(scores) > 2 * depth:
             run[row.query_id] = {best: scores[best] for best in ranking(scores)[: depth + 1]}
     for query_id, scores in run.items():

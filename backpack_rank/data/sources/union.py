@@ -26,7 +26,9 @@ def load_union(
     sample: Mapping[str, Count | None] | None = None,
     seed: Seed = 0,
 ) -> Collection:
-    """The parts side by side, as one collection.
+    """Use it to train or evaluate on several collections at once: the parts side by side.
+
+        collection = load_union({"nq": nq, "fiqa": fiqa}, sample={"nq": 1000})
 
     Ids become ``<part>/<id>``, so equal ids of different parts stay apart.
 
@@ -41,33 +43,39 @@ def load_union(
     Raises:
         ValueError: no part, a part's name with a slash, or a sample below 1 or of no part.
     """
-    if not parts or any("/" in part for part in parts):
+    if not parts or "/" in "".join(parts):
         raise ValueError(f"a union needs parts with names without a slash, got {list(parts)}")
-    for part, count in (sample or {}).items():
+    counts = sample or {}
+    for part, count in counts.items():
         if part not in parts:
             raise ValueError(f"sample.{part}: the parts of this union are {', '.join(parts)}")
         whole_number(f"sample.{part}", count, 1, null="for all queries")
-    collections: dict[str, Collection] = {}
-    for part, collection in parts.items():
-        collections[part] = _sampled(collection, (sample or {}).get(part), seed)
+    names: list[str] = []
+    stores: dict[str, DocumentStore] = {}
     queries: Queries = {}
     qrels: Qrels = {}
-    candidates: Run = {}
+    candidates: Run | None = {}
     groups: dict[str, str] = {}
-    for part, collection in collections.items():
+    for part, complete_part in parts.items():
+        collection = _sampled(complete_part, counts.get(part), seed)
+        names.append(collection.name)
+        stores[part] = collection.documents
         queries |= _prefixed(part, collection.queries)
         groups |= _prefixed(part, collection.groups)
         for query_id, labels in collection.qrels.items():
             qrels[f"{part}/{query_id}"] = _prefixed(part, labels)
-        for query_id, scores in (collection.candidates or {}).items():
-            candidates[f"{part}/{query_id}"] = _prefixed(part, scores)
-    complete = all(collection.candidates is not None for collection in collections.values())
+        # One part without candidates is enough: half a union could not be re-ranked.
+        if collection.candidates is None:
+            candidates = None
+        if candidates is not None:
+            for query_id, scores in (collection.candidates or {}).items():
+                candidates[f"{part}/{query_id}"] = _prefixed(part, scores)
     return Collection(
-        name=name or "+".join(collection.name for collection in collections.values()),
-        documents=UnionStore({part: of.documents for part, of in collections.items()}),
+        name=name or "+".join(names),
+        documents=UnionStore(stores),
         queries=queries,
         qrels=qrels,
-        candidates=candidates if complete else None,
+        candidates=candidates,
         groups=groups,
     )
 
@@ -80,17 +88,21 @@ def _sampled(collection: Collection, count: int | None, seed: int) -> Collection
     if count is None:
         return collection
 
-    def place(query_id: str) -> str:
+    def draw(query_id: str) -> str:
         return digest(f"{seed} {query_id}", size=8)
 
-    kept = set(sorted(collection.queries, key=place)[:count])
-    return collection.select_queries(
-        query_id for query_id in collection.queries if query_id in kept
-    )
+    drawn = set(sorted(collection.queries, key=draw)[:count])
+    # In the order of the collection, not in that of the draw.
+    return collection.select_queries(filter(drawn.__contains__, collection.queries))
 
 
 class UnionStore:
-    """The documents of several stores, found by the part in front of the id.
+    """Use it for the documents of several stores; the part in front of an id says which.
+
+    >>> from backpack_rank.data.collection import MemoryStore
+    >>> documents = UnionStore({"a": MemoryStore({"d1": "one"}), "b": MemoryStore({"d1": "two"})})
+    >>> documents.get_many(["b/d1"])
+    {'b/d1': 'two'}
 
     It is a :class:`~backpack_rank.data.collection.DocumentStore`.
     """

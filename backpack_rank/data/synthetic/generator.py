@@ -68,7 +68,9 @@ DEFAULT_DOCUMENTS = {"train": 3000, "dev": 600, "test": 2000}
 
 @dataclass(frozen=True)
 class SplitSettings:
-    """Size and skew of one split.
+    """Use it for size and skew of one split.
+
+        collection = generate(SplitSettings("test", seed=0, queries=12, documents=80, skew=0.0))
 
     Raises:
         ValueError: an unknown split, a count out of range, too few documents for the queries, or a
@@ -116,7 +118,7 @@ class _Made:
 
 
 def generate(settings: SplitSettings) -> Collection:
-    """Make one split; equal settings give equal collections in every process."""
+    """Use it to make one split; equal settings give equal collections in every process."""
     # "embedded" is a former name of the collection: another word here would draw other texts for
     # every seed
     rng = random.Random(f"backpack_rank embedded {settings.seed} {settings.split}")
@@ -142,8 +144,8 @@ def generate(settings: SplitSettings) -> Collection:
 
 
 def grade(occupation: Occupation, asked: Sequence[Skill], draft: Draft) -> int:
-    """Relevance (0 to 3) of a document for a query, as the module's docstring says."""
-    shared = sum(skill in draft.skills for skill in asked)
+    """Use it for the relevance (0 to 3) of a document: the grades at the head of this module."""
+    shared = len(set(asked) & set(draft.skills))
     if draft.occupation == occupation:
         if shared == len(asked):
             return 3
@@ -153,7 +155,11 @@ def grade(occupation: Occupation, asked: Sequence[Skill], draft: Draft) -> int:
 
 
 def wording(skew: float, relevant: bool) -> tuple[float, float, float]:
-    """Shares of male, female and neutral wording among documents of one role at this skew."""
+    """Use it for the shares of male, female and neutral wording of one role at a skew.
+
+    >>> wording(0.0, relevant=True)
+    (0.4, 0.4, 0.2)
+    """
     full = SKEWED_RELEVANT if relevant else SKEWED_OTHER
     shares = []
     for independent, skewed in zip(INDEPENDENT, full, strict=True):
@@ -163,9 +169,13 @@ def wording(skew: float, relevant: bool) -> tuple[float, float, float]:
 
 
 _TWO_SKILLS = 0.3
+"""Share of queries that ask for two skills."""
 _NO_JOB = 0.1
+"""Share of the other queries that name the skill alone, without the occupation."""
 _EXTRA_SKILL = 0.2
+"""Share of relevant documents that claim a skill more than is asked for."""
 _OTHER_JUDGED = 5
+"""Documents that are judged for a query although they were made for any."""
 
 
 def _needs(rng: random.Random, count: int) -> list[_Need]:
@@ -238,6 +248,7 @@ def _documents(rng: random.Random, needs: Sequence[_Need], settings: SplitSettin
         for number, gender in enumerate(genders):
             query = number % len(needs)
             while True:
+                # Drawn again until the text is new: two equal documents could have two grades.
                 draft = write(rng, composer, needs[query])
                 text = render(draft.text, gender)
                 if text not in seen:
@@ -261,8 +272,10 @@ def _near_miss(rng: random.Random, composer: Composer, need: _Need) -> Draft:
     if kind < 0.55:
         return composer.lacking(need.occupation, skill)
     if kind < 0.75:
-        family = [other for other in OCCUPATIONS if other.family == need.occupation.family]
-        relatives = [other for other in family if other != need.occupation]
+        relatives: list[Occupation] = []
+        for other in OCCUPATIONS:
+            if other.family == need.occupation.family and other != need.occupation:
+                relatives.append(other)
         return composer.capable(rng.choice(relatives), (skill,))
     return composer.busy(need.occupation)
 
@@ -274,7 +287,8 @@ def _outsider(rng: random.Random, composer: Composer, need: _Need) -> Draft:
 def _quotas(rng: random.Random, shares: Sequence[float], count: int) -> list[str]:
     """``count`` genders in these shares, rounded by largest remainder, in random order."""
     exact = [share * count for share in shares]
-    counts = [int(value) for value in exact]
+    counts = list(map(int, exact))
+    # What rounding down left over goes to the shares that lost most by it, one document each.
     by_remainder = sorted(range(len(shares)), key=lambda i: (counts[i] - exact[i], i))
     for i in by_remainder[: count - sum(counts)]:
         counts[i] += 1

@@ -27,7 +27,7 @@ Skill: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Occupation:
-    """An entry of ``occupations.yaml``; occupations of one family are related."""
+    """Use it for an entry of ``occupations.yaml``; occupations of one family are related."""
 
     key: str
     family: str
@@ -37,7 +37,7 @@ class Occupation:
 
 
 class Lists(dict[str, Texts]):
-    """The lists of a file by name; an unknown name raises ``ValueError``, which names the file."""
+    """Use it for lists by name: an unknown name raises ``ValueError``, which names the file."""
 
     def __init__(self, path: Path, lists: Mapping[str, Texts]) -> None:
         super().__init__(lists)
@@ -50,7 +50,9 @@ class Lists(dict[str, Texts]):
 def read_lists(
     path: Path, placeholders: Collection[str] = (), slots: Collection[str] = ()
 ) -> Lists:
-    """Read ``{name: [text, ...]}``.
+    """Use it to read ``{name: [text, ...]}``.
+
+        sentences = read_lists(FOLDER / "sentences.yaml", ("name", "job"), ("he", "his"))
 
     Args:
         path: the file.
@@ -62,7 +64,9 @@ def read_lists(
         ValueError: an entry is no text or stands there twice, or has an unknown placeholder or
             slot. The sentence names the file, the list and the number of the entry.
     """
-    lists = {name: _texts(value, f"{path}, {name}") for name, value in _read(path).items()}
+    lists: dict[str, Texts] = {}
+    for name, value in _read(path).items():
+        lists[name] = _texts(value, f"{path}, {name}")
     for name, texts in lists.items():
         for number, text in enumerate(texts, start=1):
             where = f"{path}, {name}, entry {number}: {text!r}"
@@ -83,7 +87,9 @@ def read_lists(
 
 
 def read_occupations(path: Path) -> tuple[Occupation, ...]:
-    """Read ``{family: {key: {names: [...], field: ..., skills: [[...], ...]}}}``.
+    """Use it to read ``{family: {key: {names: [...], field: ..., skills: [[...], ...]}}}``.
+
+        occupations = read_occupations(FOLDER / "occupations.yaml")
 
     Raises:
         ValueError: a family has fewer than two occupations, or an occupation has not at least two
@@ -112,7 +118,9 @@ def read_occupations(path: Path) -> tuple[Occupation, ...]:
 
 
 def read_slots(path: Path) -> tuple[dict[str, Texts], dict[str, Texts]]:
-    """Read words, ``{slot: (male, female, neutral)}``, and titles, ``{slot: (male, female)}``.
+    """Use it to read words, ``{slot: (male, female, neutral)}``; titles have no neutral one.
+
+        words, titles = read_slots(FOLDER / "gendered_words.yaml")
 
     Raises:
         ValueError: a slot has not so many texts. The sentence names the file and the slot.

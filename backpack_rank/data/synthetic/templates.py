@@ -27,7 +27,12 @@ GENDERED_WORDS, TITLES = read_slots(FOLDER / "gendered_words.yaml")
 
 
 def render(text: str, gender: str) -> str:
-    """Fill the slots of ``text`` for one of :data:`GENDERS`; every sentence starts with a capital.
+    """Use it to fill the slots of a text for one of :data:`GENDERS`.
+
+    >>> render("[he] [works|work] alone.", "neutral")
+    'They work alone.'
+
+    Every sentence starts with a capital.
 
     Raises:
         ValueError: the gender is not one of the three.
@@ -48,12 +53,23 @@ def render(text: str, gender: str) -> str:
 
 
 def count_slots(text: str) -> tuple[int, int]:
-    """(all gendered words, those that are not titles) that a rendering of ``text`` holds."""
-    slots = [slot for slot in SLOT.findall(text) if "|" not in slot]
-    return len(slots), sum(slot not in TITLES for slot in slots)
+    """Use it to count the gendered words of a text: all of them, and those that are no titles.
+
+    >>> count_slots("[mr_ms]Lee says [he] [works|work] alone.")
+    (2, 1)
+    """
+    words_and_titles = words = 0
+    for slot in SLOT.findall(text):
+        if "|" in slot:  # a verb in two forms
+            continue
+        words_and_titles += 1
+        if slot not in TITLES:
+            words += 1
+    return words_and_titles, words
 
 
 def _capitalise(text: str) -> str:
+    # The first letter, and every one behind the end of a sentence, also of a quoted one.
     return re.sub(
         r'(?:^|(?<=[.?!] )|(?<=[.?!]" ))("?)([a-z])',
         lambda m: m.group(1) + m.group(2).upper(),
@@ -74,7 +90,7 @@ SENTENCES = read_lists(FOLDER / "sentences.yaml", PLACEHOLDERS, (*GENDERED_WORDS
 
 @dataclass(frozen=True)
 class Draft:
-    """A document before its wording is chosen.
+    """Use it for a document before its wording is chosen: :func:`render` chooses it.
 
     Attributes:
         occupation: what the document is about, or None when it only mentions an occupation.
@@ -126,7 +142,11 @@ _DUTIES = SENTENCES["common_duties"] + SENTENCES["duties"]
 
 
 class Composer:
-    """Writes drafts; all choices come from the generator of random numbers that it is given."""
+    """Use it to write drafts; all choices come from the generator of random numbers.
+
+    draft = Composer(random.Random(0)).capable(occupation, occupation.skills[:1])
+    text = render(draft.text, "female")
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -173,28 +193,27 @@ class Composer:
         again = _SECOND_MENTION if claims else _SECOND_MENTION_UNCLAIMED
         phrases: list[str] = []
         for skill in skills:
-            phrases += self._phrases(skill, again)
+            # One of the skill's phrases, with probability ``again`` two different ones.
+            number = 2 if rng.random() < again else 1
+            phrases += rng.sample(skill, number)
         body: list[str] = []
         for sentence, phrase in zip(rng.sample(sentences, len(phrases)), phrases, strict=True):
             body.append(person.fill(sentence, phrase))
         if not skills:
-            body += [person.fill(sentence) for sentence in rng.sample(_DUTIES, 2)]
+            body += map(person.fill, rng.sample(_DUTIES, 2))
         if rng.random() < _JOB_MENTION:
             body.append(person.fill(rng.choice(kind.about_job)))
         body += self._fillers(kind, person, [opening, *body])
         rng.shuffle(body)
         return " ".join([opening, *body])
 
-    def _phrases(self, skill: Skill, again: float) -> list[str]:
-        """One of the skill's phrases, with probability ``again`` two different ones."""
-        number = 2 if self._rng.random() < again else 1
-        return self._rng.sample(skill, number)
-
     def _fillers(self, kind: _Kind, person: _Person, sentences: list[str]) -> list[str]:
         """Sentences that name no skill, up to a length drawn for the document."""
         wanted = min(MIN_WORDS + self._rng.expovariate(1 / _MEAN_EXTRA_WORDS), MAX_WORDS - 20)
-        words = sum(len(sentence.split()) for sentence in sentences)
-        slots = sum(count_slots(sentence)[0] for sentence in sentences)
+        words = slots = 0
+        for sentence in sentences:
+            words += len(sentence.split())
+            slots += count_slots(sentence)[0]
         chosen: list[str] = []
         for template in self._rng.sample(kind.fillers, len(kind.fillers)):
             if words >= wanted:
@@ -212,7 +231,9 @@ class Composer:
 
 
 _MEAN_EXTRA_WORDS = 14
+"""Words beyond the fewest that a document aims at, in the mean of an exponential distribution."""
 _SECOND_MENTION = 0.35
+"""Share of claimed skills that a document names twice."""
 # Who only mentions a skill mentions it more often, so that matching words alone mislead.
 _SECOND_MENTION_UNCLAIMED = 1.0
 _JOB_MENTION = 0.9
@@ -251,7 +272,7 @@ class _Person:
 
 
 def with_article(noun: str) -> str:
-    """The noun with "a" or "an"; an "u" counts as a vowel ("usher", "upholsterer").
+    """Use it for a noun with "a" or "an"; an "u" counts as a vowel ("usher", "upholsterer").
 
     >>> with_article("electrician")
     'an electrician'
@@ -261,7 +282,7 @@ def with_article(noun: str) -> str:
 
 
 def gerund(phrase: str) -> str:
-    """The phrase with its verbs in the -ing form.
+    """Use it for a phrase with its verbs in the -ing form.
 
     >>> gerund("cut hair")
     'cutting hair'
