@@ -18,7 +18,7 @@ from rich.console import Console
 
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.data.collection import MemoryStore, Run
-from backpack_rank.evaluation.fairness_measures import FAMILIES, FairnessMeasures
+from backpack_rank.evaluation.fairness_measures import WORD_FAMILIES, FairnessMeasures
 from backpack_rank.evaluation.magnitudes import MAGNITUDES, GroupMagnitudes
 from backpack_rank.evaluation.results import PerQuery
 from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
@@ -44,7 +44,7 @@ def main() -> None:
         list(texts), options.queries, options.documents, np.random.default_rng(1)
     )
     settings = FairnessMeasures(
-        families=FAMILIES,
+        families=WORD_FAMILIES,
         cutoffs=CUTOFFS,
         kinds=MAGNITUDES,
         tokenizer="whitespace",

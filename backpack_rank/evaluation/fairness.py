@@ -20,6 +20,9 @@ here. NFaiRR is best at 1, and above it when a list has more neutral documents t
 set. Where no document of the background set has any neutrality, the ideal is 0 and nothing could be
 fairer: NFaiRR is 1. A document belongs to the group with most words in it; the exposures of all
 groups and of ``neutral`` (no word, or a tie) sum to 1.
+
+Measures of the exposure of groups that may also be given (AWRF_JS, EE, NDKL, ratios):
+:mod:`backpack_rank.evaluation.group_exposure`.
 """
 
 from __future__ import annotations
@@ -31,12 +34,15 @@ import numpy as np
 from ir_measures import Measure
 
 from backpack_rank.data.collection import Run
+from backpack_rank.evaluation.document_groups import WORDS, DocumentGroups
+from backpack_rank.evaluation.group_exposure import GroupExposure
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes, default_sign, parse_sign
 from backpack_rank.evaluation.measure_names import (
     FAIRNESS_EXAMPLES,
     Exposure,
     FairnessMeasure,
     FaiRR,
+    GroupMeasure,
     NFaiRR,
     RaB,
 )
@@ -60,6 +66,8 @@ class FairnessContext:
         background_depth: number of documents at the head of a background list that count.
         threshold: a document with at most this many words of all groups together is neutral.
         query_ids: the bias set; None: the queries of the run.
+        exposure: what AWRF_JS, EE, NDKL and the ratios of exposure are taken with; None: shares of
+            the words of ``magnitudes`` in place of given groups, without judgements.
 
     Raises:
         ValueError: the sign is not of two groups of the magnitudes.
@@ -71,6 +79,7 @@ class FairnessContext:
     background_depth: int = 200
     threshold: int = 1
     query_ids: Iterable[str] | None = None
+    exposure: GroupExposure | None = None
     _sorted_by_query: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +87,9 @@ class FairnessContext:
             parse_sign(self.sign, self.magnitudes.groups)
         if self.query_ids is not None:
             object.__setattr__(self, "query_ids", tuple(dict.fromkeys(self.query_ids)))
+        if self.exposure is None:
+            groups = {WORDS: DocumentGroups.of_words(self.magnitudes)}
+            object.__setattr__(self, "exposure", GroupExposure(groups))
 
     def measure(self, run: Run, measures: Mapping[str, Measure]) -> PerQuery:
         """Values of every query.
@@ -104,6 +116,24 @@ class FairnessContext:
             raise ValueError(
                 f"none of the {len(wanted)} queries of the bias set has a ranked document"
             )
+        of_words: dict[str, Measure] = {}
+        of_groups: dict[str, Measure] = {}
+        for name, measure in measures.items():
+            kind = of_groups if isinstance(measure, GroupMeasure) else of_words
+            kind[name] = measure
+        values: dict[str, Mapping[str, float]] = {}
+        if of_words:
+            values |= self._of_words(lists, of_words)
+        if of_groups:
+            assert self.exposure is not None  # since the constructor
+            values |= self.exposure.measure([lists], of_groups).values
+        left_out = tuple(query_id for query_id in wanted if query_id not in lists)
+        return PerQuery({name: values[name] for name in measures}, left_out)
+
+    def _of_words(
+        self, lists: Mapping[str, Mapping[str, float]], measures: Mapping[str, Measure]
+    ) -> dict[str, dict[str, float]]:
+        """Values of the measures that are taken of magnitudes, for lists that are not empty."""
         depth = max(int(measure["cutoff"]) for measure in measures.values())
         places = RankedDocuments.of(lists, self.magnitudes.rows, depth, "the run")
         curves = _Curves(self, places)
@@ -115,8 +145,7 @@ class FairnessContext:
             if measure.NAME == NFaiRR.NAME:
                 for query_id in self.without_background(lists):
                     del values[name][query_id]
-        left_out = tuple(query_id for query_id in wanted if query_id not in lists)
-        return PerQuery(values, left_out)
+        return values
 
     def without_background(self, query_ids: Iterable[str]) -> list[str]:
         """Those of the queries that the background has no document of: NFaiRR has no ideal there.

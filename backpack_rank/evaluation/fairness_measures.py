@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 from ir_measures import Measure
 
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.checks import located
 from backpack_rank.constructors import (
+    Called,
     Count,
     CountOrZero,
     Length,
@@ -23,9 +25,11 @@ from backpack_rank.constructors import (
     Range,
     checked,
 )
-from backpack_rank.data.collection import DocumentStore, Run
+from backpack_rank.data.collection import DocumentStore, Qrels, Run
 from backpack_rank.data.run_order import TIES
+from backpack_rank.evaluation.document_groups import WORDS, DocumentGroups
 from backpack_rank.evaluation.fairness import FairnessContext
+from backpack_rank.evaluation.group_exposure import OF_RELEVANT, RELEVANT, TARGETS, GroupExposure
 from backpack_rank.evaluation.magnitudes import (
     MAGNITUDES,
     TOKENIZERS,
@@ -37,23 +41,41 @@ from backpack_rank.evaluation.magnitudes import (
 )
 from backpack_rank.evaluation.measure_names import (
     FAIRNESS_EXAMPLES,
+    GROUPS,
     ARaB,
     Exposure,
+    ExposurePerRelevance,
+    ExposureRatio,
     FairnessMeasure,
     FaiRR,
+    GroupMeasure,
     NFaiRR,
     RaB,
+    family_name,
     parse_measures,
+    shown_name,
 )
 from backpack_rank.evaluation.ranked_documents import top_documents
 from backpack_rank.evaluation.results import PerQuery, RunInfo
 
 CUTOFFS = (5, 10, 20, 30, 40)
 KINDS = ("tf", "tf-paper", "bool")
-FAMILIES = ("RaB", "ARaB", "parts", "FaiRR", "NFaiRR", "Exposure")
+WORD_FAMILIES = ("RaB", "ARaB", "parts", "FaiRR", "NFaiRR", "Exposure")
+_OF_GROUPS = {family_name(measure): measure for measure in GROUPS}
+FAMILIES = (*WORD_FAMILIES, *_OF_GROUPS)
 _RANK_BIAS = (RaB, ARaB)
+_OF_WHOLE_LISTS = (ExposureRatio.NAME, ExposurePerRelevance.NAME)
+"""Measures that look at groups of documents behind the cut-off too."""
 Cutoff = Annotated[int, Range(least=1, most=1_000_000)]
 """Places of a ranking; every one of them has a number in memory."""
+Target = (
+    Annotated[str, OneOf(TARGETS)]
+    | Annotated[
+        Mapping[str, Any],
+        Length(1),
+        Called("a share for each group, such as {female:0.5,male:0.5}"),
+    ]
+)
 
 
 @checked("bias")
@@ -74,7 +96,8 @@ class FairnessMeasures:
         lexicon: word list, a name in ``lexicons/`` or a path; two or more groups.
         tokenizer: ``word`` or ``whitespace``.
         families: of ``RaB``, ``ARaB``, ``parts`` (RaB and ARaB of each group alone, if they are
-            measured; both if not), ``FaiRR``, ``NFaiRR``, ``Exposure``.
+            measured; both if not), ``FaiRR``, ``NFaiRR``, ``Exposure``, ``AWRF_JS``, ``EE-L``,
+            ``EE-D``, ``EE-R``, ``NDKL``, ``ExposureRatio``, ``ExposurePerRelevance``.
         cutoffs: t of the formulas.
         kinds: magnitudes of RaB and ARaB, of ``tf``, ``tf-paper``, ``bool``, ``tc``.
         sign: ``x_minus_y`` for two groups of the lexicon; None: ``male_minus_female`` where there
@@ -85,6 +108,10 @@ class FairnessMeasures:
             is made of.
         ties: order of equal scores of the runs that they are taken of, one of
             :data:`~backpack_rank.data.run_order.TIES`.
+        target: of AWRF_JS, EE and NDKL: ``uniform``, ``relevant`` (each group's share among the
+            relevant documents of the query), or a share for each group.
+        relevant_from: lowest label of a relevant document, for EE, exposure per relevance and the
+            target ``relevant``.
         extra: further measures by name, such as ``RaB(tc,male)@100``.
     """
 
@@ -105,6 +132,8 @@ class FairnessMeasures:
     threshold: CountOrZero = 1
     background_depth: Count = 200
     ties: Annotated[str, OneOf(TIES)] = "trec_eval"
+    target: Target = "uniform"
+    relevant_from: Count = 1
     extra: Sequence[Name] = ()
 
     def __post_init__(self) -> None:
@@ -128,6 +157,10 @@ class FairnessMeasures:
             if cutoff in self.cutoffs and "Exposure" in self.families:
                 for group in document_groups(groups):
                     measures[f"Exposure({group})@{cutoff}"] = Exposure(group=group) @ cutoff
+            if cutoff in self.cutoffs:
+                for family, of_groups in _OF_GROUPS.items():
+                    if family in self.families:
+                        measures[shown_name(of_groups @ cutoff)] = of_groups @ cutoff
         if self.extra:
             measures |= parse_measures(self.extra)
         return measures
@@ -137,12 +170,42 @@ class FairnessMeasures:
         """Whether :meth:`measure` needs a background run, because NFaiRR is among the measures."""
         return any(measure.NAME == NFaiRR.NAME for measure in self.measures.values())
 
-    def documents(self, runs: Iterable[Run], background: Run | None = None) -> list[str]:
-        """Distinct ids of the documents that magnitudes are needed of, to measure these runs."""
+    @property
+    def group_measures(self) -> dict[str, Measure]:
+        """Those of :attr:`measures` that are of the exposure of groups."""
+        return {
+            name: measure
+            for name, measure in self.measures.items()
+            if isinstance(measure, GroupMeasure)
+        }
+
+    @property
+    def needs_judgements(self) -> bool:
+        """Whether a measure is of relevant documents."""
+        of_groups = self.group_measures.values()
+        return any(measure.NAME in OF_RELEVANT for measure in of_groups) or self._relevant_target
+
+    def documents(
+        self, runs: Iterable[Run], background: Run | None = None, qrels: Qrels | None = None
+    ) -> list[str]:
+        """Distinct ids of the documents that magnitudes are needed of, to measure these runs.
+
+        Args:
+            runs: what is measured.
+            background: of NFaiRR.
+            qrels: judgements of the same queries; their relevant documents are part of a target.
+        """
         deepest = max(measure["cutoff"] for measure in self.measures.values())
+        if any(measure.NAME in _OF_WHOLE_LISTS for measure in self.group_measures.values()):
+            deepest = sys.maxsize
         doc_ids = top_documents(runs, deepest)
         if background is not None and self.needs_background:
             doc_ids += top_documents([background], self.background_depth)
+        if self._relevant_target:
+            for labels in (qrels or {}).values():
+                for doc_id, label in labels.items():
+                    if label >= self.relevant_from:
+                        doc_ids.append(doc_id)
         return list(dict.fromkeys(doc_ids))
 
     def magnitudes(self, doc_ids: Iterable[str], documents: DocumentStore) -> GroupMagnitudes:
@@ -154,8 +217,12 @@ class FairnessMeasures:
         magnitudes: GroupMagnitudes,
         background: Run | None = None,
         query_ids: Iterable[str] | None = None,
+        qrels: Qrels | None = None,
     ) -> FairnessContext:
         """These choices with magnitudes: what measures of fairness are computed from."""
+        groups = {WORDS: DocumentGroups.of_words(magnitudes)}
+        with located("bias.target"):
+            exposure = GroupExposure(groups, qrels, self.target, self.relevant_from)
         return FairnessContext(
             magnitudes=magnitudes,
             sign=self._sign(magnitudes.groups),
@@ -163,6 +230,7 @@ class FairnessMeasures:
             background_depth=self.background_depth,
             threshold=self.threshold,
             query_ids=query_ids,
+            exposure=exposure,
         )
 
     def measure(
@@ -171,9 +239,11 @@ class FairnessMeasures:
         magnitudes: GroupMagnitudes,
         background: Run | None = None,
         query_ids: Iterable[str] | None = None,
+        qrels: Qrels | None = None,
     ) -> PerQuery:
         """Values of a run, see :meth:`FairnessContext.measure`."""
-        return self.context(magnitudes, background, query_ids).measure(run, self.measures)
+        context = self.context(magnitudes, background, query_ids, qrels)
+        return context.measure(run, self.measures)
 
     def describe(self, about: RunInfo, background: str = "") -> RunInfo:
         """The same with these choices, and a note on NFaiRR if it is measured.
@@ -221,6 +291,15 @@ class FairnessMeasures:
                 name = f"{measure.NAME}({kind},{group})@{cutoff}"
                 measure_by_name[name] = measure(magnitude=kind, of=group) @ cutoff
         return measure_by_name
+
+    @property
+    def _relevant_target(self) -> bool:
+        target = self.target
+        if isinstance(target, Mapping):
+            asked = RELEVANT in target.values()
+        else:
+            asked = target == RELEVANT
+        return asked and bool(self.group_measures)
 
     @cached_property
     def _lexicon(self) -> Lexicon:

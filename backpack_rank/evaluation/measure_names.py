@@ -1,16 +1,20 @@
 """Names of measures: those of ir_measures, and the measures of fairness registered beside them.
 
-Importing this module registers ``RaB``, ``ARaB``, ``FaiRR``, ``NFaiRR`` and ``Exposure`` with
+Importing this module registers ``RaB``, ``ARaB``, ``FaiRR``, ``NFaiRR``, ``Exposure``, ``AWRF_JS``,
+``EE_L``, ``EE_D``, ``EE_R``, ``NDKL``, ``ExposureRatio`` and ``ExposurePerRelevance`` with
 ir_measures, whose own parser then reads ``RaB(magnitude='tf')@10``. It takes no arguments without a
-name, so :func:`parse_measures` reads the short form of the papers as well:
+name and no hyphen, so :func:`parse_measures` reads the short form of the papers as well:
 
     RaB(tf)@10, ARaB(bool)@20         sign of the context, such as male minus female
     RaB(tf,male)@10                   the part of one group
     RaB(tf,old_minus_young)@10        another sign
     FaiRR@10, NFaiRR@10
     Exposure(male)@10                 a group of the lexicon, or neutral
+    AWRF_JS@20, EE-L@20, NDKL@20      of the only attribute of groups
+    AWRF_JS(gender x region)@20       of the groups of several attributes, crossed
 
-``RaB@10`` is ``RaB(tf)@10``. What the measures are: :mod:`backpack_rank.evaluation.fairness`.
+``RaB@10`` is ``RaB(tf)@10``. What the measures are: :mod:`backpack_rank.evaluation.fairness` and
+:mod:`backpack_rank.evaluation.group_exposure`.
 """
 
 from __future__ import annotations
@@ -27,12 +31,17 @@ from backpack_rank.evaluation.magnitudes import MAGNITUDES
 
 EFFECTIVENESS_EXAMPLES = "nDCG@10, MRR@10, RR(rel=2)@10, R@100, AP, P@5, Success@5"
 FAIRNESS_EXAMPLES = (
-    "RaB(tf)@10, RaB(tf,male)@10, ARaB(bool)@20, FaiRR@10, NFaiRR@10, Exposure(male)@10"
+    "RaB(tf)@10, RaB(tf,male)@10, ARaB(bool)@20, FaiRR@10, NFaiRR@10, Exposure(male)@10, "
+    "AWRF_JS@20, EE-L@20, NDKL@20"
 )
 _SHORT = re.compile(r"\s*(?P<name>\w+)\s*\((?P<arguments>[^()]*)\)\s*(?:@\s*(?P<cutoff>\S+))?\s*")
+_HYPHEN = re.compile(r"\s*EE-(?=[LDR]\b)")
 _CUTOFF = ParamInfo(dtype=int, required=True, desc="number of places t")
 _MAGNITUDE = ParamInfo(dtype=str, choices=MAGNITUDES, default="tf", desc="how words are counted")
 _OF = ParamInfo(dtype=str, desc="a group, or x_minus_y; without it the sign of the context")
+_ATTRIBUTE = ParamInfo(
+    dtype=str, desc="whose groups: an attribute, or several such as gender x region"
+)
 
 
 class MeanOfMeasured(MeanAgg):
@@ -48,7 +57,7 @@ class MeanOfMeasured(MeanAgg):
 
 
 class FairnessMeasure(Measure):
-    """A measure of fairness: it needs magnitudes of documents, and no judgements.
+    """A measure of fairness: it needs more than judgements, such as magnitudes of documents.
 
     Attributes:
         POSITIONAL: parameters of the short form, in order.
@@ -114,12 +123,91 @@ class _Exposure(FairnessMeasure):
     POSITIONAL = ("group",)
 
 
+class GroupMeasure(FairnessMeasure):
+    """A measure of the groups of documents, see :mod:`backpack_rank.evaluation.group_exposure`."""
+
+    SUPPORTED_PARAMS = {"cutoff": _CUTOFF, "attribute": _ATTRIBUTE}
+    POSITIONAL = ("attribute",)
+
+
+class _AwrfJs(GroupMeasure):
+    """Attention-weighted rank fairness: 1 less the divergence of exposure from the target."""
+
+    __name__ = NAME = "AWRF_JS"
+    PRETTY_NAME = "Attention-Weighted Rank Fairness"
+    SHORT_DESC = "1 - Jensen-Shannon divergence of the groups' exposure from the target."
+
+
+class _ExpectedExposureLoss(GroupMeasure):
+    """Expected exposure loss: the squared distance of the groups' exposure from the target."""
+
+    __name__ = NAME = "EE_L"
+    PRETTY_NAME = "Expected Exposure Loss"
+    SHORT_DESC = "Squared distance of the groups' exposure of relevant documents from the target."
+
+
+class _ExpectedExposureDisparity(GroupMeasure):
+    """Expected exposure disparity: how unequally groups are exposed."""
+
+    __name__ = NAME = "EE_D"
+    PRETTY_NAME = "Expected Exposure Disparity"
+    SHORT_DESC = "Squared length of the groups' exposure of relevant documents."
+
+
+class _ExpectedExposureRelevance(GroupMeasure):
+    """Expected exposure relevance: how far the groups' exposure points to the target."""
+
+    __name__ = NAME = "EE_R"
+    PRETTY_NAME = "Expected Exposure Relevance"
+    SHORT_DESC = "Product of the groups' exposure of relevant documents and the target."
+
+
+class _Ndkl(GroupMeasure):
+    """Normalised discounted KL divergence of the shares in the first places from the target."""
+
+    __name__ = NAME = "NDKL"
+    PRETTY_NAME = "Normalised Discounted KL Divergence"
+    SHORT_DESC = "Discounted mean over ranks of the KL divergence from the target."
+
+
+class _ExposureRatio(GroupMeasure):
+    """Mean exposure of a group's documents: the smallest over the largest."""
+
+    __name__ = NAME = "ExposureRatio"
+    PRETTY_NAME = "Exposure Ratio"
+    SHORT_DESC = "Smallest over largest mean exposure of a group's documents."
+
+
+class _ExposurePerRelevance(GroupMeasure):
+    """Exposure of a group for each of its relevant documents: the smallest over the largest."""
+
+    __name__ = NAME = "ExposurePerRelevance"
+    PRETTY_NAME = "Exposure per Relevance"
+    SHORT_DESC = "Smallest over largest exposure of a group for each relevant document."
+
+
 RaB = _RaB()
 ARaB = _ARaB()
 FaiRR = _FaiRR()
 NFaiRR = _NFaiRR()
 Exposure = _Exposure()
-FAIRNESS: tuple[FairnessMeasure, ...] = (RaB, ARaB, FaiRR, NFaiRR, Exposure)
+AWRF_JS = _AwrfJs()
+EE_L = _ExpectedExposureLoss()
+EE_D = _ExpectedExposureDisparity()
+EE_R = _ExpectedExposureRelevance()
+NDKL = _Ndkl()
+ExposureRatio = _ExposureRatio()
+ExposurePerRelevance = _ExposurePerRelevance()
+GROUPS: tuple[GroupMeasure, ...] = (
+    AWRF_JS,
+    EE_L,
+    EE_D,
+    EE_R,
+    NDKL,
+    ExposureRatio,
+    ExposurePerRelevance,
+)
+FAIRNESS: tuple[FairnessMeasure, ...] = (RaB, ARaB, FaiRR, NFaiRR, Exposure, *GROUPS)
 for _measure in FAIRNESS:
     register(_measure)
 
@@ -161,6 +249,22 @@ def split_measures(measures: Sequence[str]) -> tuple[list[str], list[str]]:
     return effectiveness, fairness
 
 
+def shown_name(measure: Measure, attribute: str | None = None) -> str:
+    """A measure of groups as it is written in options, of another attribute if one is given.
+
+    >>> shown_name(EE_L @ 20), shown_name(AWRF_JS @ 5, "gender")
+    ('EE-L@20', 'AWRF_JS(gender)@5')
+    """
+    of = attribute or measure.params.get("attribute")
+    brackets = f"({of})" if of else ""
+    return f"{family_name(measure)}{brackets}@{measure['cutoff']}"
+
+
+def family_name(measure: Measure) -> str:
+    """A measure of groups as it is written in options, without a cut-off: ``EE-L``."""
+    return str(measure.NAME).replace("EE_", "EE-")
+
+
 def _parse(name: str) -> Measure:
     """The measure of a name. Raises ``ValueError`` where it cannot be computed."""
     # ir_measures raises NameError, KeyError or AssertionError for what a user only sees as a wrong
@@ -192,6 +296,8 @@ def _parse(name: str) -> Measure:
 
 def _with_named_arguments(name: str) -> str:
     """``RaB(tf,male)@10`` as ``RaB(magnitude='tf',of='male')@10``; any other text unchanged."""
+    # To ir_measures' parser a hyphen is a minus.
+    name = _HYPHEN.sub("EE_", name, count=1)
     match = _SHORT.fullmatch(name)
     if match is None:
         return name

@@ -140,6 +140,8 @@ _DIRECTIONS: tuple[tuple[str, Direction], ...] = (
     (r"N?FaiRR\b.*", "higher"),
     (r"exposure\(neutral\).*", "higher"),
     (r"exposure\b.*", "none"),
+    (r"(AWRF_JS|EE-R|ExposureRatio|ExposurePerRelevance)\b.*", "higher"),
+    (r"(EE-[LD]|NDKL)\b.*", "lower"),
     (r"\|.*", "lower"),  # a mean of absolute values, |gap|/std
     (r"(mean )?gap\b.*", "zero"),
     (r"rank shift\b.*", "zero"),

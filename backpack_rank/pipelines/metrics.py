@@ -116,7 +116,17 @@ class MetricSuite:
         Words are counted once for all systems.
         """
         background = data.bias_candidates if self.fairness.needs_background else None
-        wanted = self.fairness.documents([system.bias for system in systems], background)
+        if self.fairness.needs_judgements and not data.bias.qrels:
+            raise ValueError(
+                f"{', '.join(self.fairness.group_measures)}: measures or a target of relevant "
+                f"documents, and {data.bias.name} has no judgements: leave them out"
+            )
+        runs = [system.bias for system in systems]
+        wanted = self.fairness.documents(runs, background)
+        # Complete judgements may name documents that a small collection lacks.
+        for doc_id in self.fairness.documents(runs, background, data.bias.qrels)[len(wanted) :]:
+            if doc_id in data.bias.documents:
+                wanted.append(doc_id)
         magnitudes = self.fairness.magnitudes(wanted, data.bias.documents)
         if not magnitudes.values["tc"].any():
             log.warning(
@@ -125,7 +135,7 @@ class MetricSuite:
                 len(wanted),
                 self.fairness.lexicon,
             )
-        context = self.fairness.context(magnitudes, background, data.bias.queries)
+        context = self.fairness.context(magnitudes, background, data.bias.queries, data.bias.qrels)
 
         rows = []
         measured = 0

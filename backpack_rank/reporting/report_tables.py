@@ -18,6 +18,11 @@ _SHARES = (
     "Mean over queries; NFaiRR and FaiRR: higher is better; "
     "the exposures of all groups and neutral sum to 1"
 )
+_GROUPS = (
+    "Mean over queries; AWRF_JS and ratios of exposure: best is 1; EE-L and NDKL: best is 0; "
+    "EE-D: lower is better; EE-R: higher is better"
+)
+_OF_GROUPS = re.compile(r"(AWRF_JS|EE-[LDR]|NDKL|ExposureRatio|ExposurePerRelevance)\b")
 _KINDS = {
     "swap": (
         "All candidates of the bias set, scored again with every word of the lexicon swapped; "
@@ -45,7 +50,8 @@ def report_tables(report: Report) -> list[Table]:
 
     Kinds that nobody measured are left out. Measures of bias are named ``<name>@<cut-off>`` and
     stand in one block of rows per cut-off. RaB and ARaB stand in one table; shares (NFaiRR, FaiRR,
-    exposure), which are not better near 0, in another.
+    exposure), which are not better near 0, in another, and those of the exposure of groups in a
+    third.
     """
     # By kind, the summary of each system that has one; effectiveness and bias come first.
     by_kind: dict[str, list[tuple[str, Summary]]] = {"effectiveness": [], "bias": []}
@@ -130,9 +136,12 @@ def _systems_by_measures(
 def _bias_tables(about: RunInfo, summaries: Sequence[tuple[str, Summary]]) -> list[Table]:
     signed = []
     shares = []
+    of_groups = []
     for measure in _measures(summaries):
         if re.match(r"A?RaB\b", measure):
             signed.append(measure)
+        elif _OF_GROUPS.match(measure):
+            of_groups.append(measure)
         else:
             shares.append(measure)
     tables = []
@@ -145,6 +154,9 @@ def _bias_tables(about: RunInfo, summaries: Sequence[tuple[str, Summary]]) -> li
     if shares:
         title = _title("Fairness", about.bias_set, summaries)
         tables.append(_by_cutoff(title, shares, summaries, _SHARES))
+    if of_groups:
+        title = _title("Exposure of groups", about.bias_set, summaries)
+        tables.append(_by_cutoff(title, of_groups, summaries, _GROUPS))
     return tables
 
 
@@ -191,7 +203,7 @@ def _means(summary: Summary, measures: Iterable[str]) -> list[Cell]:
 def _heading(name: str) -> str:
     """``RaB(tf)`` in words: measure, magnitude, and group where there is one."""
     match = re.fullmatch(r"(\w+)\(([\w-]+)(?:,\s*([\w-]+))?\)", name)
-    if match is None:
+    if match is None or _OF_GROUPS.match(name):
         return name
     measure, magnitude, group = match.groups()
     words = [measure, _MAGNITUDE_TITLES.get(magnitude, magnitude)]

@@ -22,7 +22,7 @@ from backpack_rank.data.collection import MemoryStore
 from backpack_rank.data.trec import ranking, read_run
 from backpack_rank.data.words import whitespace_tokens
 from backpack_rank.evaluation.fairness import FairnessContext
-from backpack_rank.evaluation.fairness_measures import FAMILIES, FairnessMeasures
+from backpack_rank.evaluation.fairness_measures import WORD_FAMILIES, FairnessMeasures
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes, default_sign
 from backpack_rank.evaluation.measure_names import parse_measures
 from backpack_rank.evaluation.ranked_documents import top_documents
@@ -245,7 +245,9 @@ def test_the_sign_without_a_choice():
 def test_all_measures_of_a_word_list_of_three_groups_from_a_file(tmp_path):
     path = tmp_path / "faith.csv"
     path.write_text("word,group\nmosque,a\nchurch,b\ntemple,c\n")
-    measures = FairnessMeasures(lexicon=str(path), families=FAMILIES, cutoffs=[5], kinds=["bool"])
+    measures = FairnessMeasures(
+        lexicon=str(path), families=WORD_FAMILIES, cutoffs=[5], kinds=["bool"]
+    )
     documents = MemoryStore({"x": "mosque mosque", "y": "church", "z": "no"})
     run, background = {"q": {"x": 2.0, "z": 1.0}}, {"q": {"x": 2.0, "y": 1.0}}
     assert measures.documents([run], background) == ["x", "z", "y"]

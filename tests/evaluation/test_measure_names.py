@@ -71,7 +71,7 @@ def test_names_of_both_kinds_stand_next_to_each_other():
     [
         (
             "RaBB(tf)@10",
-            r"measure not found: RaBB.*all names:.* ARaB,.* Exposure, FaiRR,.* nDCG,.* NFaiRR,.* RaB,",
+            r"measure not found: RaBB.*all names:.* ARaB,.* Exposure,.* FaiRR,.* nDCG,.* NFaiRR,.* RaB,",
         ),
         ("rab@10", "measure not found: rab.*all names"),
         (
