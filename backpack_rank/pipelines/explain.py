@@ -23,7 +23,7 @@ from backpack_rank.senses.policies import Policy
 
 
 class ExplainScore(EvaluationTask):
-    """Use it to see which senses and words one score of a ranker comes from."""
+    """Use it to see which senses and words one score of a ranker comes from, or what words do."""
 
     chosen_by: ClassVar[str] = "explain.*"
     # Nothing is swapped to explain a score, so swap=false asks for nothing else.
@@ -76,12 +76,13 @@ class ExplainScore(EvaluationTask):
         """Print the explanation of the score and write it to ``explanation.json``.
 
         Raises:
-            ValueError: an id that the data do not have, or the ranker has no senses.
+            ValueError: an id that the data do not have, or ``explain.by=senses`` where the score
+                does not split into senses.
         """
         checkpoint = self.ranker.find()
         query, document = self.pair.texts(lambda: self.data.of(checkpoint))
         reranker = self.ranker.load(checkpoint).with_policy(self.policy, self.alpha)
-        explanation = reranker.explain(query, document)
+        explanation = reranker.explain(query, document, by=self.pair.by)
         self.saved.write(folder)
         write_explanations(folder / "explanation.json", [explanation])
         print_explanation(explanation)

@@ -38,6 +38,7 @@ from backpack_rank.data.run_order import TIES
 from backpack_rank.data.training_lists import AUGMENTATIONS, NEGATIVES
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.models.initialisation import WEIGHTS
+from backpack_rank.reranking.pointwise import WAYS_TO_EXPLAIN
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
 
@@ -135,6 +136,7 @@ class ExplainOptions(Options):
     document_file: FilePath | None
     query_id: Name | int | None
     doc_id: Name | int | None
+    by: Annotated[str, OneOf(WAYS_TO_EXPLAIN)] | Annotated[None, Note("by senses where it can")]
 
 
 class CacheOptions(Options):

@@ -25,6 +25,8 @@ FURTHER_QUERIES = 3
 DOCUMENTS = 10
 """Documents shown of each ranking."""
 ATTRIBUTED_PAIRS = 3
+LEFT_OUT = 64
+"""Words that are left out of one of these pairs by themselves."""
 PROFILED_PAIRS = 128
 
 
@@ -129,13 +131,15 @@ def attributions(
 ) -> tuple[tuple[str, Markup], ...]:
     """The pairs whose score alpha changes most, of different queries; else the first documents.
 
-    A score of several texts does not split into words: then they are explained as the ranker scores
-    them at alpha = 1.
+    A score of several texts does not split into senses: then they are explained as the ranker
+    scores them at alpha = 1. Of a ranker without senses, words are left out.
 
     Returns:
-        Titles, and what each sense and token contributes, as HTML.
+        Titles, and what each sense and token contributes, or what each word does, as HTML.
     """
-    explained = reranker if reranker.hook.reads_one_text else reranker.at(1.0)
+    explained = reranker
+    if not reranker.hook.reads_one_text and reranker.at(1.0).splits_into_senses:
+        explained = reranker.at(1.0)
     before, after = rankings.runs
     changes = []
     for query_id, scores in before.items():
@@ -152,7 +156,8 @@ def attributions(
             continue
         query = collection.queries[query_id]
         document = collection.documents.get_many([doc_id])[doc_id]
-        html = explanation_html(explained.explain(query, document, lexicon))
+        found = explained.explain(query, document, lexicon, at_most=LEFT_OUT)
+        html = explanation_html(found)
         sections[query_id] = f"{query} ({query_id}): document {doc_id}", Markup(html)
     return tuple(sections.values())
 

@@ -23,6 +23,8 @@ class PairToExplain:
         query, document: the texts themselves.
         query_file, document_file: files that hold nothing else.
         query_id, doc_id: ids in the data that is evaluated.
+        by: ``senses`` or ``words``, see
+            :meth:`~backpack_rank.reranking.pointwise.PointwiseReranker.explain`.
     """
 
     query: str | None = None
@@ -31,6 +33,7 @@ class PairToExplain:
     document_file: str | None = None
     query_id: str | None = None
     doc_id: str | None = None
+    by: str | None = None
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> PairToExplain | None:

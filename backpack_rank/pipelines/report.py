@@ -29,6 +29,7 @@ from backpack_rank.reporting.page.pictures import write_pictures
 from backpack_rank.reporting.page.provenance import provenance
 from backpack_rank.reporting.page.render import write_page
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
 
 
 def write_evaluation_page(
@@ -110,13 +111,13 @@ def write_with_texts(
     page = replace(page, groups=lexicon.group_names)
     if rankings:
         page = replace(page, changes=_changes(rankings, lexicon))
-    if reranker is not None and reranker.sensitivity is not None and rankings:
+    # A ranker behind a server is asked for nothing more than its scores.
+    if reranker is not None and isinstance(reranker.scorer, Scorer) and rankings:
         first = rankings[0]
-        page = replace(
-            page,
-            senses=senses_of(folder, reranker, first.collection, first.runs[0], lexicon),
-            attribution=attributions(reranker, first, lexicon),
-        )
+        if reranker.sensitivity is not None:
+            senses = senses_of(folder, reranker, first.collection, first.runs[0], lexicon)
+            page = replace(page, senses=senses)
+        page = replace(page, attribution=attributions(reranker, first, lexicon))
     on_ranker = [note for note in report.about.notes if note.startswith("Ranker: ")]
     page = replace(
         page, configuration=settings.text, provenance=provenance(report.about, on_ranker)

@@ -1,5 +1,7 @@
 """Why a document has its score: contributions of senses and words, as text, JSON and HTML.
 
+Of a ranker without senses, words are left out instead.
+
 Words that raise the score stand on blue, words that lower it on orange, a pair that readers with
 any common form of colour blindness can distinguish; words of the lexicon are underlined. Every
 number is there as text too.
@@ -20,7 +22,12 @@ from rich.text import Text
 from backpack_rank.files import write_text
 from backpack_rank.progress import printable
 from backpack_rank.reporting.writers import dump_json
-from backpack_rank.senses.attribution import ExplainedSense, ExplainedWord, Explanation
+from backpack_rank.senses.attribution import (
+    ExplainedGroup,
+    ExplainedSense,
+    ExplainedWord,
+    Explanation,
+)
 from backpack_rank.senses.profiles import SenseProfile
 
 FORMAT = "backpack_rank explanations 1"
@@ -34,6 +41,8 @@ def print_explanation(
 ) -> None:
     """Use this to print the score, the text in colours, the strongest words and all senses.
 
+    By words, groups of listed words stand in place of the senses.
+
     Args:
         row: what is explained.
         console: where to, default the terminal.
@@ -46,22 +55,50 @@ def print_explanation(
     for segment in ("query", "document"):
         console.print(coloured_text(row, segment))
     console.print(words_table(row, strongest))
-    console.print(senses_table(row))
+    if not row.by_words:
+        console.print(senses_table(row))
+    elif row.groups:
+        console.print(groups_table(row))
 
 
 def score_sentence(row: Explanation) -> str:
-    """Score, empty score and their difference in words; the change by alpha, and what was cut."""
-    contributions = row.score - row.empty_score
-    text = (
-        f"Score {row.score:.4f} = {row.empty_score:.4f} (empty mix) "
-        f"{contributions:+.4f} (contributions)."
-    )
+    """Score, empty score and their difference in words; the change by alpha, and what was cut.
+
+    By words there is no empty score, and there is what the words of the attribute did.
+    """
+    if row.empty_score is None:
+        text = (
+            f"Score {row.score:.4f}. The number of a word is what the score loses without it; "
+            "numbers of several words need not add up."
+        )
+        text += _rendition_sentence(row)
+    else:
+        contributions = row.score - row.empty_score
+        text = (
+            f"Score {row.score:.4f} = {row.empty_score:.4f} (empty mix) "
+            f"{contributions:+.4f} (contributions)."
+        )
     if row.score_before is not None:
         change = row.score - row.score_before
         text += f" Without the control: {row.score_before:.4f}, a change of {change:+.4f}."
     if row.cut:
         text += f" The last {row.cut} tokens of the document did not fit and had no part in it."
     return text
+
+
+def _rendition_sentence(row: Explanation) -> str:
+    found = row.renditions
+    if found is None:
+        return " The query itself has words of the attribute, so the pair has no renditions."
+    if not found.words:
+        return f" The document has no {found.name} words that renditions change."
+    text = (
+        f" What its {found.words} {found.name} words did by their group: "
+        f"{found.contribution:+.4f}, the score less the mean of its renditions"
+    )
+    if found.change is not None:
+        text += f" (changed by {found.change:+.4f})"
+    return f"{text}."
 
 
 def coloured_text(row: Explanation, segment: str) -> Text:
@@ -72,10 +109,11 @@ def coloured_text(row: Explanation, segment: str) -> Text:
     for index, word in enumerate(words):
         if word.space and index:
             text.append(" ", style=Style(bold=False))
-        strength = abs(word.contribution) / scale
+        contribution = word.contribution or 0.0
+        strength = abs(contribution) / scale
         style = Style(bold=False, underline=bool(word.group))
         if strength >= 0.05:
-            end = UP if word.contribution > 0 else DOWN
+            end = UP if contribution > 0 else DOWN
             # Mixed with white, at least a little of the colour: terminals have no transparency.
             share = 0.2 + 0.8 * strength
             red, green, blue = (round(255 + (channel - 255) * share) for channel in end)
@@ -90,7 +128,9 @@ def words_table(row: Explanation, strongest: int = 10) -> Table:
     """The words with the largest contributions, equal spellings of a segment added up."""
     sums: dict[tuple[str, str, str], list[float]] = {}
     for word in row.words:
-        sums.setdefault((word.text, word.segment, word.group), []).append(word.contribution)
+        if word.contribution is not None:
+            key = word.text, word.segment, word.group
+            sums.setdefault(key, []).append(word.contribution)
     strongest_first = sorted(sums, key=lambda key: -abs(sum(sums[key])))
     table = Table(title="Words with the largest contributions")
     for name in ("word", "in", "group"):
@@ -114,6 +154,20 @@ def senses_table(row: Explanation) -> Table:
         table.add_column(name, justify="right")
     for sense in row.senses:
         table.add_row(*_sense_cells(sense, row.score_before is not None))
+    return table
+
+
+def groups_table(row: Explanation) -> Table:
+    """What the listed words of each group do together; change by alpha where there is one."""
+    table = Table(
+        title="Listed words of the document",
+        caption="what the score loses without all words of the group",
+        caption_justify="left",
+    )
+    for name in _group_columns(row):
+        table.add_column(name, justify="left" if name == "group" else "right")
+    for group in row.groups:
+        table.add_row(*_group_cells(group, row.score_before is not None))
     return table
 
 
@@ -183,35 +237,45 @@ def explanation_html(row: Explanation) -> str:
     marks = " ".join(
         _span(word, scale) for word in row.words if word.segment not in ("query", "document")
     )
+    marks = f"marks: {marks} · " if marks else ""
     lines.append(
-        f'<p class="explain-mark">marks: {marks} · '
+        f'<p class="explain-mark">{marks}'
         '<span class="up" style="--strength:1">raises the score</span>'
         ' <span class="down" style="--strength:1">lowers it</span></p>'
     )
-    lines += [_senses_html(row), "</div>"]
+    changes = row.score_before is not None
+    if not row.by_words:
+        cells = [_sense_cells(sense, changes) for sense in row.senses]
+        lines.append(_folded_table("Contribution of each sense", _sense_columns(row), cells))
+    elif row.groups:
+        cells = [_group_cells(group, changes) for group in row.groups]
+        lines.append(_folded_table("Listed words of each group", _group_columns(row), cells))
+    lines.append("</div>")
     return "\n".join(lines)
 
 
-def _senses_html(row: Explanation) -> str:
-    header = "".join(f'<th scope="col">{name}</th>' for name in _sense_columns(row))
+def _folded_table(title: str, columns: list[str], rows: list[list[str]]) -> str:
+    header = "".join(f'<th scope="col">{name}</th>' for name in columns)
     lines = []
-    for sense in row.senses:
-        cells = _sense_cells(sense, changes=row.score_before is not None)
-        lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    for cells in rows:
+        lines.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
     body = "\n".join(lines)
     table = f"<table><thead><tr>{header}</tr></thead><tbody>\n{body}\n</tbody></table>"
-    return f"<details><summary>Contribution of each sense</summary>\n{table}\n</details>"
+    return f"<details><summary>{title}</summary>\n{table}\n</details>"
 
 
 def _span(word: ExplainedWord, scale: float) -> str:
-    note = f"{word.contribution:+.4f}"
+    contribution = word.contribution or 0.0
+    note = f"{contribution:+.4f}"
+    if word.contribution is None:
+        note = "a query needs a word, so its only one is not left out"
     if word.change is not None:
         note += f", changed by {word.change:+.4f}"
     if word.group:
         note += f", {word.group} word"
     text = f"<u>{escape(word.text)}</u>" if word.group else escape(word.text)
-    side = "up" if word.contribution > 0 else "down"
-    strength = abs(word.contribution) / scale
+    side = "up" if contribution > 0 else "down"
+    strength = abs(contribution) / scale
     style = f"--strength:{strength:.3f}"
     return f'<span class="{side}" style="{style}" title="{escape(note)}">{text}</span>'
 
@@ -227,6 +291,16 @@ def _sense_cells(sense: ExplainedSense, changes: bool) -> list[str]:
     return [sense.name, f"{sense.contribution:+.4f}", *change, *numbers]
 
 
+def _group_columns(row: Explanation) -> list[str]:
+    change = ["change"] if row.score_before is not None else []
+    return ["group", "words", "contribution", *change]
+
+
+def _group_cells(group: ExplainedGroup, changes: bool) -> list[str]:
+    change = [_number(group.change, "{:+.4f}")] if changes else []
+    return [group.name, str(group.words), f"{group.contribution:+.4f}", *change]
+
+
 def _number(value: float | None, layout: str) -> str:
     return "-" if value is None else layout.format(value)
 
@@ -237,4 +311,4 @@ def _of(row: Explanation, segment: str) -> list[ExplainedWord]:
 
 def _scale(row: Explanation) -> float:
     """The largest contribution of a word, which has the full colour."""
-    return max((abs(word.contribution) for word in row.words), default=0.0) or 1.0
+    return max((abs(word.contribution or 0.0) for word in row.words), default=0.0) or 1.0

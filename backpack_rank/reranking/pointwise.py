@@ -9,8 +9,11 @@ import numpy as np
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
+from backpack_rank.checks import one_of
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
+from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.reranking.left_out_words import AT_MOST, LeftOutWords
 from backpack_rank.reranking.planned_scores import (
     scores_of_pairs,
     scores_of_texts,
@@ -25,6 +28,9 @@ from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.policy_names import POLICIES, DefaultPolicy, named_policy
 from backpack_rank.senses.sensitivity import Sensitivity
+from backpack_rank.senses.views import IDENTITY
+
+WAYS_TO_EXPLAIN = ("senses", "words")
 
 
 class PointwiseReranker(TextReranker):
@@ -255,8 +261,16 @@ class PointwiseReranker(TextReranker):
             return scores_of_texts(policies, self.scorer, [(query, text) for text in texts])
         return scores_of_tokens(policies, self.scorer, self.scorer.join(query, texts))
 
-    def explain(self, query: str, document: str, lexicon: Lexicon | None = None) -> Explanation:
-        """Use this to see what senses and words add to a score, and what alpha changes about it.
+    def explain(
+        self,
+        query: str,
+        document: str,
+        lexicon: Lexicon | None = None,
+        *,
+        by: str | None = None,
+        at_most: int = AT_MOST,
+    ) -> Explanation:
+        """Use this to see what words and senses add to a score, and what alpha changes about it.
 
         >>> explanation = reranker.explain(query, document)  # doctest: +SKIP
         >>> [(word.text, word.contribution) for word in explanation.words]  # doctest: +SKIP
@@ -264,40 +278,83 @@ class PointwiseReranker(TextReranker):
         Args:
             query, document: their texts.
             lexicon: its words are marked with their group; None: those of the attribute.
+            by: ``senses`` splits the score of a ranker with senses; ``words`` scores the pair
+                without each word, for every ranker and policy. None: by senses where the score
+                splits into them, else by words.
+            at_most: words that are left out by themselves; of longer texts, neighbours are left out
+                together.
 
         Raises:
-            ValueError: the ranker has no senses, the policy reads several texts, or the query is
-                empty or too long.
+            ValueError: the score does not split into senses and ``by`` asks for them, or the query
+                is empty or too long.
         """
+        if by is not None:
+            one_of("by", by, WAYS_TO_EXPLAIN)
+        if by == "words" or (by is None and not self.splits_into_senses):
+            return self._explained_by_words(query, document, lexicon, at_most)
+
         ranker, tokenizer = self.local_scorer.ranker, self.local_scorer.pair_tokenizer
         policy = self.hook.policy
         if self.sensitivity is None:
             raise ValueError(
-                f"{ranker.label} has no sense vectors, so its score does not split into senses"
+                f"{ranker.label} has no sense vectors, so its score does not split into senses: "
+                "explain by words"
             )
         if not self.hook.reads_one_text:
             assert policy is not None
             raise ValueError(
                 f"policy {policy.name} reads several texts for one score, which does not split "
-                "into words: explain alpha=1, or another policy"
+                "into senses: explain by words, or explain alpha=1, or another policy"
             )
         view = self.hook.view
-        title = self.name
         before: Attribution | None = None
         contributions = attribute(ranker, tokenizer, query, document)
         if view.sense_weights is not None or view.token_shift is not None:
             before = contributions
             contributions = attribute(ranker, tokenizer, query, document, view)
-            if policy is not None:
-                title += f", {policy.name}"
         return explanation(
             contributions,
-            title=title,
+            title=self._title(before is not None),
             lexicon=lexicon or self.attribute.lexicon(),
             sensitivity=self.sensitivity.values,
             weights=view.sense_weights,
             before=before,
         )
+
+    def _explained_by_words(
+        self, query: str, document: str, lexicon: Lexicon | None, at_most: int
+    ) -> Explanation:
+        # A server's tokenizer is out of reach, and with it how much of the text is read.
+        pair_tokenizer = self.scorer.pair_tokenizer if isinstance(self.scorer, Scorer) else None
+        words = LeftOutWords(
+            query,
+            document,
+            self.attribute,
+            lexicon=lexicon,
+            pair_tokenizer=pair_tokenizer,
+            at_most=at_most,
+        )
+        policies = [self.hook.views]
+        if self.hook.policy is not None and self.hook.alpha != 1:
+            policies.append(IDENTITY)
+        # The unchanged ranker comes last; texts that both ask for are read once.
+        scores = scores_of_texts(policies, self.scorer, words.pairs)
+        before = scores[1] if len(policies) > 1 else None
+        return words.explanation(scores[0], before, self._title(before is not None))
+
+    def _title(self, is_controlled: bool) -> str:
+        """Of an explanation, such as "alpha=0.5, renditions_keep"."""
+        if is_controlled and self.hook.policy is not None:
+            return f"{self.name}, {self.hook.policy.name}"
+        return self.name
+
+    @property
+    def splits_into_senses(self) -> bool:
+        """Whether a score is a sum over senses, and can be explained by them."""
+        ranker = self.scorer.ranker
+        if not isinstance(ranker, BackpackForRanking) or ranker.reads_all_positions:
+            return False
+        return self.sensitivity is not None and self.hook.reads_one_text
 
     @property
     def policies(self) -> tuple[str, ...]:

@@ -56,7 +56,8 @@ class ExplainedWord:
     Attributes:
         text: as it is written in the text; for separator and end, the names of these tokens.
         segment: ``query``, ``separator``, ``document`` or ``end``.
-        contribution: its part of the score difference.
+        contribution: its part of the score difference; by words, what the score loses without it,
+            None for the one word of a query, which cannot be left out.
         space: whether white space stands before it.
         group: group of the lexicon it belongs to, empty for none.
         change: change of the contribution by a control, None where there is none to compare with.
@@ -64,7 +65,7 @@ class ExplainedWord:
 
     text: str
     segment: str
-    contribution: float
+    contribution: float | None
     space: bool = True
     group: str = ""
     change: float | None = None
@@ -96,28 +97,61 @@ class ExplainedSense:
 
 
 @dataclass(frozen=True)
+class ExplainedGroup:
+    """What several words do to a score together.
+
+    Attributes:
+        name: of a group of the lexicon, or of the attribute.
+        words: how many there are in the document.
+        contribution: what the score loses without them.
+        change: change of the contribution by a control, None where there is none to compare with.
+    """
+
+    name: str
+    words: int
+    contribution: float
+    change: float | None = None
+
+
+@dataclass(frozen=True)
 class Explanation:
-    """A score and where it comes from, as plain rows; :func:`explanation` makes it.
+    """A score and where it comes from, as plain rows.
+
+    It is by senses and tokens (:func:`explanation` makes it), or by words that are left out
+    (:class:`backpack_rank.reranking.left_out_words.LeftOutWords`).
 
     Attributes:
         title: what is explained, such as the document's id and the value of alpha.
-        words: query, separator, document and end, in order.
-        senses: all senses, by index.
+        words: query, separator, document and end, in order; by words, query and document, and a row
+            may be several neighbours.
+        senses: all senses, by index; by words, none.
         score: of the document.
         empty_score: of the empty mix; words and senses each add up to the difference of the two.
+            None by words, whose contributions need not add up.
         residual: score - empty_score - sum of the contributions: rounding.
         score_before: score without the control, None where there is none to compare with.
         cut: tokens of the document that did not fit and had no part in the score.
+        groups: by words, what the listed words of each group do together.
+        renditions: by words, what the attribute's words do: the score less the mean over the
+            renditions of the pair. None where the query has such words: then there are no other
+            renditions.
     """
 
     title: str
     words: tuple[ExplainedWord, ...]
     senses: tuple[ExplainedSense, ...]
     score: float
-    empty_score: float
+    empty_score: float | None
     residual: float = 0.0
     score_before: float | None = None
     cut: int = 0
+    groups: tuple[ExplainedGroup, ...] = ()
+    renditions: ExplainedGroup | None = None
+
+    @property
+    def by_words(self) -> bool:
+        """Whether words were left out, in place of a sum over senses."""
+        return self.empty_score is None
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,10 +411,7 @@ def explanation(
                 "the two attributions are about different texts or rankers; attribute the same "
                 "pair twice"
             )
-    group_of_word: dict[str, str] = {}
-    if lexicon is not None:
-        for group, group_words in lexicon.groups.items():
-            group_of_word.update(dict.fromkeys(group_words, group))
+    group_of_word = {} if lexicon is None else groups_by_word(lexicon)
     words = []
     for index, word in enumerate(attribution.words):
         contribution = attribution.per_word[index]
@@ -390,7 +421,7 @@ def explanation(
                 segment=word.segment,
                 contribution=contribution.item(),
                 space=word.space,
-                group=_group_of(word.text, group_of_word),
+                group=group_of_first(word.text, group_of_word),
                 change=None if before is None else (contribution - before.per_word[index]).item(),
             )
         )
@@ -418,7 +449,15 @@ def explanation(
     )
 
 
-def _group_of(text: str, group_of_word: Mapping[str, str]) -> str:
+def groups_by_word(lexicon: Lexicon) -> dict[str, str]:
+    """The group of each word of a lexicon."""
+    group_of_word: dict[str, str] = {}
+    for group, words in lexicon.groups.items():
+        group_of_word.update(dict.fromkeys(words, group))
+    return group_of_word
+
+
+def group_of_first(text: str, group_of_word: Mapping[str, str]) -> str:
     """The group of the first lexicon word in a text, such as of "she's"; "" where there is none."""
     for part in word_tokens(text):
         if part in group_of_word:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -33,7 +34,7 @@ from backpack_rank.senses.attribution import Explanation
 from backpack_rank.serving.admission import Admission
 from backpack_rank.serving.batcher import Batcher
 from backpack_rank.serving.bodies import RequestError, RerankBody, read_body
-from backpack_rank.serving.jobs import Job, Served, ServedPointwise, Slice
+from backpack_rank.serving.jobs import Job, NotFiniteError, Served, ServedPointwise, Slice
 from backpack_rank.serving.settings import Example, ServerSettings
 
 FINE, COARSE = 21, 11
@@ -241,29 +242,58 @@ class _Demo:
             )
 
     async def explain(self, request: Request) -> Response:
-        """How much every word of the query and of one document contributes to the score."""
+        """How much every word of the query and of one document contributes to the score.
+
+        Of a score that does not split into senses: what it loses without each word.
+        """
         async with self._body(request) as body:
             ranker = self._ranker(body)
             if len(body.passages) != 1 or len(body.passages[0]) > _MAX_EXPLAINED:
                 raise RequestError(
                     400, f"send one document, of at most {_MAX_EXPLAINED:,} characters"
                 )
-            if not isinstance(ranker, ServedPointwise) or not ranker.explains:
+            if not isinstance(ranker, ServedPointwise):
                 raise RequestError(
-                    400,
-                    f"{ranker.name} has no sense vectors, so its score does not split into words",
+                    400, f"{ranker.name} compares documents, so no score is explained by its words"
                 )
             alpha = 1.0 if body.alpha is None else body.alpha
-            job = _Explainer(ranker).job(body.query, body.passages, [alpha], body.policy, None)
-            self._batcher.submit(job)
-            try:
-                await asyncio.wait_for(asyncio.wrap_future(job.future), self._settings.timeout)
-            except asyncio.TimeoutError:
-                raise RequestError(
-                    504, "the deadline passed before the score was explained"
-                ) from None
-            assert job.explanation is not None
-            return JSONResponse({**asdict(job.explanation), "senses": None})
+            explanation = await self._explanation(ranker, body, alpha)
+            return JSONResponse({**asdict(explanation), "senses": None})
+
+    async def _explanation(
+        self, ranker: ServedPointwise, body: RerankBody, alpha: float
+    ) -> Explanation:
+        """By senses where the score splits into them, in one pass; else by words, in batches."""
+        (document,) = body.passages
+        try:
+            if await asyncio.to_thread(ranker.splits_into_senses, body.policy, alpha):
+                job = _Explainer(ranker).job(body.query, body.passages, [alpha], body.policy, None)
+                await self._finished(job)
+                assert job.explanation is not None
+                return job.explanation
+            words = await asyncio.to_thread(ranker.left_out_words, body.query, document)
+        except ValueError as error:
+            raise RequestError(400, str(error)) from None
+        # The ranker as it is comes last, to compare with.
+        alphas = [alpha] if alpha == 1 else [alpha, 1.0]
+        deadline = time.monotonic() + self._settings.timeout
+        scored = await asyncio.to_thread(
+            ranker.job_of_pairs, words.pairs, alphas, body.policy, None, deadline
+        )
+        scored.deadline = deadline
+        scores = await self._finished(scored)
+        before = None if alpha == 1 else scores[1]
+        return words.explanation(scores[0], before)
+
+    async def _finished(self, job: Job) -> np.ndarray:
+        """What the job gives, in the queue like any other request."""
+        self._batcher.submit(job)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(job.future), self._settings.timeout)
+        except asyncio.TimeoutError:
+            raise RequestError(504, "the deadline passed before the score was explained") from None
+        except NotFiniteError as error:
+            raise RequestError(500, str(error)) from None
 
     @asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[RerankBody]:
@@ -292,7 +322,7 @@ def _about(ranker: Served) -> dict[str, Any]:
         "id": ranker.name,
         "policies": policies,
         "default": ranker.default_policy,
-        "explains": ranker.explains,
+        "explains": True,
     }
 
 

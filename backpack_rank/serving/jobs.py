@@ -31,6 +31,7 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.parts import imported, served_classes
+from backpack_rank.reranking.left_out_words import LeftOutWords
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.reading_plan import Pass, ReadingPlan, TextPair
 from backpack_rank.reranking.rerankers import TextReranker
@@ -41,6 +42,8 @@ from backpack_rank.serving.bodies import RequestError
 
 _TEXTS_PER_LOOK = 32
 """Texts that are tokenised between two looks at the clock."""
+_LEFT_OUT = 64
+"""Words that are left out by themselves where a score is explained by words."""
 
 
 class NotFiniteError(ValueError):
@@ -227,27 +230,38 @@ class ServedPointwise(Served):
         deadline: float = float("inf"),
     ) -> Job:
         """The passes that the views of all alphas need, each text tokenised once."""
+        pairs = [(query, document) for document in documents]
+        return self.job_of_pairs(pairs, alphas, policy, max_tokens, deadline)
+
+    def job_of_pairs(
+        self,
+        pairs: Sequence[TextPair],
+        alphas: Sequence[float],
+        policy: str | None,
+        max_tokens: int | None,
+        deadline: float = float("inf"),
+    ) -> Job:
+        """The same for pairs whose queries may differ, such as those of an explanation."""
         tokenizer = self._tokenizer_of_thread()
 
         def cut_pairs() -> Iterator[TextPair]:
-            query_to_read = tokenizer.cut(query)
-            for document in documents:
+            for query, document in pairs:
                 _check_time(deadline)
-                yield query_to_read, tokenizer.cut(document)
+                yield tokenizer.cut(query), tokenizer.cut(document)
 
         try:
             with self._lock:
                 policies = [self._cached_views(policy, alpha) for alpha in alphas]
-            pairs = [(query, document) for document in documents]
             sequences, truncated = _tokenised(tokenizer, pairs, max_tokens, deadline)
-            plan = ReadingPlan(policies, len(documents), cut_pairs)
+            plan = ReadingPlan(policies, len(pairs), cut_pairs)
             new_sequences, _ = _tokenised(tokenizer, plan.new_texts, max_tokens, deadline)
         except ValueError as error:
             raise RequestError(400, str(error)) from None
 
         sequences += new_sequences
         plan.share(sequences)
-        job = Job(self, query, documents, plan, truncated)
+        documents = [document for _, document in pairs]
+        job = Job(self, pairs[0][0], documents, plan, truncated)
         for text_pass in plan.passes():
             sequences_of_pass = [sequences[text] for text in text_pass.texts]
             job.slices += self._slices(job, text_pass, sequences_of_pass)
@@ -342,10 +356,25 @@ class ServedPointwise(Served):
         """Whose words policies are about."""
         return self._reranker.attribute
 
-    @property
-    def explains(self) -> bool:
-        """Whether scores split into contributions of words."""
-        return self._reranker.sensitivity is not None
+    def splits_into_senses(self, policy: str | None, alpha: float) -> bool:
+        """Whether a score is a sum over senses; else it is explained by leaving out words.
+
+        Raises:
+            ValueError: the policy does not fit.
+        """
+        with self._lock:
+            return self._at(policy, alpha).splits_into_senses
+
+    def left_out_words(self, query: str, document: str) -> LeftOutWords:
+        """Texts with words left out, and the explanation that their scores give.
+
+        Raises:
+            ValueError: the query does not fit.
+        """
+        tokenizer = self._tokenizer_of_thread()
+        return LeftOutWords(
+            query, document, self.attribute, pair_tokenizer=tokenizer, at_most=_LEFT_OUT
+        )
 
     def reads_once(self, policy: str) -> bool:
         """Whether all alphas take the same passes over the texts.
@@ -364,17 +393,17 @@ class ServedPointwise(Served):
         return readings[0] == readings[1]
 
     def explain(self, query: str, document: str, policy: str | None, alpha: float) -> Explanation:
-        """Contributions of words to a score; called in the thread of the model.
+        """Contributions of senses and words to a score; called in the thread of the model.
 
         Raises:
-            ValueError: the ranker has no senses, the policy does not fit or reads several texts, or
-                the query does not.
+            ValueError: the score does not split into senses, or the policy or the query does not
+                fit.
         """
         with self._lock:
-            reranker = self._reranker
-            if alpha != 1:
-                reranker = reranker.at(alpha, policy)
-            return reranker.explain(query, document)
+            return self._at(policy, alpha).explain(query, document, by="senses")
+
+    def _at(self, policy: str | None, alpha: float) -> PointwiseReranker:
+        return self._reranker if alpha == 1 else self._reranker.at(alpha, policy)
 
     def _tokenizer_of_thread(self) -> PairTokenizer:
         if not hasattr(self._tokenizers, "tokenizer"):

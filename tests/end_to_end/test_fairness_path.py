@@ -170,10 +170,22 @@ def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(
     for options in (["policy=lowest_senses"], ["policy=paired_tokens", "policy.scope=both"]):
         with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors"):
             evaluated(gpt2, tmp_path / "refused", "alpha=0", *options)
-    with pytest.raises(ValueError, match="does not split into senses"):
-        evaluated(
-            gpt2, tmp_path / "refused", "explain.query=a question", "explain.document=an answer"
-        )
+    pair = ["explain.query=a question", "explain.document=She gave an answer"]
+    with pytest.raises(ValueError, match="does not split into senses: explain by words"):
+        evaluated(gpt2, tmp_path / "refused", *pair, "explain.by=senses")
+    evaluated(gpt2, tmp_path / "explained", *pair, "alpha=0")
+    written = json.loads((tmp_path / "explained" / "explanation.json").read_text())
+    (found,) = written["explanations"]
+    assert (found["senses"], found["empty_score"]) == ([], None)
+    assert [word["text"] for word in found["words"]] == [
+        "a",
+        "question",
+        "She",
+        "gave",
+        "an",
+        "answer",
+    ]
+    assert found["renditions"]["change"] == pytest.approx(found["score"] - found["score_before"])
 
 
 def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(

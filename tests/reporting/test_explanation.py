@@ -16,7 +16,12 @@ from backpack_rank.reporting.explanation import (
     write_explanations,
     write_profiles,
 )
-from backpack_rank.senses.attribution import ExplainedSense, ExplainedWord, Explanation
+from backpack_rank.senses.attribution import (
+    ExplainedGroup,
+    ExplainedSense,
+    ExplainedWord,
+    Explanation,
+)
 from backpack_rank.senses.profiles import RelatedWord, SenseProfile
 
 WORDS = (
@@ -67,6 +72,50 @@ def printed(row):
     console = Console(file=io.StringIO(), width=200, color_system=None)
     print_explanation(row, console)
     return console.file.getvalue()
+
+
+BY_WORDS = Explanation(
+    "d7",
+    (
+        ExplainedWord("nurse", "query", None),
+        ExplainedWord("She", "document", 0.5, group="female", change=-0.25),
+        ExplainedWord("cooks <b>.", "document", -1.0, change=0.0),
+    ),
+    (),
+    score=1.25,
+    empty_score=None,
+    score_before=2.0,
+    groups=(ExplainedGroup("female", 1, 0.5, -0.25),),
+    renditions=ExplainedGroup("gender", 1, 0.125, -0.5),
+)
+
+
+def test_words_that_were_left_out_are_shown_with_groups_and_renditions():
+    text = printed(BY_WORDS)
+    sentences = " ".join(text.split())
+    assert "Score 1.2500. The number of a word is what the score loses without it;" in text
+    assert "What its 1 gender words did by their group: +0.1250" in text
+    assert "the score less the mean of its renditions (changed by -0.5000)" in sentences
+    assert "Senses" not in text
+    assert "empty mix" not in text
+    assert re.search(r"cooks <b>\. *│ document │ +│ +1 │ +-1\.0000", text)
+    assert re.search(r"female │ +1 │ +\+0\.5000 │ +-0\.2500", text)
+    assert not re.search(r"nurse *│", text), "the only word of a query was not left out"
+
+    html = Page(explanation_html(BY_WORDS))
+    titles = [span[0].get("title") for span in html.spans]
+    assert titles[:3] == [
+        "a query needs a word, so its only one is not left out",
+        "+0.5000, changed by -0.2500, female word",
+        "-1.0000, changed by +0.0000",
+    ]
+    assert "Listed words of each group" in html.text
+    assert "marks:" not in html.text
+    without = printed(replace(BY_WORDS, renditions=None, groups=()))
+    assert "The query itself has words of the attribute" in without
+    assert "no gender words" in printed(
+        replace(BY_WORDS, renditions=ExplainedGroup("gender", 0, 0.0))
+    )
 
 
 def test_the_print_has_score_text_words_and_senses():

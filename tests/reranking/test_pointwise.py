@@ -285,7 +285,7 @@ def test_an_explanation_adds_up_to_the_score_and_shows_what_alpha_changes(rerank
             found.score - plain.score, abs=1e-6
         )
     with pytest.raises(ValueError, match="policy average reads several texts for one score"):
-        reranker.with_policy(SwappedAverage(), 0.5).explain(QUERY, DOCUMENTS[0])
+        reranker.with_policy(SwappedAverage(), 0.5).explain(QUERY, DOCUMENTS[0], by="senses")
 
 
 def test_names_and_alphas(reranker, without_senses):
@@ -320,7 +320,7 @@ def test_what_does_not_fit_is_said_before_texts_are_scored(reranker, without_sen
     with pytest.raises(
         ValueError, match="GPT2ForRanking has no sense vectors, so its score does not split"
     ):
-        without_senses.explain(QUERY, DOCUMENTS[0])
+        without_senses.explain(QUERY, DOCUMENTS[0], by="senses")
 
 
 def test_scores_that_are_not_finite_are_no_ranking(reranker):

@@ -44,7 +44,7 @@ def test_weights_are_out_of_reach_and_said_to_be(monkeypatch):
             with pytest.raises(ValueError, match=f"{url}/v1/rerank.*{why}"):
                 reranker.rank(QUERY, DOCUMENTS, alpha=0, policy=policy)
         with pytest.raises(ValueError, match="is behind a server"):
-            reranker.explain(QUERY, DOCUMENTS[0])
+            reranker.explain(QUERY, DOCUMENTS[0], by="senses")
         with pytest.raises(ValueError, match="cuts its texts itself"):
             reranker.predict([(QUERY, "bread")], long_documents="chunks")
 

@@ -1,0 +1,210 @@
+"""Scores explained by leaving out words: every number against scores of other libraries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from foreign_rankers import bert, score, served, xlm_roberta
+from foreign_rankers import saved as save
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.lexicon import Lexicon
+from backpack_rank.reranking.left_out_words import LeftOutWords, Words
+from backpack_rank.reranking.load import load
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+
+GENDER = Attribute.named("gender")
+QUERY, DOCUMENT = "the doctor saw", "she saw a nurse and he saw bread"
+
+
+@pytest.fixture(params=[bert, xlm_roberta])
+def foreign(request, tmp_path):
+    """A loaded classifier, and its scores by transformers."""
+    model, tokenizer = save(request.param, tmp_path / "ranker")
+
+    def scores(pairs):
+        queries, documents = zip(*pairs, strict=True)
+        inputs = tokenizer(
+            list(queries), list(documents), truncation=True, padding=True, return_tensors="pt"
+        )
+        with torch.no_grad():
+            return model(**inputs).logits[:, 0].double().numpy()
+
+    return load(tmp_path / "ranker"), scores
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "without_second"),
+    [
+        ("She cooks, well.", ["She", "cooks,", "well."], "She well."),
+        ("his/her name", ["his/", "her", "name"], "his/ name"),
+        ("said her/his x", ["said", "her/", "his", "x"], "said his x"),
+        (' "He" (or she)\n', ['"He"', "(or", "she)"], ' "He" she)\n'),
+        ("part-time, she's 3.5", ["part-time,", "she's", "3.5"], "part-time, 3.5"),
+        ("\u5973\u533b\u751f", ["\u5973", "\u533b", "\u751f"], "\u5973\u751f"),
+        ("\u0921\u0949\u0915\u094d\u091f\u0930 \u0906\u0907", None, None),
+        ("fiance\u0301 and", ["fiance\u0301", "and"], "fiance\u0301"),
+        ("- -- ok", ["-", "--", "ok"], "- ok"),
+    ],
+)
+def test_texts_are_split_into_words_with_their_punctuation(text, words, without_second):
+    found = Words(text)
+    assert found.words == (words or text.split())
+    assert found.without(()) == text
+    assert found.without([1]) == (without_second or text.split()[0])
+
+
+def test_each_number_is_the_score_less_the_score_without_the_word(foreign):
+    reranker, scores = foreign
+    found = reranker.explain(QUERY, DOCUMENT)
+    assert found.by_words
+    words = DOCUMENT.split()
+    texts = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
+    queries = ["doctor saw", "the saw", "the doctor"]
+    pairs = [(query, DOCUMENT) for query in queries] + [(QUERY, text) for text in texts]
+    whole = scores([(QUERY, DOCUMENT)])[0]
+    assert found.score == pytest.approx(whole, abs=1e-5)
+    assert [word.text for word in found.words] == [*QUERY.split(), *words]
+    assert [word.segment for word in found.words] == ["query"] * 3 + ["document"] * 8
+    numbers = [word.contribution for word in found.words]
+    assert numbers == pytest.approx((whole - scores(pairs)).tolist(), abs=1e-5)
+    assert np.ptp(numbers) > 0.05
+    assert {word.text: word.group for word in found.words if word.group} == {
+        "she": "female",
+        "he": "male",
+    }
+
+    without = scores(
+        [(QUERY, "saw a nurse and he saw bread"), (QUERY, "she saw a nurse and saw bread")]
+    )
+    assert [(group.name, group.words) for group in found.groups] == [("female", 1), ("male", 1)]
+    assert [group.contribution for group in found.groups] == pytest.approx(
+        (whole - without).tolist(), abs=1e-5
+    )
+
+
+def test_what_gendered_words_did_is_the_score_less_the_mean_of_the_renditions(foreign):
+    reranker, scores = foreign
+    renditions = [DOCUMENT, "he saw a nurse and she saw bread"]
+    mean = scores([(QUERY, text) for text in renditions]).mean()
+    found = reranker.explain(QUERY, DOCUMENT)
+    assert (found.renditions.name, found.renditions.words) == ("gender", 2)
+    expected = scores([(QUERY, DOCUMENT)])[0] - mean
+    assert abs(expected) > 1e-3
+    assert found.renditions.contribution == pytest.approx(expected, abs=1e-5)
+    # It is what alpha changes about the score under the policy renditions.
+    dialled = reranker.at(0.0, "renditions").explain(QUERY, DOCUMENT)
+    assert dialled.score == pytest.approx(mean, abs=1e-5)
+    assert dialled.score_before - dialled.score == pytest.approx(expected, abs=1e-5)
+    assert dialled.renditions.contribution == pytest.approx(0, abs=1e-6)
+    assert dialled.renditions.change == pytest.approx(-expected, abs=1e-5)
+    assert reranker.explain("she saw", DOCUMENT).renditions is None
+
+
+def test_under_a_policy_changes_are_against_the_ranker_as_it_is(foreign):
+    reranker, _ = foreign
+    plain = reranker.explain(QUERY, DOCUMENT)
+    for policy in ("paired_tokens", "renditions"):
+        turned = reranker.at(0.25, policy)
+        found = turned.explain(QUERY, DOCUMENT)
+        assert found.score_before == pytest.approx(plain.score, abs=1e-6)
+        without_she = "saw a nurse and he saw bread"
+        pairs = [(QUERY, DOCUMENT), (QUERY, without_she)]
+        with_it, without = turned.predict(pairs).astype(float)
+        she, plain_she = found.words[3], plain.words[3]
+        assert she.contribution == pytest.approx(with_it - without, abs=1e-5)
+        assert she.change == pytest.approx(she.contribution - plain_she.contribution, abs=1e-5)
+        assert policy in found.title
+
+
+def test_words_that_are_not_read_are_not_left_out(foreign):
+    reranker, scores = foreign
+    document = "she saw bread and fish " * 20
+    found = reranker.explain(QUERY, document)
+    words = [word.text for word in found.words if word.segment == "document"]
+    tokenizer = reranker.scorer.pair_tokenizer
+    room = tokenizer.room(tokenizer.encode_query(QUERY))
+    # Every word is one token.
+    assert words == document.split()[:room]
+    assert found.cut == 100 - room
+    first = next(word for word in found.words if word.segment == "document")
+    pairs = [(QUERY, document), (QUERY, " ".join(words[1:]))]
+    whole, without = scores(pairs)
+    assert first.contribution == pytest.approx(whole - without, abs=1e-5)
+
+
+def test_neighbours_of_long_texts_are_left_out_together_and_listed_words_alone():
+    document = "one two three four he five six seven she eight"
+    words = LeftOutWords("query", document, GENDER, at_most=8)
+    found = words.explanation(np.arange(len(words.pairs)))
+    assert [word.text for word in found.words] == [
+        "query",
+        "one two",
+        "three four",
+        "he",
+        "five six",
+        "seven",
+        "she",
+        "eight",
+    ]
+    assert words.pairs[1] == ("query", "three four he five six seven she eight")
+    coarse = LeftOutWords("query", document, GENDER, at_most=1).explanation(np.zeros(99))
+    assert [word.text for word in coarse.words] == [
+        "query",
+        "one two three four",
+        "he",
+        "five six seven",
+        "she",
+        "eight",
+    ]
+    with pytest.raises(ValueError, match="at_most=0 must be at least 1"):
+        LeftOutWords("query", document, GENDER, at_most=0)
+
+
+def test_the_only_word_of_a_query_stays_and_documents_may_be_empty():
+    words = LeftOutWords("soup", " ", GENDER)
+    found = words.explanation(np.zeros(len(words.pairs)))
+    assert [(word.text, word.contribution) for word in found.words] == [("soup", None)]
+    assert (found.groups, found.renditions.words) == ((), 0)
+
+
+def test_a_lexicon_of_ones_own_says_which_words_are_listed():
+    lexicon = Lexicon("food", {"warm": ("soup",), "cold": ("bread", "fish")})
+    words = LeftOutWords("q a", "soup, bread fish", GENDER, lexicon=lexicon)
+    assert words.pairs[-4:-2] == [("q a", "bread fish"), ("q a", "soup,")]
+    found = words.explanation(np.zeros(len(words.pairs)))
+    assert [(group.name, group.words) for group in found.groups] == [("warm", 1), ("cold", 2)]
+
+
+def test_a_ranker_behind_a_server_is_explained_by_its_scores():
+    query, document = "bread", "she bakes bread"
+    with served("jina") as (url, _):
+        found = load(url).explain(query, document)
+        numbers = [word.contribution for word in found.words]
+    whole = score(query, document)
+    texts = ["bakes bread", "she bread", "she bakes"]
+    expected = [whole - score(query, text) for text in texts]
+    assert numbers[0] is None
+    assert numbers[1:] == pytest.approx(expected)
+    assert found.renditions.contribution == pytest.approx(-0.5)
+
+
+def test_a_ranker_with_senses_is_explained_by_words_where_that_is_asked_or_needed(
+    make_backpack, pair_tokenizer
+):
+    reranker = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer))
+    query, document = "doctor in the ward", "he saw his mother"
+    assert not reranker.explain(query, document).by_words
+    found = reranker.explain(query, document, by="words")
+    whole, without = reranker.predict([(query, document), (query, "saw his mother")]).astype(float)
+    he = next(word for word in found.words if word.text == "he")
+    assert he.contribution == pytest.approx(whole - without, abs=1e-5)
+    assert found.senses == ()
+    renditions = reranker.at(0.5, "renditions")
+    assert renditions.explain(query, document).by_words
+    with pytest.raises(ValueError, match=r"reads several texts .* explain by words"):
+        renditions.explain(query, document, by="senses")
+    with pytest.raises(ValueError, match="by=tokens: use one of senses, words"):
+        reranker.explain(query, document, by="tokens")
