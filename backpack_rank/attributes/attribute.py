@@ -6,6 +6,7 @@ The files of ``conf/attribute/`` name an attribute's lexicon, word classes and p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from backpack_rank.attributes.counterfactual import LexiconSwap
@@ -140,12 +141,17 @@ class Attribute:
         classes = self._classes()
         group_of = classes.group_of
         for word_class in classes.classes:
-            words_of_sides = [word for word in word_class.words if group_of.get(word) in self.sides]
-            # A word without a group ("sibling") is paired with nothing.
-            for word in words_of_sides:
-                for other in word_class.words:
-                    if other in group_of and other not in words_of_sides:
-                        pairs.append((word, other))
+            words_of_sides: list[str] = []
+            words_of_other_groups: list[str] = []
+            for word in word_class.words:
+                # A word without a group ("sibling") is paired with nothing.
+                if word not in group_of:
+                    continue
+                if group_of[word] in self.sides:
+                    words_of_sides.append(word)
+                else:
+                    words_of_other_groups.append(word)
+            pairs += product(words_of_sides, words_of_other_groups)
         return tuple(pairs)
 
     def names(self) -> Lexicon | None:
@@ -175,11 +181,12 @@ class Attribute:
             return LexiconSwap(pairs, self.names(), one_way)
         if self.names_file is None:
             raise ValueError(f"the attribute {self.name} has no list of first names")
-        of_swap = LexiconSwap(pairs, None, one_way).words
+        # A word that is swapped or in a class ("king") is no first name, even if somebody has it.
+        other_words = LexiconSwap(pairs, None, one_way).words
         if self.class_files:
-            of_swap |= self._classes(wide=True).words
+            other_words |= self._classes(wide=True).words
         with located("attribute.names"):
-            first_names = FirstNames.of(self.names_file, self.sides, but=of_swap)
+            first_names = FirstNames.of(self.names_file, self.sides, but=other_words)
         return LexiconSwap(pairs, None, one_way, first_names)
 
     def renditions(

@@ -28,7 +28,10 @@ POSSESSIVES = frozenset({"him", "his", "her", "hers"})
 
 @dataclass(frozen=True)
 class Swapped:
-    """A text after the swap: what :class:`LexiconSwap` gives.
+    """Use it for a text after the swap, with counts: :class:`LexiconSwap` gives it.
+
+    >>> Swapped("He left.", swaps=1, names=0).text
+    'He left.'
 
     Attributes:
         text: the counterfactual.
@@ -127,7 +130,7 @@ class LexiconSwap:
             pieces.append(in_case(case_of(word), partner))
             copied = match.end()
             swaps += 1
-        names = sum(1 for _ in self.names(original, kept_names))
+        names = len(list(self.names(original, kept_names)))
         if not swaps:
             # The given text and not the composed one: a text without listed words stays the same.
             return Swapped(text, 0, names)
@@ -147,18 +150,22 @@ class LexiconSwap:
             words: lower-cased words to find by the same rules in place of those of the swap.
             kept_names: lower-cased first names that stay.
         """
-        words = self._partner if words is None else words
+        if words is None:
+            words = self._partner
         # Most texts have none of the words, and findall is much faster than a match for each word.
         if not any(word in words for word in _WORD.findall(text.lower())):
             return
-        standing = self._standing_names(text)
+        starts_of_names: set[int] = set()
+        if self.swapped_names is not None:
+            for match in self.swapped_names.matches(text):
+                starts_of_names.add(match.start())
         for match in _WORD.finditer(text):
             word = match.group()
             lower = word.lower()
             if lower not in words or self._is_name(word):
                 continue
             if self.swapped_names is not None and lower in self.swapped_names.partner:
-                if match.start() in standing and lower not in kept_names:
+                if match.start() in starts_of_names and lower not in kept_names:
                     yield match
                 continue
             if lower in _TITLES:
@@ -166,12 +173,6 @@ class LexiconSwap:
                 if not _is_capitalised(word) or not before_name:
                     continue
             yield match
-
-    def _standing_names(self, text: str) -> frozenset[int]:
-        """Where the names that may be replaced begin."""
-        if self.swapped_names is None:
-            return frozenset()
-        return frozenset(match.start() for match in self.swapped_names.matches(text))
 
     def names(self, text: str, kept_names: Collection[str] = ()) -> Iterator[re.Match[str]]:
         """The first names of a composed text that are left alone."""
@@ -282,14 +283,22 @@ def _is_capitalised(word: str) -> bool:
 
 
 def case_of(word: str) -> str:
-    """How a word is written: ``upper``, ``capitalised``, or ``lower`` (anything else too)."""
+    """Use it to write a word in the case of another: ``upper``, ``capitalised`` or ``lower``.
+
+    >>> case_of("HER"), case_of("Her"), case_of("hEr")
+    ('upper', 'capitalised', 'lower')
+    """
     if len(word) > 1 and word.isupper():
         return "upper"
     return "capitalised" if _is_capitalised(word) else "lower"
 
 
 def in_case(case: str, word: str) -> str:
-    """A lower-cased word written like another, see :func:`case_of`."""
+    """Use it to write a lower-cased word in a case of :func:`case_of`.
+
+    >>> in_case(case_of("Her"), "his")
+    'His'
+    """
     if case == "upper":
         return word.upper()
     if case == "capitalised":
@@ -298,7 +307,10 @@ def in_case(case: str, word: str) -> str:
 
 
 def is_possessive(text: str, end: int) -> bool:
-    """Whether a "her" is possessive ("her book") and no object ("saw her").
+    """Use it to know whether a "her" is possessive ("her book") and no object ("saw her").
+
+    >>> is_possessive("her book", 3), is_possessive("saw her and left", 7)
+    (True, False)
 
     Args:
         text: the text.

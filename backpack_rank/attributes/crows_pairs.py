@@ -65,10 +65,15 @@ def _differing_words(first: str, second: str) -> tuple[str, str] | None:
     if len(first_words) != len(second_words):
         return None
     differing = []
-    for a, b in zip(first_words, second_words, strict=True):
-        if a != b:
-            differing.append((a, b))
+    for pair in zip(first_words, second_words, strict=True):
+        if pair[0] != pair[1]:
+            differing.append(pair)
     if len(differing) != 1:
         return None
-    a, b = (word.lower().translate(_NO_PUNCTUATION) for word in differing[0])
-    return (a, b) if a and b and a != b else None
+    first, second = differing[0]
+    first = first.lower().translate(_NO_PUNCTUATION)
+    second = second.lower().translate(_NO_PUNCTUATION)
+    # Words that differed in case or punctuation alone are no pair, nor is a dash beside a word.
+    if not first or not second or first == second:
+        return None
+    return first, second

@@ -26,8 +26,8 @@ The rule. A listed name stands as a name where
 
 Names that many women and many men bear (marked ``shared``) are never replaced.
 
-Whether a word stands as a name depends on no listed name's group: a text and its swap are decided
-alike.
+Whether a word stands as a name does not depend on the group of any listed name, so the same words
+are replaced in a text and in its swap.
 """
 
 from __future__ import annotations
@@ -111,6 +111,8 @@ _SENTENCE_START = re.compile(r"(?:^|[.!?:;\"'\u201c\u2018(\[•*|-]\s*|\n\s*)$")
 class FirstNames:
     """Use it to find first names and to replace each by one of the other group.
 
+    The head of this module has an example, and the rule.
+
     Attributes:
         name: of the file.
         sides: the two groups.
@@ -147,8 +149,8 @@ class FirstNames:
         """
         path = find_lexicon(path)
         marks: dict[str, str] = {}
-        # Names marked as words are partners of each other alone: the rule asks more of them, and a
-        # text and its swap have to be decided alike.
+        # Names marked as words have partners with such a mark: the rule asks more of them, and it
+        # must give the same answer for a text and for its swap.
         ranked: dict[tuple[bool, str], list[str]] = {}
         for word, group, mark in _rows(path, sides):
             if word in but:
@@ -160,23 +162,25 @@ class FirstNames:
         group_of: dict[str, str] = {}
         first, second = sides
         for is_clear in (True, False):
-            of_first, of_second = (
-                ranked.get((is_clear, first), []),
-                ranked.get((is_clear, second), []),
-            )
+            first_names = ranked.get((is_clear, first), [])
+            second_names = ranked.get((is_clear, second), [])
             # The last names of the longer list have no partner, and stay.
-            for a, b in zip(of_first, of_second, strict=False):
-                partner[a], partner[b] = b, a
-                group_of[a], group_of[b] = first, second
+            for first_name, second_name in zip(first_names, second_names, strict=False):
+                partner[first_name] = second_name
+                partner[second_name] = first_name
+                group_of[first_name] = first
+                group_of[second_name] = second
         return cls(path.stem, sides, partner, group_of, marks)
 
     @cached_property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Every name of the first group with its partner."""
         first, _ = self.sides
-        return tuple(
-            (name, self.partner[name]) for name in self.group_of if self.group_of[name] == first
-        )
+        pairs = []
+        for name, group in self.group_of.items():
+            if group == first:
+                pairs.append((name, self.partner[name]))
+        return tuple(pairs)
 
     def kept_for(self, query: str) -> frozenset[str]:
         """Names that stay in the documents of a query: those in it, and their partners.
@@ -204,7 +208,7 @@ class FirstNames:
                 yield match
 
     def _stands_as_name(self, text: str, match: re.Match[str], is_second: bool) -> bool:
-        """See the rule of this module; ``is_second``: a name stands directly before it."""
+        """The rule at the head of this module; ``is_second``: a name stands directly before it."""
         word = match.group()
         is_clear = self.marks[word.lower()] == CLEAR
         before = text[max(0, match.start() - _LOOK_BACK) : match.start()]
@@ -213,16 +217,22 @@ class FirstNames:
         ends_sentence = previous is not None and before[previous.end(1)] == "."
         title = word_before.lower()
         followers = list(_capitalised_behind(text, match.end()))
+
+        # Rule 1: the case of the word.
         if len(word) > 1 and word.isupper():
             beside = [word_before, *followers[:1]]
             if not is_clear or not any(len(other) > 1 and other.isupper() for other in beside):
                 return False
         elif not _is_capitalised(word):
             return False
+
+        # Rules 2 and 3: words of places before it and behind it.
         if title in _BEFORE_PLACES or _VERSE.match(text, match.end()):
             return False
         if any(follower.lower() in _BEHIND_PLACES for follower in followers):
             return False
+
+        # Rule 4: it is not a surname. After "Queen" it is none, which settles rule 5, too.
         if title in _NAME_TITLES:
             return True
         if is_second:
@@ -235,6 +245,8 @@ class FirstNames:
         if is_clear:
             is_surname = follows_capital or title in _SURNAME_TITLES
             return bool(followers) or not is_surname
+
+        # Rule 5: what is also a word, a place or a month.
         begins_sentence = _SENTENCE_START.search(before) is not None
         if begins_sentence or follows_capital or title in _PLACE_PREPOSITIONS:
             return False
@@ -244,6 +256,9 @@ class FirstNames:
 def clear_names(path: str | Path) -> Lexicon:
     """Use this for the names of a file that are marked ``clear``: names of one group, no words.
 
+    >>> clear_names("gender_names").group_names
+    ('female', 'male')
+
     Args:
         path: as of :meth:`FirstNames.of`, with any groups.
     """
@@ -252,7 +267,8 @@ def clear_names(path: str | Path) -> Lexicon:
     for word, group, mark in _rows(path):
         if mark == CLEAR:
             groups.setdefault(group, []).append(word)
-    return Lexicon(path.stem, {group: tuple(words) for group, words in groups.items()}, path)
+    names_by_group = {group: tuple(names) for group, names in groups.items()}
+    return Lexicon(path.stem, names_by_group, path)
 
 
 def _rows(path: Path, groups: Collection[str] | None = None) -> Iterator[tuple[str, str, str]]:

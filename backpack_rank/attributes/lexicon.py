@@ -101,6 +101,9 @@ class WordPairs:
 def load_lexicon(path: str | Path) -> Lexicon:
     """Use it to read words by group, from a CSV file with the columns ``word`` and ``group``.
 
+    >>> load_lexicon("gender_words").group_names
+    ('female', 'male')
+
     Args:
         path: a file, or a name in the ``lexicons/`` folder with or without ``.csv``, see
             :func:`find_lexicon`.
@@ -127,6 +130,9 @@ def load_lexicon(path: str | Path) -> Lexicon:
 
 def load_pairs(path: str | Path, sides: tuple[str, str] | None = ("female", "male")) -> WordPairs:
     """Use it to read word pairs from a CSV file, one pair in a line.
+
+    >>> load_pairs("gender_pairs").sides
+    ('female', 'male')
 
     Args:
         path: a file, or a name in the ``lexicons/`` folder with or without ``.csv``, see
@@ -212,9 +218,12 @@ def load_neutral(path: str | Path) -> dict[str, str]:
 
 
 def find_lexicon(path: str | Path) -> Path:
-    """The file that a path or a name stands for.
+    """Use it for an option that is a path or a name of ``lexicons/``: the file that it stands for.
 
-    Tried in this order: the path as it is given; for a relative path, the ``lexicons/`` folder of
+    >>> find_lexicon("gender_pairs").name
+    'gender_pairs.csv'
+
+    Tried in this order: the path itself; for a relative path, the ``lexicons/`` folder of
     the package (of a checkout: beside it), then ``lexicons/`` in the working directory, each also
     with ``.csv`` appended.
 
@@ -231,7 +240,7 @@ def find_lexicon(path: str | Path) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    places = ", ".join(str(candidate) for candidate in candidates)
+    places = ", ".join(map(str, candidates))
     raise FileNotFoundError(f"word list {str(path)!r} was not found; tried: {places}")
 
 
@@ -239,6 +248,10 @@ def count_groups(
     texts: Iterable[str], lexicon: Lexicon, tokenizer: Tokenizer = word_tokens
 ) -> np.ndarray:
     """Use it to count the tokens of each group in each text.
+
+    >>> count_groups(["He met her.", "Nobody came."], load_lexicon("gender_words"))
+    array([[1, 1],
+           [0, 0]])
 
     Args:
         texts: N documents.
@@ -261,15 +274,17 @@ def count_groups(
     for text in texts:
         tokens = tokenizer(text)
         if not column_of_word.keys().isdisjoint(tokens):
-            start = number_of_texts * groups
-            cells += [start + column_of_word[token] for token in tokens if token in column_of_word]
+            first_cell = number_of_texts * groups
+            for token in tokens:
+                if token in column_of_word:
+                    cells.append(first_cell + column_of_word[token])
         number_of_texts += 1
     counts = np.bincount(np.array(cells, dtype=np.int64), minlength=number_of_texts * groups)
     return counts.astype(np.int64, copy=False).reshape(number_of_texts, groups)
 
 
 def _column_of_word(lexicon: Lexicon, tokenizer: Tokenizer) -> dict[str, int]:
-    """Column of each word's group, once it is known that the tokenizer leaves every word whole."""
+    """Column of each word's group; refuses a word that the tokenizer splits."""
     column_of_word = {}
     for column, words in enumerate(lexicon.groups.values()):
         column_of_word.update(dict.fromkeys(words, column))

@@ -29,11 +29,13 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """A query set in a public repository, which is downloaded when it is first used.
+    """Use it for a query set in a public repository, which is downloaded when it is first used.
+
+        PUBLISHED["fair_msmarco_215"].file_name
 
     Attributes:
         address: owner, repository, commit and path of the file, appended to the base address.
-        sha256: of the file's bytes as they are published, so a changed or damaged file is noticed.
+        sha256: of the published file's bytes, so that a changed or damaged file is noticed.
         content: what it holds, for messages.
     """
 
@@ -80,7 +82,7 @@ def load_neutral_queries(
         load_neutral_queries("genderbias_ir")   # downloaded when it is first used
         load_neutral_queries("my_queries.tsv")  # id and text, separated by a tab
 
-    Two forms are read, told apart by the ending (``.gz`` may follow):
+    Two forms are read; the ending says which it is (``.gz`` may follow):
 
     - ``.csv``: ``id,text,label`` without quoting and without a header; the text may contain commas,
       so the first and the last comma separate. Labels are n (neutral), m, f and o (other); only

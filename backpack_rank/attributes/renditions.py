@@ -10,7 +10,7 @@ A text is brought to a canonical form, in which every word that a swap replaces
 the words before it. From the canonical form, and from nothing else, K texts are written, one for
 each group. A score that is a mean over them is therefore the same for all texts with one canonical
 form, whatever ranker and tokenizer read them. For two groups and ``relations="keep"`` the mean is
-over the orbit of the whole swap (a Reynolds operator).
+over the orbit of the swap (a Reynolds operator).
 
 No decision depends on what is swapped: him, his, her and hers are one symbol, and whether a
 possessive or an object is written is read off a text in which all of them are "her".
@@ -29,7 +29,7 @@ from backpack_rank.attributes.counterfactual import (
     in_case,
     is_possessive,
 )
-from backpack_rank.attributes.word_classes import WordClass, WordClasses, joined
+from backpack_rank.attributes.word_classes import WordClass, WordClasses, join_overlapping
 from backpack_rank.checks import one_of
 from backpack_rank.data.words import composed
 from backpack_rank.digests import digest
@@ -42,7 +42,7 @@ are of one group.
 
 @dataclass(frozen=True)
 class Symbol:
-    """What a class word is in the canonical form.
+    """Use it for what a class word is in the canonical form.
 
     Attributes:
         word_class: index of its class.
@@ -58,7 +58,9 @@ class Symbol:
 
 @dataclass(frozen=True)
 class CanonicalForm:
-    """A text with symbols in place of its class words.
+    """Use it to compare texts: two texts with equal canonical forms have equal renditions.
+
+        renditions.canonical("She left.") == renditions.canonical("He left.")  # True
 
     Attributes:
         literals: what stands before, between and behind the symbols, one more than those. A one-way
@@ -75,7 +77,8 @@ class CanonicalForm:
 class Renditions:
     """Use this to write a text for each group, with nothing left of the group that it was about.
 
-    Call it with a text and the number of a group; :meth:`canonical` gives the form behind it.
+    Call it with a text and the number of a group, as at the head of this module.
+    :meth:`canonical` gives the form behind it.
 
     Attributes:
         groups: the K groups; rendition r writes the words with label 0 as of group r.
@@ -125,14 +128,13 @@ class Renditions:
             all_classes = all_classes.merged(classes)
         if swap.swapped_names is not None:
             group_of |= swap.swapped_names.group_of
-            pairs_of_names = [
-                (first, (first, second)) for first, second in swap.swapped_names.pairs
-            ]
-            all_classes = all_classes.merged(WordClasses("names", joined(pairs_of_names)))
+            # A class for each name and its partner, called by the name.
+            named_pairs = [(pair[0], pair) for pair in swap.swapped_names.pairs]
+            all_classes = all_classes.merged(WordClasses("names", join_overlapping(named_pairs)))
 
-        # For each class that has them its words, in the order of the groups; and the class and the
-        # group of each of these words.
+        # The words of each class in the order of the groups, of classes that have all groups.
         self._words: list[tuple[str, ...]] = []
+        # The class and the group, as numbers, of each of these words.
         self._place: dict[str, tuple[int, int]] = {}
         self.incomplete: dict[str, tuple[str, ...]] = {}
         for word_class in all_classes.classes:
@@ -140,8 +142,8 @@ class Renditions:
         # For each class what a neutral rendition writes, or None.
         self._neutral: list[str | None] = []
         for words in self._words:
-            forms = [(neutral or {}).get(word) for word in words]
-            self._neutral.append(next((form for form in forms if form is not None), None))
+            self._neutral.append(_first_known(words, neutral or {}))
+        # The class of him, his, her and hers.
         self._possessive = -1
         if swap.pronouns and "her" in self._place:
             self._possessive, _ = self._place["her"]
@@ -255,26 +257,34 @@ class Renditions:
         """The words with "his" for "him" and "her" for "hers" before a noun."""
         # Decided in a text where every pronoun is "her" and every word is of the first group, so
         # that the decision is the same for all texts with this form.
-        neutral = []
+        shared_words = []
         for symbol in form.symbols:
             is_pronoun = symbol.word_class == self._possessive
-            neutral.append("her" if is_pronoun else self._words[symbol.word_class][0])
-        neutral_text = _interleaved(form, neutral)
+            shared_words.append("her" if is_pronoun else self._words[symbol.word_class][0])
+        shared_text = _interleaved(form, shared_words)
 
         decided = []
         end = 0
         # The last literal stands behind the last symbol and is left over.
-        for literal, symbol, neutral_word, word in zip(
-            form.literals, form.symbols, neutral, words, strict=False
+        for literal, symbol, shared_word, word in zip(
+            form.literals, form.symbols, shared_words, words, strict=False
         ):
-            end += len(literal) + len(neutral_word)
+            end += len(literal) + len(shared_word)
             if symbol.word_class == self._possessive:
                 if word in ("him", "his"):
-                    word = "his" if is_possessive(neutral_text, end) else "him"
+                    word = "his" if is_possessive(shared_text, end) else "him"
                 elif word == "hers":
                     word = "her"
             decided.append(word)
         return decided
+
+
+def _first_known(words: Sequence[str], neutral: Mapping[str, str]) -> str | None:
+    """The neutral form of the first word that has one."""
+    for word in words:
+        if word in neutral:
+            return neutral[word]
+    return None
 
 
 def _interleaved(form: CanonicalForm, words: Sequence[str]) -> str:
@@ -288,6 +298,9 @@ def _interleaved(form: CanonicalForm, words: Sequence[str]) -> str:
 
 def groups_of_swap(swap: LexiconSwap) -> tuple[dict[str, str], dict[str, str]]:
     """Use this to learn which side each word of a swap is of.
+
+        side_of, ends_as = groups_of_swap(Attribute.named("gender").swap())
+        side_of["she"], ends_as["hostess"]  # 'female', 'host'
 
     Returns:
         The side of every replaced word; and the one-way words whose partner nothing replaces, with
@@ -327,5 +340,5 @@ def _joined_by_swap(swap: LexiconSwap, group_of: Mapping[str, str]) -> WordClass
             links.append((word, partner))
     if swap.pronouns:
         links.append(("her", "hers"))
-    named = [(words[0], words) for words in links]
-    return WordClasses(swap.pairs.name, joined(named))
+    named_links = [(words[0], words) for words in links]
+    return WordClasses(swap.pairs.name, join_overlapping(named_links))

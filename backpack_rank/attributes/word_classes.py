@@ -1,16 +1,15 @@
 """Classes of words that are equivalent up to an attribute, such as {he, she} for gender.
 
-Paired tokens, which move every word to the mean of its class, and a reader of a report need the
-same
-thing: which words stand for each other. A class holds words of all groups of the attribute in one
+Paired tokens, which move every word to the mean of its class, and a reader of a report need to know
+which words stand for each other. A class holds words of all groups of the attribute in one
 grammatical form; {man, woman} and {men, women} are two classes.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from backpack_rank.attributes.lexicon import Lexicon, find_lexicon
@@ -20,7 +19,10 @@ from backpack_rank.data.words import word_tokens
 
 @dataclass(frozen=True)
 class WordClass:
-    """Words that stand for each other.
+    """Use it for words that stand for each other.
+
+    >>> WordClass("man", ("man", "woman")).words
+    ('man', 'woman')
 
     Attributes:
         name: usually the first word; shown in reports.
@@ -40,7 +42,11 @@ class WordClass:
 
 @dataclass(frozen=True)
 class WordClasses:
-    """Classes of one attribute; no word is in two of them, no name stands twice.
+    """Use it for the classes of one attribute; no word is in two of them, no name stands twice.
+
+    >>> classes = WordClasses("gender", (WordClass("man", ("man", "woman")),))
+    >>> sorted(classes.words)
+    ['man', 'woman']
 
     Attributes:
         name: file name without its ending; shown in reports.
@@ -81,7 +87,7 @@ class WordClasses:
     @property
     def words(self) -> frozenset[str]:
         """The words of all classes."""
-        return frozenset(word for word_class in self.classes for word in word_class.words)
+        return frozenset().union(*(word_class.words for word_class in self.classes))
 
     def merged(self, other: WordClasses) -> WordClasses:
         """The classes of both; those that share a word or a name become one, named as the first.
@@ -95,12 +101,20 @@ class WordClasses:
             named_words.append((word_class.name, word_class.words))
         groups = self.group_of | other.group_of
         return WordClasses(
-            f"{self.name}+{other.name}", joined(named_words), groups=tuple(groups.items())
+            f"{self.name}+{other.name}",
+            join_overlapping(named_words),
+            groups=tuple(groups.items()),
         )
 
 
 def load_classes(path: str | Path) -> WordClasses:
-    """Read a CSV file with the columns ``class`` and ``word``, and perhaps ``group`` of each word.
+    """Use it to read classes from a CSV file with the columns ``class`` and ``word``.
+
+    >>> classes = load_classes("gender_classes")
+    >>> "she" in classes.words
+    True
+
+    There may be a column ``group`` of each word.
 
     Args:
         path: a file, or a name in the ``lexicons/`` folder with or without ``.csv``, see
@@ -131,12 +145,16 @@ def load_classes(path: str | Path) -> WordClasses:
                 f"{file.path}, line {first_lines[name]}: class {name!r} has one word only, "
                 f"{words[0]!r}"
             )
-    classes = tuple(WordClass(name, tuple(words)) for name, words in words_by_class.items())
-    return WordClasses(file.path.stem, classes, file.path, tuple(groups))
+    classes = []
+    for name, words in words_by_class.items():
+        classes.append(WordClass(name, tuple(words)))
+    return WordClasses(file.path.stem, tuple(classes), file.path, tuple(groups))
 
 
 def load_all_classes(paths: Sequence[str | Path]) -> WordClasses:
-    """Read several files and merge them in order (see :meth:`WordClasses.merged`).
+    """Use it to read several files and merge them in order (see :meth:`WordClasses.merged`).
+
+        classes = load_all_classes(["gender_classes", "gender_classes_wide"])
 
     Raises:
         FileNotFoundError: one of the files does not exist.
@@ -153,16 +171,22 @@ def load_all_classes(paths: Sequence[str | Path]) -> WordClasses:
 
 
 def class_of_names(names: Lexicon) -> WordClasses:
-    """One class of all the words of a list, for first names: any name stands for any other.
+    """Use it where any first name stands for any other: one class of all names of a list.
+
+        classes = gender_classes.merged(class_of_names(clear_names("gender_names")))
 
     A name is part of who somebody is, so nothing uses this unless a person asks for it.
     """
-    words = tuple(word for group in names.groups.values() for word in group)
+    words = tuple(chain.from_iterable(names.groups.values()))
     return WordClasses(names.name, (WordClass(names.name, words),), names.path)
 
 
 def count_class_words(texts: Iterable[str], classes: WordClasses) -> dict[str, int]:
-    """How often every word of the classes occurs in the texts; words that never occur have 0.
+    """Use it to see which words of the classes a collection has, and how often.
+
+    >>> classes = WordClasses("gender", (WordClass("man", ("man", "woman")),))
+    >>> count_class_words(["A man met a man."], classes)
+    {'man': 2, 'woman': 0}
 
     Counted on :func:`~backpack_rank.attributes.lexicon.word_tokens`.
 
@@ -177,15 +201,25 @@ def count_class_words(texts: Iterable[str], classes: WordClasses) -> dict[str, i
                 f"{where}: {word!r} is split into {word_tokens(word)} when texts are counted, so "
                 "it would never be found; remove it from the list"
             )
-    class_words = classes.words
-    counts: Counter[str] = Counter()
+    # Every word from the start, so that those that never occur have 0, in the order of the classes.
+    counts: dict[str, int] = {}
+    for word_class in classes.classes:
+        counts.update(dict.fromkeys(word_class.words, 0))
     for text in texts:
-        counts.update(token for token in word_tokens(text) if token in class_words)
-    return {word: counts[word] for word_class in classes.classes for word in word_class.words}
+        for token in word_tokens(text):
+            if token in counts:
+                counts[token] += 1
+    return counts
 
 
-def joined(named_words: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[WordClass, ...]:
-    """Classes that share a word or a name as one, at the place and with the name of the first.
+def join_overlapping(named_words: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[WordClass, ...]:
+    """Use it to make one class of classes that share a word or a name.
+
+    >>> classes = join_overlapping([("he", ("he", "she")), ("she", ("she", "they"))])
+    >>> [(word_class.name, word_class.words) for word_class in classes]
+    [('he', ('he', 'she', 'they'))]
+
+    It has the place and the name of the first of them.
 
     Args:
         named_words: names and words of the classes.

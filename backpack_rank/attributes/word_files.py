@@ -16,7 +16,7 @@ from backpack_rank.files import read_text
 
 
 class WordFile:
-    """For a loader of one kind of file: its rows with every check that the kinds share.
+    """Use it in a loader of one kind of word file: it gives rows that were checked.
 
     A loader asks for rows, and for each row says which cells are words and which occur only once::
 
@@ -88,7 +88,7 @@ class WordFile:
 
         Args:
             word: of the row that was read last.
-            group: that it is in; a word in two of them is told apart from one that stands twice.
+            group: that it is in; the error says whether a word is in two of them or stands twice.
             groups: what they are called, for the error.
         """
         if word not in self._first_line:
@@ -125,11 +125,18 @@ class WordFile:
 
 
 def check_word(word: str, where: str) -> None:
-    """Raise ``ValueError`` for what no token of a lower-cased text can equal.
+    """Use it on every word of a list: it must be one that a token of a lower-cased text can equal.
+
+    >>> check_word("Mary", "names")
+    Traceback (most recent call last):
+    ValueError: names: 'Mary' is not lower-cased; texts are lower-cased before they are compared
 
     Args:
         word: of a file, or of a list that is made in memory.
         where: the beginning of the error.
+
+    Raises:
+        ValueError: no token can equal it.
     """
     if not word.isprintable():
         raise ValueError(f"{where}: {word!r} holds a character that cannot be printed")

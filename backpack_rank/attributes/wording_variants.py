@@ -39,7 +39,9 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class VariantItem:
-    """One document of a query in several wordings.
+    """Use it for one document of a query in several wordings.
+
+        VariantItem("relevant", 1, {"male": "d1-m", "female": "d1-f"})
 
     Attributes:
         name: unique within the query; for Grep-BiasIR ``relevant`` or ``non-relevant``.
@@ -55,7 +57,14 @@ class VariantItem:
 
 @dataclass(frozen=True)
 class WordedPair:
-    """Two wordings of one document: what a score gap is taken from."""
+    """Use it for two wordings of one document, of which the scores are compared.
+
+    Attributes:
+        query_id: the query.
+        item: name of the document among those of the query.
+        relevance: its label, or None if the source gives none.
+        first, second: document ids of the two wordings.
+    """
 
     query_id: str
     item: str
@@ -66,7 +75,9 @@ class WordedPair:
 
 @dataclass(frozen=True)
 class WordingVariants:
-    """Which documents of a collection are wordings of each other.
+    """Use it to know which documents of a collection are wordings of each other.
+
+    The head of this module has an example; :func:`load_wordings` reads it.
 
     Attributes:
         name: of the collection; shown in reports.
@@ -173,7 +184,7 @@ def load_wordings(
 
 @dataclass(frozen=True)
 class _Row:
-    """A document in a wording; the group is None where the source does not tell it apart."""
+    """A document in a wording; the group is None where the source does not name one."""
 
     where: str
     query_id: str
@@ -246,12 +257,13 @@ def _items(rows: list[_Row]) -> tuple[dict[str, tuple[VariantItem, ...]], tuple[
         relevance = rows_of_item[0].relevance
         documents = _documents_of_item(rows_of_item)
         # One wording alone can be compared with nothing.
-        if len(documents) < 2:
-            left_out += [row.doc_id for row in rows_of_item]
-            continue
-        left_out += [row.doc_id for row in rows_of_item if row.group is None]
-        ordered = {group: documents[group] for group in GROUPS if group in documents}
-        items.setdefault(query_id, []).append(VariantItem(name, relevance, ordered))
+        is_comparable = len(documents) >= 2
+        for row in rows_of_item:
+            if row.group is None or not is_comparable:
+                left_out.append(row.doc_id)
+        if is_comparable:
+            ordered = {group: documents[group] for group in GROUPS if group in documents}
+            items.setdefault(query_id, []).append(VariantItem(name, relevance, ordered))
     return {query_id: tuple(variants) for query_id, variants in items.items()}, tuple(left_out)
 
 

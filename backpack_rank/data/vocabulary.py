@@ -98,7 +98,7 @@ class WordVocabulary:
                 f"no word occurs {self.min_count} times in the collection's {counts.total()} "
                 "words: lower model.tokenizer.min_count"
             )
-        outside = 1 - sum(map(counts.__getitem__, kept)) / counts.total()
+        outside = 1 - sum(counts[word] for word in kept) / counts.total()
         buckets = self.buckets if self.unknown == "hash" else 0
         log.info(
             "vocabulary: %d of %d distinct words; %.2f%% of %d running words are outside and %s",

@@ -93,7 +93,8 @@ def _sampled(collection: Collection, count: int | None, seed: int) -> Collection
 
     drawn = set(sorted(collection.queries, key=draw)[:count])
     # In the order of the collection, not in that of the draw.
-    return collection.select_queries(filter(drawn.__contains__, collection.queries))
+    kept = [query_id for query_id in collection.queries if query_id in drawn]
+    return collection.select_queries(kept)
 
 
 class UnionStore:
