@@ -1,6 +1,6 @@
-r"""Aggregation of rankings: what it gives, Borda, and reciprocal rank fusion.
+r"""Aggregation of rankings: Borda and reciprocal rank fusion, and the type of all results.
 
-It gives one order, its cost, and a bound that says how good the order is.
+An aggregate is an order, its cost, and a bound that says how good the order is.
 
 The cost of an order is the sum of its Kendall tau distances to the m rankings (Tang et al., eqs. 2,
 5): over all pairs that the order places i before j, the number of rankings W[j, i] that say the
@@ -28,7 +28,11 @@ ranking.
 
 @dataclass(frozen=True)
 class Aggregate(Generic[Item]):
-    """One ranking made from several.
+    """A ranking made from several, as every aggregator gives it.
+
+    >>> aggregate = Borda().aggregate(Rankings.of_orders([["a", "b"], ["a", "b"], ["b", "a"]]))
+    >>> aggregate.order, aggregate.cost, aggregate.optimal
+    (('a', 'b'), 1, True)
 
     Attributes:
         order: all items, best first.
@@ -50,7 +54,7 @@ class Aggregate(Generic[Item]):
 
 
 class Aggregator(ABC):
-    """A method that makes one ranking from several.
+    """What to subclass for a method that makes a ranking from several.
 
     Attributes:
         exact: whether it looks for the order of least cost, so that a result that is not optimal is
@@ -89,12 +93,23 @@ def by_scores(rankings: Rankings[Item], scores: np.ndarray, wins: np.ndarray) ->
 
 
 def cost_of(order: np.ndarray, wins: np.ndarray) -> int:
-    """Sum of the distances of an order (indices [n], best first) for W [n, n]."""
+    """Use this for the sum of the distances of an order (indices [n], best first) for W [n, n].
+
+    >>> wins = np.array([[0, 2], [1, 0]])  # two rankings place 0 before 1, and one the other way
+    >>> cost_of(np.array([0, 1]), wins), cost_of(np.array([1, 0]), wins)
+    (1, 2)
+    """
+    # Below the diagonal of W in this order: rankings that place a later item before an earlier one.
     return int(np.tril(wins[np.ix_(order, order)], -1).sum())
 
 
 def lower_bound(wins: np.ndarray) -> int:
-    """Cost if every pair stood as its majority wants, for W [n, n]."""
+    """Use this for the cost if every pair stood as its majority wants, for W [n, n].
+
+    >>> lower_bound(np.array([[0, 2], [1, 0]]))
+    1
+    """
+    # Each pair stands twice in W.
     return int(np.minimum(wins, wins.T).sum()) // 2
 
 
@@ -104,7 +119,6 @@ def check_absent(absent: str) -> None:
         raise ValueError(f"absent={absent!r}: use one of {', '.join(get_args(Absent))}")
 
 
-@dataclass(frozen=True)
 class Borda(Aggregator):
     """Use this for a quick aggregate: items by mean rank, the lowest first.
 
@@ -120,10 +134,10 @@ class Borda(Aggregator):
             the ranking names.
     """
 
-    absent: Absent = "ignored"
-
-    def __post_init__(self) -> None:
-        check_absent(self.absent)
+    def __init__(self, absent: Absent = "ignored") -> None:
+        """Raises ``ValueError`` for another word than ``ignored`` or ``last``."""
+        check_absent(absent)
+        self.absent = absent
 
     @property
     def name(self) -> str:
@@ -136,7 +150,6 @@ class Borda(Aggregator):
         return by_scores(rankings, -rankings.mean_ranks(), rankings.precedence())
 
 
-@dataclass(frozen=True)
 class ReciprocalRankFusion(Aggregator):
     """Use this to fuse runs of different systems, whose scores do not compare (RRF).
 
@@ -153,13 +166,13 @@ class ReciprocalRankFusion(Aggregator):
         k: 60 in the paper; a larger one makes first ranks count less. Above -1.
     """
 
-    k: Positive = 60.0
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.k) or self.k <= -1:
+    def __init__(self, k: Positive = 60.0) -> None:
+        """Raises ``ValueError`` for a k with which a rank would add nothing or less."""
+        if not math.isfinite(k) or k <= -1:
             raise ValueError(
-                f"k={self.k} of reciprocal rank fusion must be a finite number above -1, such as 60"
+                f"k={k} of reciprocal rank fusion must be a finite number above -1, such as 60"
             )
+        self.k = k
 
     @property
     def name(self) -> str:
@@ -168,6 +181,7 @@ class ReciprocalRankFusion(Aggregator):
     def aggregate(self, rankings: Rankings[Item]) -> Aggregate[Item]:
         """The items by their sums."""
         parts = np.nan_to_num(1.0 / (self.k + rankings.ranks()), nan=0.0)
-        # In one order of summation, so that the same ranks in other rankings give the same sum to
-        # the last bit.
-        return by_scores(rankings, np.sort(parts, axis=0).sum(axis=0), rankings.precedence())
+        # Sorted before they are added: items with the same ranks in different rankings then have
+        # the same sum to the last bit, and tie.
+        scores = np.sort(parts, axis=0).sum(axis=0)
+        return by_scores(rankings, scores, rankings.precedence())

@@ -15,7 +15,6 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -32,13 +31,12 @@ from backpack_rank.position.aggregation.aggregate import (
 from backpack_rank.position.aggregation.rankings import Item, Rankings
 
 
-@dataclass(frozen=True)
 class Kemeny(Aggregator):
     """Use this for the one ranking that disagrees least with several.
 
     >>> rankings = Rankings.of_orders([["a", "b", "c"], ["b", "a", "c"], ["b", "c", "a"]])
-    >>> found = Kemeny().aggregate(rankings)
-    >>> found.order, found.cost, found.optimal
+    >>> aggregate = Kemeny().aggregate(rankings)
+    >>> aggregate.order, aggregate.cost, aggregate.optimal
     (('b', 'a', 'c'), 2, True)
 
     ``optimal`` of the result says whether it is proven that no order has a lower cost. Scores are n
@@ -61,20 +59,27 @@ class Kemeny(Aggregator):
 
     exact: ClassVar[bool] = True
 
-    absent: Absent = "ignored"
-    time_limit: NonNegative = 10.0
-    largest: CountOrZero = 300
+    def __init__(
+        self,
+        absent: Absent = "ignored",
+        time_limit: NonNegative = 10.0,
+        largest: CountOrZero = 300,
+    ) -> None:
+        """See the class.
 
-    def __post_init__(self) -> None:
-        check_absent(self.absent)
-        if not math.isfinite(self.time_limit) or self.time_limit <= 0:
+        Raises:
+            ValueError: another word for ``absent``, no time, or fewer than 0 items.
+        """
+        check_absent(absent)
+        if not math.isfinite(time_limit) or time_limit <= 0:
             raise ValueError(
-                f"time_limit={self.time_limit} of Kemeny must be a number of seconds above 0"
+                f"time_limit={time_limit} of Kemeny must be a number of seconds above 0"
             )
-        if self.largest < 0:
-            raise ValueError(
-                f"largest={self.largest} of Kemeny must be a number of items, 0 or more"
-            )
+        if largest < 0:
+            raise ValueError(f"largest={largest} of Kemeny must be a number of items, 0 or more")
+        self.absent = absent
+        self.time_limit = time_limit
+        self.largest = largest
 
     @property
     def name(self) -> str:
@@ -112,7 +117,7 @@ class Kemeny(Aggregator):
 
 
 def components(margins: np.ndarray) -> list[np.ndarray]:
-    """Strongly connected components of the majority graph in a topological order.
+    """Use this for the strongly connected components of the majority graph in topological order.
 
     >>> components(np.array([[0, -1, 1], [1, 0, 1], [-1, -1, 0]]))  # 1 beats 0 and 2, 0 beats 2
     [array([1]), array([0]), array([2])]
@@ -134,7 +139,7 @@ def components(margins: np.ndarray) -> list[np.ndarray]:
     by_label = np.argsort(labels, kind="stable")
     members = np.split(by_label, np.cumsum(np.bincount(labels))[:-1])
 
-    # The graph of the components; edges within one are none.
+    # The graph of the components, without the edges within a component.
     first, second = np.nonzero(beats)
     edges = np.zeros((count, count), dtype=bool)
     edges[labels[first], labels[second]] = True

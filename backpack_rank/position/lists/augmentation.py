@@ -6,7 +6,6 @@ See DebiasFirst, section 4.2.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from backpack_rank.checks import whole_number
 
 
 class Augmentation(ABC):
-    """In which orders a list of passages is shown."""
+    """What to subclass for a way to choose the orders in which a training list is shown."""
 
     @property
     @abstractmethod
@@ -26,9 +25,12 @@ class Augmentation(ABC):
         """A permutation of the input positions 0..size-1 for each copy of a list. [n, size]"""
 
 
-@dataclass(frozen=True)
 class NoAugmentation(Augmentation):
-    """Lists stay in the order in which they come."""
+    """Use this to show every list once, in the order in which it comes.
+
+    >>> NoAugmentation().orders(3, np.random.default_rng(0)).tolist()
+    [[0, 1, 2]]
+    """
 
     @property
     def copies(self) -> int:
@@ -39,18 +41,20 @@ class NoAugmentation(Augmentation):
         return np.arange(size)[None]
 
 
-@dataclass(frozen=True)
 class RandomShuffles(Augmentation):
     """Use this to train on every copy of a list in a random order (RankZephyr's augmentation).
+
+    >>> RandomShuffles(2).orders(3, np.random.default_rng(0)).tolist()
+    [[2, 0, 1], [2, 1, 0]]
 
     Attributes:
         number: copies of each list, n.
     """
 
-    number: int = 1
-
-    def __post_init__(self) -> None:
-        whole_number("task.copies", self.number, 1)
+    def __init__(self, number: int = 1) -> None:
+        """Raises ``ValueError`` for a number below 1."""
+        whole_number("task.copies", number, 1)
+        self.number = number
 
     @property
     def copies(self) -> int:
@@ -61,27 +65,26 @@ class RandomShuffles(Augmentation):
         return np.stack([rng.permutation(size) for _ in range(self.number)])
 
 
-@dataclass(frozen=True)
 class PositionAware(Augmentation):
     """Use this so that relevance stands at every input position equally often (Pos-Aug).
 
     >>> PositionAware(groups=2).orders(4, np.random.default_rng(0)).tolist()
     [[2, 0, 1, 3], [1, 3, 2, 0]]
 
-    It is one shuffle, cut into n groups; the groups are rotated (DebiasFirst, section 4.2).
+    A list is shuffled and cut into n groups, and the groups are rotated (DebiasFirst, section 4.2).
 
-    Over the n copies, the group of every passage stands once at each of the n places of a group, so
-    relevance is spread over input positions exactly evenly where random orders spread it evenly
-    only on average. Where n does not divide the size, the first groups have one passage more.
+    Over the n copies, each group stands once at each of the n places. So every passage is spread
+    evenly over the input positions, exactly and not only on average as by random orders. Where n
+    does not divide the size, the first groups have one passage more.
 
     Attributes:
         groups: n.
     """
 
-    groups: int = 4
-
-    def __post_init__(self) -> None:
-        whole_number("task.copies", self.groups, 2, ": rotation needs groups")
+    def __init__(self, groups: int = 4) -> None:
+        """Raises ``ValueError`` for fewer than 2 groups."""
+        whole_number("task.copies", groups, 2, ": rotation needs groups")
+        self.groups = groups
 
     @property
     def copies(self) -> int:
@@ -107,7 +110,10 @@ class PositionAware(Augmentation):
 
 
 def augmentation_of(name: str, copies: int) -> Augmentation:
-    """``none``, ``shuffle`` or ``rotate`` by name.
+    """Use this to get the augmentation that ``task.augmentation`` names.
+
+    >>> augmentation_of("rotate", copies=4).copies
+    4
 
     Raises:
         ValueError: another name, or a number of copies that it cannot take.

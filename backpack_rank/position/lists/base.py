@@ -1,7 +1,4 @@
-"""What every listwise ranker takes and gives.
-
-So remedies against position bias can be put around any of them.
-"""
+"""What every listwise ranker takes and gives, so that remedies can be put around any of them."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import copy
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -86,7 +83,11 @@ class Ranking:
 
 @dataclass
 class Usage:
-    """What ranking has cost so far; counted by the innermost ranker, the one that runs a model.
+    """What ranking has cost so far, counted by the ranker inside all wrappers, which runs a model.
+
+    >>> before = Usage(lists=2, passes=2)
+    >>> Usage(lists=5, passes=6).since(before).passes
+    4
 
     Attributes:
         lists: lists that the model was shown (every window and every permutation is one).
@@ -138,7 +139,7 @@ class ListwiseRanker(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Label in tables; a wrapper adds its own to that of the ranker inside."""
+        """Label in tables; a wrapper adds its label to that of the ranker inside."""
 
     @property
     @abstractmethod
@@ -147,7 +148,7 @@ class ListwiseRanker(ABC):
 
     @abstractmethod
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list, in the order of the lists; lists may be of different sizes.
+        """A ranking for each list, in the order of the lists; lists may be of different sizes.
 
         Give many lists at once: they are batched, and wrappers make one call of all their windows
         or permutations.
@@ -158,12 +159,26 @@ class ListwiseRanker(ABC):
         """
 
 
-@dataclass
 class RankerWrapper(ListwiseRanker):
-    """What to subclass for a remedy that asks another ranker, such as windows or permutations."""
+    """What to subclass for a remedy that asks another ranker, such as windows or permutations.
 
-    ranker: ListwiseRanker
-    label: str = field(default="", init=False)
+    >>> class Reversed(RankerWrapper):  # shows every list from its back to its front
+    ...     label = "reversed"
+    ...
+    ...     def rank(self, lists):
+    ...         shown = [passages.select(range(len(passages))[::-1]) for passages in lists]
+    ...         rankings = self.ranker.rank(shown)
+    ...         return [Ranking(len(ranking.order) - 1 - ranking.order) for ranking in rankings]
+
+    Attributes:
+        ranker: the ranker inside, which it asks.
+        label: what the remedy adds to the ranker's name in tables; empty for nothing.
+    """
+
+    label = ""
+
+    def __init__(self, ranker: ListwiseRanker) -> None:
+        self.ranker = ranker
 
     @property
     def name(self) -> str:

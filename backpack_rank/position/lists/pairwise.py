@@ -1,6 +1,6 @@
-r"""Pairwise ranking prompting: a list is ranked by comparisons of two passages.
+r"""Pairwise ranking prompting (PRP): a list is ranked by comparisons of two passages.
 
-It is PRP (Qin et al., 2023, section 3).
+See Qin et al., 2023, section 3.
 
 A comparison is a list of two, so any listwise ranker can make it. Both orders are asked; the
 passage that comes first in both is preferred, and where they disagree the two are tied, which is
@@ -11,13 +11,12 @@ PRP-Sliding-10 on sorting tasks (Table 8, appendix D.1).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
 from backpack_rank.constructors import Count, checked
-from backpack_rank.position.lists.base import RankerWrapper, Ranking
+from backpack_rank.position.lists.base import ListwiseRanker, RankerWrapper, Ranking
 from backpack_rank.position.lists.passages import PassageList
 
 _PAIRS_PER_CALL = 4096
@@ -25,9 +24,8 @@ _PAIRS_PER_CALL = 4096
 """
 
 
-@dataclass
 class PairwiseRanker(RankerWrapper):
-    """What both ways of ranking by comparisons share.
+    """What to subclass for a way of ranking by comparisons.
 
     Passages of one list are compared once; what came out is remembered while the list is ranked. A
     list of one passage is not asked about. An answer to a comparison that names only one passage
@@ -40,8 +38,10 @@ class PairwiseRanker(RankerWrapper):
         tied: those of them that preferred neither passage.
     """
 
-    compared: int = field(default=0, init=False)
-    tied: int = field(default=0, init=False)
+    def __init__(self, ranker: ListwiseRanker) -> None:
+        super().__init__(ranker)
+        self.compared = 0
+        self.tied = 0
 
     def _compare(self, pairs: Sequence[tuple[_Compared, int, int]]) -> None:
         """Ask about the pairs of positions that were not compared yet.
@@ -68,19 +68,19 @@ class PairwiseRanker(RankerWrapper):
                     self.tied += 1
 
 
-@dataclass
 class AllPairs(PairwiseRanker):
-    """Use this for short lists: every pair is compared (PRP-Allpair).
+    """Use this for short lists: every pair is compared (PRP-Allpair)::
+
+        rankings = AllPairs(CausalLmRanker(model, pair_tokenizer)).rank(lists)
 
     A passage gets a point for each win and half a point for each tie. Scores are the points; equal
     ones stand in input order. m passages take m (m - 1) / 2 comparisons.
     """
 
-    def __post_init__(self) -> None:
-        self.label = "PRP all pairs"
+    label = "PRP all pairs"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list, the comparisons of all lists together."""
+        """A ranking for each list, the comparisons of all lists together."""
         compared = [_Compared(passages) for passages in lists]
         pairs = []
         for known in compared:
@@ -101,9 +101,10 @@ class AllPairs(PairwiseRanker):
 
 
 @checked("pairwise")
-@dataclass
 class SlidingPairs(PairwiseRanker):
-    """Use this for long lists of which the first places matter (PRP-Sliding-K).
+    """Use this for long lists of which the first places matter (PRP-Sliding-K)::
+
+        rankings = SlidingPairs(CausalLmRanker(model, pair_tokenizer), passes=10).rank(lists)
 
     It makes K passes of bubble sort from the back to the front, by comparisons of neighbours. A
     passage that is preferred to the one before it changes places with it; tied ones stay. The first
@@ -117,20 +118,22 @@ class SlidingPairs(PairwiseRanker):
         passes: K; 10 in the paper.
     """
 
-    passes: Count = 10
-
-    def __post_init__(self) -> None:
-        self.label = f"PRP sliding {self.passes}"
+    def __init__(self, ranker: ListwiseRanker, passes: Count = 10) -> None:
+        super().__init__(ranker)
+        self.passes = passes
+        self.label = f"PRP sliding {passes}"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list.
+        """A ranking for each list.
 
         All lists move on together, so there is one call of the ranker for each step.
         """
         compared = [_Compared(passages) for passages in lists]
         orders = [list(range(len(passages))) for passages in lists]
-        steps = max((_steps(len(passages), self.passes) for passages in lists), default=0)
-        for step in range(steps):
+        # Until the last pass of the longest list has come to the places that are settled.
+        longest = max(map(len, orders), default=0)
+        steps = longest + min(self.passes, longest - 1) - 2
+        for step in range(max(0, steps)):
             neighbours = []
             pairs = []
             for known, order in zip(compared, orders, strict=True):
@@ -150,7 +153,7 @@ class SlidingPairs(PairwiseRanker):
 
 
 class _Compared:
-    """A list and what is known about pairs of its passages, whichever of the two is named first."""
+    """A list and the answers about pairs of its passages, whichever of the two is named first."""
 
     def __init__(self, passages: PassageList) -> None:
         self.passages = passages
@@ -168,8 +171,11 @@ class _Compared:
     def add(self, low: int, high: int, forth: Ranking, back: Ranking) -> bool:
         """Take the answers to [low, high] and [high, low]; returns whether both prefer the same."""
         # An answer may name nothing, and then prefers neither.
-        preferences = [(low, high)[place] for place in forth.ranked[:1]]
-        preferences += [(high, low)[place] for place in back.ranked[:1]]
+        preferences = []
+        if len(forth.ranked):
+            preferences.append((low, high)[forth.ranked[0]])
+        if len(back.ranked):
+            preferences.append((high, low)[back.ranked[0]])
         if preferences:
             self._answered[[low, high]] = True
         agree = len(preferences) == 2 and preferences[0] == preferences[1]
@@ -184,22 +190,20 @@ class _Compared:
         """
         answered = np.flatnonzero(self._answered[order])
         num_ranked = int(answered[-1]) + 1 if len(answered) else 0
-        return Ranking(order, scores, None if num_ranked == len(order) else num_ranked)
+        if num_ranked == len(order):
+            return Ranking(order, scores)
+        return Ranking(order, scores, num_ranked)
 
 
 def _places(length: int, passes: int, step: int) -> Iterator[int]:
     """Places of the front passages of the pairs that are compared at a step of the bubble sort.
 
-    A pass starts two steps behind the one before it, which has then left the places that it comes
-    to, so that the result is that of one pass after the other, in length + passes steps and not in
+    A pass starts two steps behind the pass before it, which has then left the places that it comes
+    to. So the result is that of passes one after the other, in length + passes steps and not in
     length * passes.
     """
     for number in range(min(passes, length - 1)):
         place = length - 2 - (step - 2 * number)
+        # A pass begins at the last pair, and ends in front of what earlier passes have settled.
         if number <= place <= length - 2:
             yield place
-
-
-def _steps(length: int, passes: int) -> int:
-    """Steps until the last pass has come to the places that are settled."""
-    return max(0, length + min(passes, length - 1) - 2)

@@ -20,6 +20,10 @@ LONGEST = 20
 class PassageList:
     """A query and the passages that a ranker is shown, in input order.
 
+    >>> passages = PassageList("who wrote it", ("by Ann", "a book"), ids=("d7", "d3"))
+    >>> len(passages)
+    2
+
     Attributes:
         query: its text.
         passages: texts, in the order in which they are shown.
@@ -137,7 +141,7 @@ class ListwiseExample:
 
 
 class ListSource(Protocol):
-    """Gives the lists of every epoch."""
+    """What a training loop asks for the lists of every epoch."""
 
     @property
     def name(self) -> str: ...
@@ -151,12 +155,15 @@ class ListSource(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class FixedLists:
-    """The same lists in every epoch."""
+    """Use this as the source of training lists that are the same in every epoch::
 
-    name: str
-    items: tuple[ListwiseExample, ...]
+    source = FixedLists("dl19", collection_lists(collection, candidates).lists)
+    """
+
+    def __init__(self, name: str, items: tuple[ListwiseExample, ...]) -> None:
+        self.name = name
+        self.items = items
 
     def __len__(self) -> int:
         return len(self.items)
@@ -184,7 +191,9 @@ class CollectionLists:
 def collection_lists(
     collection: Collection, candidates: Run, size: int = LONGEST, teacher: Run | None = None
 ) -> CollectionLists:
-    """The best candidates of every query, in first-stage order, with their target order.
+    """Use this to train on the best candidates of every query, in first-stage order::
+
+        lists = collection_lists(collection, candidates, size=20).lists
 
     Passages are wanted by relevance grade, highest first; equal grades by a teacher's score where
     there is one (a passage without a score behind those with one), else they are tied. Tied
@@ -213,6 +222,7 @@ def collection_lists(
         judged = collection.qrels.get(query_id, {})
         grades = np.array([max(judged.get(doc_id, 0), 0) for doc_id in doc_ids])
         scores = (teacher or {}).get(query_id, {})
+        # Keys sort smallest first: the highest grade, then the teacher's highest score.
         keys = []
         for grade, doc_id in zip(grades, doc_ids, strict=True):
             keys.append((-grade, -scores.get(doc_id, -np.inf)))
@@ -237,6 +247,6 @@ def collection_lists(
 
 
 def check_size(size: int) -> None:
-    """Raise ``ValueError`` for a size that a list cannot have."""
+    """Use this to refuse a size that a training list cannot have, by a ``ValueError``."""
     if not 2 <= size <= LONGEST:
         raise ValueError(f"task.size={size} must be from 2 to {LONGEST} passages of a list")

@@ -9,7 +9,7 @@ order in which it read the passages differs from answer to answer and cancels ou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Annotated
 
@@ -23,9 +23,10 @@ from backpack_rank.position.aggregation.rankings import Rankings
 from backpack_rank.position.lists.base import ListwiseRanker, RankerWrapper, Ranking, list_rng
 from backpack_rank.position.lists.passages import PassageList
 
+_KEMENY = Kemeny()  # aggregators keep no state, so all rankers may share it
+
 
 @checked("permutation")
-@dataclass
 class PermutationSelfConsistency(RankerWrapper):
     """Use this where a ranker's answer depends on the order in which it reads the passages::
 
@@ -63,28 +64,44 @@ class PermutationSelfConsistency(RankerWrapper):
             to be optimal.
     """
 
-    permutations: Count = 20
-    aggregator: Aggregator = field(default_factory=Kemeny)
-    seed: Seed = 0
-    include_original: bool = False
-    patience: Count | Annotated[None, Note("to ask for all permutations")] = None
-    round_size: Count = 5
-    stable: Count | None = None
-    aggregated: int = field(default=0, init=False)
-    ranked: int = field(default=0, init=False)
-    not_optimal: int = field(default=0, init=False)
+    def __init__(
+        self,
+        ranker: ListwiseRanker,
+        permutations: Count = 20,
+        aggregator: Aggregator = _KEMENY,
+        seed: Seed = 0,
+        include_original: bool = False,
+        patience: Count | Annotated[None, Note("to ask for all permutations")] = None,
+        round_size: Count = 5,
+        stable: Count | None = None,
+    ) -> None:
+        """See the class.
 
-    def __post_init__(self) -> None:
-        if self.patience is not None and self.round_size >= self.permutations:
+        Raises:
+            ValueError: an option below its least value, a round of all permutations with
+                ``patience``, or ``stable`` without ``patience``.
+        """
+        if patience is not None and round_size >= permutations:
             raise ValueError(
-                f"round_size={self.round_size}: with patience there must be several rounds, so it "
-                f"must be below permutations={self.permutations}"
+                f"round_size={round_size}: with patience there must be several rounds, so it "
+                f"must be below permutations={permutations}"
             )
-        if self.patience is None and self.stable is not None:
-            raise ValueError(f"stable={self.stable} says when to stop early: set patience too")
-        self.label = f"PSC {self.permutations} {self.aggregator.name}"
-        if self.patience is not None:
-            self.label += f", stops after {self.patience}x{self.round_size} unchanged"
+        if patience is None and stable is not None:
+            raise ValueError(f"stable={stable} says when to stop early: set patience too")
+        super().__init__(ranker)
+        self.permutations = permutations
+        self.aggregator = aggregator
+        self.seed = seed
+        self.include_original = include_original
+        self.patience = patience
+        self.round_size = round_size
+        self.stable = stable
+        self.aggregated = 0
+        self.ranked = 0
+        self.not_optimal = 0
+        self.label = f"PSC {permutations} {aggregator.name}"
+        if patience is not None:
+            self.label += f", stops after {patience}x{round_size} unchanged"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
         """A ranking for each list."""

@@ -8,16 +8,16 @@ unchanged, as long as the ranker itself answers equal lists equally.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 from backpack_rank.position.aggregation.aggregate import Aggregator, Borda
-from backpack_rank.position.lists.base import RankerWrapper, Ranking
+from backpack_rank.position.lists.base import ListwiseRanker, RankerWrapper, Ranking
 from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.permutation import aggregate_of, ranking_of
 
+_BORDA = Borda()  # aggregators keep no state, so all rankers may share it
 
-@dataclass
+
 class RewrittenLists(RankerWrapper):
     """Use this so that the wording of texts, such as their pronouns, does not decide the order::
 
@@ -36,12 +36,18 @@ class RewrittenLists(RankerWrapper):
         aggregator: makes a ranking of the answers.
     """
 
-    rewrites: Sequence[Callable[[str, str], tuple[str, str]]]
-    wording: str
-    aggregator: Aggregator = field(default_factory=Borda)
-
-    def __post_init__(self) -> None:
-        self.label = f"{self.wording} {self.aggregator.name}"
+    def __init__(
+        self,
+        ranker: ListwiseRanker,
+        rewrites: Sequence[Callable[[str, str], tuple[str, str]]],
+        wording: str,
+        aggregator: Aggregator = _BORDA,
+    ) -> None:
+        super().__init__(ranker)
+        self.rewrites = rewrites
+        self.wording = wording
+        self.aggregator = aggregator
+        self.label = f"{wording} {aggregator.name}"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
         """A ranking for each list."""

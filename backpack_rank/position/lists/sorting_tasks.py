@@ -12,7 +12,6 @@ import bisect
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -54,9 +53,12 @@ def _all_expressions() -> list[tuple[str, float]]:
 _EXPRESSIONS = _all_expressions()
 
 
-@dataclass(frozen=True)
 class MathSort:
-    """Lists of random expressions, drawn anew in each epoch.
+    """Use this for lists of random expressions to sort by value, drawn anew in each epoch.
+
+    >>> (example,) = MathSort(number=1, size=3).lists(epoch=0)
+    >>> example.passages.passages, example.ranks.tolist()
+    (('5 - 8', '8 * 1', '6 + 5'), [0, 1, 2])
 
     Attributes:
         number: lists of an epoch.
@@ -67,14 +69,19 @@ class MathSort:
             :func:`shown_order`).
     """
 
-    number: int
-    size: int = 10
-    seed: int = 0
-    imbalance: float = 0.0
-    name: str = field(default=MATHSORT, init=False)
+    name = MATHSORT
 
-    def __post_init__(self) -> None:
-        _check(self.number, self.size, self.imbalance)
+    def __init__(self, number: int, size: int = 10, seed: int = 0, imbalance: float = 0.0) -> None:
+        """See the class.
+
+        Raises:
+            ValueError: no list, a wrong size, or an imbalance outside [0, 1].
+        """
+        _check(number, size, imbalance)
+        self.number = number
+        self.size = size
+        self.seed = seed
+        self.imbalance = imbalance
 
     def __len__(self) -> int:
         return self.number
@@ -82,25 +89,31 @@ class MathSort:
     def lists(self, epoch: int) -> list[ListwiseExample]:
         """The lists of an epoch."""
         rng = np.random.default_rng([self.seed, epoch, 1])
-        made = []
+        examples = []
         for number in range(self.number):
-            values: dict[str, float] = {}
-            # Taken from a random order of all expressions, as if each was drawn anew until its
-            # value is a new one.
+            expressions: list[str] = []
+            values: list[float] = []
+            # The first expressions of different values in a random order of all: the same
+            # distribution as drawing anew until the value is a new one.
             for place in rng.permutation(len(_EXPRESSIONS)).tolist():
                 expression, value = _EXPRESSIONS[place]
-                if value not in values.values():
-                    values[expression] = value
+                if value not in values:
+                    expressions.append(expression)
+                    values.append(value)
                 if len(values) == self.size:
                     break
-            texts, numbers = list(values), list(values.values())
-            made.append(_shown(MATHSORT, f"{epoch}.{number}", texts, numbers, self, rng))
-        return made
+            example = _of_values(MATHSORT, f"{epoch}.{number}", expressions, values)
+            examples.append(_in_shown_order(example, self.imbalance, rng))
+        return examples
 
 
-@dataclass(frozen=True)
 class WordSort:
-    """Lists of words, half of them neighbours in the dictionary, drawn anew in each epoch.
+    """Use this for lists of words to sort, half of them neighbours in the dictionary.
+
+    They are drawn anew in each epoch::
+
+        words = dictionary(collection_texts)
+        examples = WordSort(words, number=2_000).lists(epoch=0)
 
     Attributes:
         words: the dictionary, in alphabetical order; see :func:`dictionary`.
@@ -109,22 +122,36 @@ class WordSort:
         neighbours: share of a list's words that follow one another in the dictionary.
     """
 
-    words: tuple[str, ...]
-    number: int
-    size: int = 10
-    seed: int = 0
-    imbalance: float = 0.0
-    neighbours: float = 0.5
-    name: str = field(default=WORDSORT, init=False)
+    name = WORDSORT
 
-    def __post_init__(self) -> None:
-        _check(self.number, self.size, self.imbalance)
-        fraction("task.neighbours", self.neighbours)
-        if len(self.words) < 2 * self.size or list(self.words) != sorted(set(self.words)):
+    def __init__(
+        self,
+        words: tuple[str, ...],
+        number: int,
+        size: int = 10,
+        seed: int = 0,
+        imbalance: float = 0.0,
+        neighbours: float = 0.5,
+    ) -> None:
+        """See the class.
+
+        Raises:
+            ValueError: as :class:`MathSort`, a share outside [0, 1], or fewer than ``2 * size``
+                different words in alphabetical order.
+        """
+        _check(number, size, imbalance)
+        fraction("task.neighbours", neighbours)
+        if len(words) < 2 * size or list(words) != sorted(set(words)):
             raise ValueError(
-                f"WordSort needs a sorted dictionary of at least {2 * self.size} different words, "
-                f"got {len(self.words)}: train on data with more text"
+                f"WordSort needs a sorted dictionary of at least {2 * size} different words, "
+                f"got {len(words)}: train on data with more text"
             )
+        self.words = words
+        self.number = number
+        self.size = size
+        self.seed = seed
+        self.imbalance = imbalance
+        self.neighbours = neighbours
 
     def __len__(self) -> int:
         return self.number
@@ -132,50 +159,55 @@ class WordSort:
     def lists(self, epoch: int) -> list[ListwiseExample]:
         """The lists of an epoch."""
         rng = np.random.default_rng([self.seed, epoch, 2])
-        run = round(self.neighbours * self.size)
-        made = []
+        num_neighbours = round(self.neighbours * self.size)
+        examples = []
         for number in range(self.number):
-            start = int(rng.integers(len(self.words) - run + 1))
-            chosen = set(range(start, start + run))
-            while len(chosen) < self.size:
-                chosen.add(int(rng.integers(len(self.words))))
-            places = sorted(chosen)
-            made.append(
-                _shown(
-                    WORDSORT,
-                    f"{epoch}.{number}",
-                    [self.words[place] for place in places],
-                    places,
-                    self,
-                    rng,
-                )
-            )
-        return made
+            start = int(rng.integers(len(self.words) - num_neighbours + 1))
+            places = set(range(start, start + num_neighbours))
+            while len(places) < self.size:
+                places.add(int(rng.integers(len(self.words))))
+            # The dictionary is sorted, so places are the alphabetical order.
+            ordered = sorted(places)
+            words = [self.words[place] for place in ordered]
+            example = _of_values(WORDSORT, f"{epoch}.{number}", words, ordered)
+            examples.append(_in_shown_order(example, self.imbalance, rng))
+        return examples
 
 
 def dictionary(texts: Iterable[str]) -> tuple[str, ...]:
-    """The words of some texts, each once, in alphabetical order.
+    """Use this for the words of some texts, each once, in alphabetical order.
+
+    >>> dictionary(["The old tree", "a tree of 1900"])
+    ('old', 'the', 'tree')
 
     Only words of three letters or more, a to z.
     """
-    words = {word for text in texts for word in word_tokens(text)}
-    return tuple(
-        sorted(word for word in words if len(word) > 2 and word.isascii() and word.isalpha())
-    )
+    words = set()
+    for text in texts:
+        for word in word_tokens(text):
+            if len(word) > 2 and word.isascii() and word.isalpha():
+                words.add(word)
+    return tuple(sorted(words))
 
 
 def shown_order(ranks: np.ndarray, imbalance: float, rng: np.random.Generator) -> np.ndarray:
-    """Input order of items with these target ranks: positions [m].
+    """Use this to show items as a first stage of some quality would: input order [m].
 
-    Items are sorted by ``imbalance * rank / m + (1 - imbalance) * u`` with u uniform in [0, 1).
+    >>> shown_order(np.array([2, 0, 1]), imbalance=1.0, rng=np.random.default_rng(0)).tolist()
+    [1, 2, 0]
+
+    Items are sorted by ``imbalance * rank / m + (1 - imbalance) * u`` with u uniform in [0, 1): in
+    random order at 0, and in target order at 1.
     """
-    return np.argsort(
-        imbalance * ranks / len(ranks) + (1 - imbalance) * rng.random(len(ranks)), kind="stable"
-    )
+    noise = rng.random(len(ranks))
+    keys = imbalance * ranks / len(ranks) + (1 - imbalance) * noise
+    return np.argsort(keys, kind="stable")
 
 
 def read_mathsort(path: str | Path) -> list[ListwiseExample]:
-    """The published lists of expressions, in the order of the file.
+    """Use this to read the published lists of expressions, in the order of the file::
+
+        examples = read_mathsort("mathsort.tsv")
 
     Equal values, in 38 of its 100 lists, are ties.
 
@@ -202,7 +234,7 @@ def read_mathsort(path: str | Path) -> list[ListwiseExample]:
                 number,
                 f"expected {len(columns)} columns, got {len(fields)}: {line.strip()[:80]!r}",
             )
-        expression, answer, group = (fields[columns[name]] for name in MATH_COLUMNS)
+        expression, answer, group = [fields[columns[name]] for name in MATH_COLUMNS]
         value = _value(expression)
         if value is None:
             fail(
@@ -213,35 +245,42 @@ def read_mathsort(path: str | Path) -> list[ListwiseExample]:
         if not _is_number(answer) or abs(float(answer) - value) > 1e-6:
             fail(path, number, f"the answer of {expression!r} is {value:g}, not {answer!r}")
         groups.setdefault(group, []).append((expression, value))
-    made = []
+    examples = []
     for group, items in groups.items():
         if len(items) > 1:
             texts = [text for text, _ in items]
+            # Rounded, so that equal values are equal numbers.
             values = [round(value, 9) for _, value in items]
-            made.append(_of_values(MATHSORT, group, texts, values))
-    return _not_empty(path, made)
+            examples.append(_of_values(MATHSORT, group, texts, values))
+    return _not_empty(path, examples)
 
 
 def read_wordsort(path: str | Path) -> list[ListwiseExample]:
-    """The published lists of words, in the order of the file.
+    """Use this to read the published lists of words, in the order of the file::
+
+        examples = read_wordsort("wordsort.csv")
 
     Raises:
         ValueError: a line is no JSON list of different words; file and line are named.
     """
-    made: list[ListwiseExample] = []
+    examples: list[ListwiseExample] = []
     for _, words in read_rows(path, _words):
         if words is None:
             continue
         ordered = sorted(words)
         places = [bisect.bisect_left(ordered, word) for word in words]
-        made.append(_of_values(WORDSORT, str(len(made)), words, places))
-    return _not_empty(path, made)
+        examples.append(_of_values(WORDSORT, str(len(examples)), words, places))
+    return _not_empty(path, examples)
 
 
 def read_gsm8ksort(
     path: str | Path, seed: int = 0, least: int = 2, most: int = 20
 ) -> list[ListwiseExample]:
-    """The sentences of the published word problems, in an order drawn by ``seed`` and line.
+    """Use this to read the sentences of the published word problems, to be put in order::
+
+        examples = read_gsm8ksort("gsm8ksort.jsonl", least=5, most=10)  # as the published code
+
+    They are shown in an order drawn by ``seed`` and line.
 
     Args:
         least: problems with fewer sentences are left out, as are those with more than ``most``. Two
@@ -252,7 +291,7 @@ def read_gsm8ksort(
         ValueError: a line is no JSON object with a ``question``, or no problem has that many
             sentences.
     """
-    made = []
+    examples = []
     for number, question in read_jsonl(path, lambda record: text_under(record, "question")):
         if not question.strip():
             fail(path, number, "the text under 'question' is empty")
@@ -261,25 +300,19 @@ def read_gsm8ksort(
         if least <= len(sentences) <= most:
             order = np.random.default_rng([seed, number]).permutation(len(sentences))
             shuffled = [sentences[place] for place in order]
-            made.append(_of_values(GSM8KSORT, str(number), shuffled, order.tolist()))
-    return _not_empty(path, made, f" of {least} to {most} sentences")
+            examples.append(_of_values(GSM8KSORT, str(number), shuffled, order.tolist()))
+    return _not_empty(path, examples, f" of {least} to {most} sentences")
 
 
 READERS = {MATHSORT: read_mathsort, WORDSORT: read_wordsort, GSM8KSORT: read_gsm8ksort}
 """By name of the task: gives the lists of a published file."""
 
 
-def _shown(
-    task: str,
-    number: str,
-    texts: Sequence[str],
-    values: Sequence[float],
-    settings: MathSort | WordSort,
-    rng: np.random.Generator,
+def _in_shown_order(
+    example: ListwiseExample, imbalance: float, rng: np.random.Generator
 ) -> ListwiseExample:
     """A generated list in the order in which it is shown."""
-    made = _of_values(task, number, texts, values)
-    return made.permute(shown_order(made.ranks, settings.imbalance, rng))
+    return example.permute(shown_order(example.ranks, imbalance, rng))
 
 
 def _of_values(
@@ -288,11 +321,11 @@ def _of_values(
     """Items to be ranked by value, smallest first."""
     ids = tuple(str(place) for place in range(len(texts)))
     passages = PassageList(QUERIES[task], tuple(texts), ids, f"{task}-{number}")
-    # The grade of an item: how many belong behind it.
-    array = np.array(values)
-    behind = (array[None, :] > array[:, None]).sum(axis=1)
+    # The grade of an item is the number of items that belong behind it.
+    column = np.array(values)[:, None]
+    grades = (column < column.T).sum(axis=1)
     keys = [(value,) for value in values]
-    return ListwiseExample.by_keys(passages, keys, range(len(texts)), behind)
+    return ListwiseExample.by_keys(passages, keys, range(len(texts)), grades)
 
 
 def _value(expression: str) -> float | None:
@@ -325,11 +358,11 @@ def _is_number(text: str) -> bool:
 
 
 def _not_empty(
-    path: str | Path, made: list[ListwiseExample], what: str = ""
+    path: str | Path, examples: list[ListwiseExample], what: str = ""
 ) -> list[ListwiseExample]:
-    if not made:
+    if not examples:
         raise ValueError(f"{path} holds no list{what}")
-    return made
+    return examples
 
 
 def _check(number: int, size: int, imbalance: float) -> None:

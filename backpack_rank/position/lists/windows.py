@@ -9,7 +9,6 @@ to the front, takes in. So ``size - stride`` passages can come from the very bac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from backpack_rank.position.lists.base import ListwiseRanker, RankerWrapper, Ran
 from backpack_rank.position.lists.passages import PassageList
 
 
-@dataclass
 class SlidingWindows(RankerWrapper):
     """Use this to rank long lists by a ranker of short ones::
 
@@ -36,19 +34,23 @@ class SlidingWindows(RankerWrapper):
             window.
     """
 
-    ranker: ListwiseRanker
-    size: int | None = 20
-    stride: int = 10
+    def __init__(self, ranker: ListwiseRanker, size: int | None = 20, stride: int = 10) -> None:
+        """See the class.
 
-    def __post_init__(self) -> None:
-        whole_number("windows: size", self.size, 2, null="for the whole list")
-        whole_number("windows: stride", self.stride, 1)
-        if self.size is not None and self.stride > self.size:
+        Raises:
+            ValueError: a size below 2, a stride below 1, or a stride above the size.
+        """
+        whole_number("windows: size", size, 2, null="for the whole list")
+        whole_number("windows: stride", stride, 1)
+        if size is not None and stride > size:
             raise ValueError(
-                f"stride={self.stride} is more than size={self.size}: passages between two windows "
+                f"stride={stride} is more than size={size}: passages between two windows "
                 "would not be ranked"
             )
-        self.label = f"windows {self.size}/{self.stride}" if self.size else "one window"
+        super().__init__(ranker)
+        self.size = size
+        self.stride = stride
+        self.label = f"windows {size}/{stride}" if size else "one window"
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
         """One ranking for each list.
