@@ -20,6 +20,7 @@ from backpack_rank.pipelines.settings import slugify
 from backpack_rank.progress import printable
 from backpack_rank.reporting.comparison import print_comparison, write_comparison
 from backpack_rank.reporting.measure_files import write_per_query, write_report
+from backpack_rank.reporting.overview import print_overview
 from backpack_rank.reporting.report_tables import print_report
 from backpack_rank.reporting.run_metadata import write_submission
 from backpack_rank.reranking.pointwise import PointwiseReranker
@@ -79,13 +80,17 @@ def write_results(saved: SavedOptions, folder: Path, ranked: Ranked, quiet: bool
         return report
     tests = table.compare() if len(table.systems) > 1 else []
     write_comparison(folder, tests)
-    print_report(report)
-    if ranked.finished_runs:
+    if saved.values["verbose"]:
+        print_report(report)
         print_comparison(tests)
+    else:
+        print_overview(report, tests)
     page = write_evaluation_page(
         folder, saved, report, ranked.systems, ranked.data, tests, ranked.reranker
     )
     print(printable(f"Report: {page}\nRuns, per-query values, measures and tests: {folder}"))
+    if not saved.values["verbose"]:
+        print("verbose=true prints every cut-off.")
     return report
 
 

@@ -163,6 +163,7 @@ class EvaluationOptions(Options):
     ties: Annotated[str, OneOf(TIES)]
     output: FilePath
     resume: bool | FilePath
+    verbose: bool
     measures: Name | Measures | Annotated[None, Note("for those of the data")]
     swap: bool
     certificate: bool

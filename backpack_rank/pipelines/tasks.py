@@ -20,7 +20,7 @@ from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.saved_options import SavedOptions
 
 _Task = TypeVar("_Task", bound="EvaluationTask")
-FOR_ALL = ("task", "output", "resume", "scoring", "cache")
+FOR_ALL = ("task", "output", "resume", "scoring", "cache", "verbose")
 """Options of where and how, which any task may be given."""
 _SAVED = "saved"
 """What a constructor gets beside its options: all of them, to be saved."""

@@ -111,12 +111,7 @@ def describe_comparison(comparisons: Sequence[Comparison]) -> list[str]:
     lines = []
     several = any(len(comparison.systems) > 1 for comparison in comparisons)
     if several:
-        levels = dict.fromkeys(f"{comparison.level:g}" for comparison in comparisons)
-        lines.append(
-            "A letter behind a figure: significantly better than the system of that letter "
-            "(two-sided paired randomisation test, Holm-corrected over all pairs of systems, "
-            f"p < {' and '.join(levels)})."
-        )
+        lines.append(letters_in_words(comparisons))
     measures_by_goal: dict[Direction, dict[str, None]] = {}
     for comparison in comparisons:
         for compared in comparison.measures:
@@ -130,6 +125,22 @@ def describe_comparison(comparisons: Sequence[Comparison]) -> list[str]:
             lines.append(f"{line}.")
     if several and set(measures_by_goal) - {"none"}:
         lines.append(_BEST)
+    return lines + queries_left_out(comparisons)
+
+
+def letters_in_words(comparisons: Iterable[Comparison]) -> str:
+    """What a letter behind a figure means."""
+    levels = dict.fromkeys(f"{comparison.level:g}" for comparison in comparisons)
+    return (
+        "A letter behind a figure: significantly better than the system of that letter "
+        "(two-sided paired randomisation test, Holm-corrected over all pairs of systems, "
+        f"p < {' and '.join(levels)})."
+    )
+
+
+def queries_left_out(comparisons: Iterable[Comparison]) -> list[str]:
+    """A sentence for each system that lacks values of queries that others have."""
+    lines = []
     for comparison in comparisons:
         for label, queries in comparison.lacking.items():
             shown = ", ".join(queries[:5])

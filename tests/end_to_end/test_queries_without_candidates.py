@@ -70,7 +70,7 @@ def test_runs_are_measured_where_the_first_stage_finds_nothing(
         tmp_path / "b.trec", {query_id: every[query_id] for query_id in ("nurse", "PLAIN-510")}, "b"
     )
     runs = f"run=[{tmp_path / 'a.trec'},{tmp_path / 'b.trec'}]"
-    evaluated(trained, tmp_path / "out", runs, data=data(), quiet=False)
+    evaluated(trained, tmp_path / "out", runs, "verbose=true", data=data(), quiet=False)
     printed = " ".join(capsys.readouterr().out.split())
     assert "NFaiRR leaves out 1 of 3 queries, of which BM25 has no document: 'PLAIN-510'" in printed
     # Two figures of one measure on two sets of queries have two names.

@@ -1,0 +1,129 @@
+"""What an evaluation prints first: measures by systems, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from backpack_rank.evaluation.results import Report, Summary
+from backpack_rank.evaluation.significance import Comparison, Direction, direction_of
+from backpack_rank.progress import printable
+from backpack_rank.reporting.comparison import (
+    better_than,
+    letters_in_words,
+    queries_left_out,
+    system_letters,
+)
+from backpack_rank.reporting.report_tables import describe, queries_in_words, split_measure
+from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
+from backpack_rank.reporting.writers import print_table
+
+_CUTOFF = "10"
+_BETTER: Mapping[Direction, str] = {
+    "higher": "higher",
+    "lower": "lower",
+    "zero": "near 0",
+    "none": "",
+}
+
+
+def print_overview(
+    report: Report, comparisons: Sequence[Comparison] = (), console: Console | None = None
+) -> None:
+    """Use this to print what was measured, as one table and the sentences that it needs.
+
+    Args:
+        report: systems and how they were measured.
+        comparisons: tests of every pair of systems, for letters behind the figures.
+        console: where to, default the terminal.
+    """
+    console = console or Console()
+    print_table(overview_table(report, comparisons), console)
+    for line in describe(report):
+        console.print(Text(printable(line)))
+
+
+def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Table:
+    """Use this for all measures of all systems; of measures of bias one cut-off, 10 where it is.
+
+    Args:
+        report: systems and how they were measured.
+        comparisons: tests of every pair of systems, for letters behind the figures.
+    """
+    letters = system_letters(comparisons)
+    beaten = _beaten(comparisons, letters)
+    sections = []
+    for kind in _kinds(report):
+        summaries = [row.blocks.get(kind) for row in report.rows]
+        rows = []
+        for measure in _shown(kind, summaries):
+            cells = []
+            for system, summary in zip(report.rows, summaries, strict=True):
+                figure = None if summary is None else summary.figures.get(measure)
+                mean = None if figure is None else figure.mean
+                cells.append(Cell(number(mean), raised=beaten.get((measure, system.label), "")))
+            labels = (measure.replace(" (swapped)", ""), _BETTER[direction_of(measure)])
+            rows.append(Row(labels, cells))
+        sections.append(Section(_heading(kind, report, summaries), rows))
+    systems = [f"{letters.get(row.label, '')} {row.label}".strip() for row in report.rows]
+    notes = queries_left_out(comparisons)
+    if any(beaten.values()):
+        notes = [letters_in_words(comparisons), *notes]
+    if report.about.sign_in_words and report.about.bias_set:
+        notes.append(f"RaB and ARaB: {report.about.sign_in_words}")
+    return Table(
+        name="overview",
+        title=report.about.effectiveness_set or report.about.bias_set,
+        labels=("", "better"),
+        groups=[Group("", tuple(systems))],
+        sections=sections,
+        notes=notes,
+    )
+
+
+def _kinds(report: Report) -> list[str]:
+    """What was measured of any system; effectiveness and bias come first."""
+    measured = dict.fromkeys(kind for row in report.rows for kind in row.blocks)
+    first = [kind for kind in ("effectiveness", "bias") if kind in measured]
+    return first + [kind for kind in measured if kind not in first]
+
+
+def _shown(kind: str, summaries: Iterable[Summary | None]) -> list[str]:
+    """Measures of a kind that any system has; of bias those of one cut-off."""
+    measures: dict[str, None] = {}
+    for summary in summaries:
+        if summary is not None:
+            measures |= dict.fromkeys(summary.figures)
+    if kind != "bias":
+        return list(measures)
+    cutoffs = list(dict.fromkeys(split_measure(measure)[1] for measure in measures))
+    shown = _CUTOFF if _CUTOFF in cutoffs else cutoffs[0]
+    # A measure without a cut-off has one figure, which is shown.
+    return [measure for measure in measures if split_measure(measure)[1] in (shown, "")]
+
+
+def _heading(kind: str, report: Report, summaries: Iterable[Summary | None]) -> str:
+    """The kind and its queries, such as ``bias (215 of 243 queries: gender-neutral ones)``."""
+    counts = {summary.queries for summary in summaries if summary is not None}
+    queries = queries_in_words(max(counts))
+    if len(counts) > 1:
+        return f"{kind}, every system on its own {min(counts)} to {queries}"
+    # The set's name may say more than a number, such as "wikiqa/test: 215 neutral queries".
+    said = report.about.bias_set.partition(": ")[2] if kind == "bias" else ""
+    return f"{kind}, {said or queries}"
+
+
+def _beaten(
+    comparisons: Iterable[Comparison], letters: Mapping[str, str]
+) -> dict[tuple[str, str], str]:
+    """By measure and system, the letters of the systems that it is significantly better than."""
+    beaten = {}
+    for comparison in comparisons:
+        for compared in comparison.measures:
+            for system, others in better_than(comparison, compared).items():
+                marks = [letters[other] for other in others]
+                separator = "," if any(len(mark) > 1 for mark in marks) else ""
+                beaten[compared.measure, system] = separator.join(marks)
+    return beaten

@@ -1,0 +1,60 @@
+"""The first screen of an evaluation: measures by systems at one cut-off, on 80 columns."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+from shown import sample_report
+
+from backpack_rank.evaluation.results import Estimate, PerQuery, Report, Summary, SystemResult
+from backpack_rank.evaluation.significance import compare
+from backpack_rank.reporting.overview import overview_table, print_overview
+
+
+def printed(report: Report, comparisons=()) -> str:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    print_overview(report, comparisons, console)
+    return console.file.getvalue()
+
+
+def result(label: str, **values: float) -> SystemResult:
+    figures = {name.replace("_", "@"): Estimate(mean, mean) for name, mean in values.items()}
+    return SystemResult(label, effectiveness=Summary(figures, 3))
+
+
+def test_two_systems_with_every_measure_fit_on_one_screen() -> None:
+    lines = printed(sample_report()).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+def test_of_the_measures_of_bias_those_at_10_are_shown() -> None:
+    names = [row.labels[0] for row in overview_table(sample_report()).rows]
+    bias = [name for name in names if name.startswith(("RaB", "ARaB"))]
+    assert len(bias) == 6
+    assert all(name.endswith("@10") for name in bias)
+
+
+def test_without_a_cut_off_of_10_the_first_one_is_shown() -> None:
+    figures = {name: Estimate(0.1, 0.1) for name in ("RaB(tf)@5", "RaB(tf)@20", "EE-L")}
+    report = Report((SystemResult("run", bias=Summary(figures, 3)),))
+    assert [row.labels[0] for row in overview_table(report).rows] == ["RaB(tf)@5", "EE-L"]
+
+
+def test_a_figure_that_a_system_lacks_is_a_dash() -> None:
+    table = overview_table(Report((result("a", RR_10=0.5), result("b", P_5=0.25))))
+    figures = {row.labels[0]: [cell.text for cell in row.cells] for row in table.rows}
+    assert figures == {"RR@10": ["0.5000", "-"], "P@5": ["-", "0.2500"]}
+
+
+def test_a_letter_says_which_system_is_significantly_worse() -> None:
+    better = PerQuery({"RR@10": {f"q{number}": 0.9 for number in range(30)}})
+    worse = PerQuery({"RR@10": {f"q{number}": 0.1 for number in range(30)}})
+    comparison = compare({"first": worse, "second": better})
+    report = Report((result("first", RR_10=0.1), result("second", RR_10=0.9)))
+    (row,) = overview_table(report, [comparison]).rows
+    assert [cell.raised for cell in row.cells] == ["", "a"]
+    text = printed(report, [comparison])
+    assert "a letter behind a figure" in text.lower()
+    assert "A letter" not in printed(report)
