@@ -346,14 +346,21 @@ def test_a_ranker_without_a_dial_or_senses_is_shown_as_it_is(
         found.policies = ()
         return found
 
-    script = """return {list: list(), disabled: $("slider").disabled, about: $("about").textContent,
-        why: $("list").querySelectorAll("summary").length};"""
+    script = """const row = [...$("list").children].find((one) => one.querySelector("mark"));
+      row.querySelector("summary").click();
+      await until(() => row.querySelector(".why p"));
+      return {list: list(), disabled: $("slider").disabled, about: $("about").textContent,
+        why: $("list").querySelectorAll("summary").length,
+        said: row.querySelector(".why").textContent};"""
     with running({"plain": load}) as server:
         said, console = look(script, to=server, q=QUERY, d=list(sentences), alpha=0.5)
         results = server.rerank(query=QUERY, documents=list(sentences)).json()["results"]
     assert console == []
     assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]
-    assert (said["disabled"], said["why"]) == (True, 0)
+    assert (said["disabled"], said["why"]) == (True, len(sentences))
+    # Without senses the words of a document were left out, one at a time.
+    assert "A word's number is what the score loses without it" in said["said"]
+    assert "words did by their group" in said["said"]
     assert said["about"].startswith("This ranker has no dial")
 
 
