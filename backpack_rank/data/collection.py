@@ -5,9 +5,9 @@ What reads a collection is in :mod:`backpack_rank.data.sources`, which this modu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from backpack_rank.digests import digest, with_lengths
 
@@ -18,6 +18,10 @@ Qrels: TypeAlias = dict[str, dict[str, int]]
 Run: TypeAlias = dict[str, dict[str, float]]
 """``{query id: {document id: score}}``; higher scores rank first, equal scores by ascending
 document id.
+"""
+DocumentFields: TypeAlias = Callable[[str, Iterable[str]], dict[str, Any]]
+"""Values of a field by document id, of the documents that have one; ``ValueError`` for a field that
+no document has.
 """
 
 
@@ -110,6 +114,7 @@ class Collection:
         candidates: what the source itself gives to re-rank (a run file, scoreddocs), or None.
         groups: ``{document id: group}`` where the source knows it (of the synthetic collection
             ``male``, ``female`` or ``neutral``), else empty; never shown to a ranker.
+        fields: gives further fields of documents, or None where the source has none.
     """
 
     name: str
@@ -118,6 +123,25 @@ class Collection:
     qrels: Qrels
     candidates: Run | None = None
     groups: dict[str, str] = field(default_factory=dict)
+    fields: DocumentFields | None = None
+
+    def field_values(self, name: str, doc_ids: Iterable[str]) -> dict[str, Any]:
+        """Use it for what documents say beside their text; ``group`` is that of ``groups``.
+
+            collection.field_values("region", ["d1", "d2"])  # {"d1": "asia"}
+
+        Returns:
+            Values by document id; documents without one are left out.
+
+        Raises:
+            ValueError: the source has no such field.
+        """
+        if name == "group" and self.groups:
+            return {doc_id: self.groups[doc_id] for doc_id in doc_ids if doc_id in self.groups}
+        if self.fields is None:
+            there = "group" if self.groups else "none"
+            raise ValueError(f"{self.name} has no field {name!r}; fields there: {there}")
+        return self.fields(name, doc_ids)
 
     def select_queries(self, query_ids: Iterable[str]) -> Collection:
         """The same collection with these queries alone, in this order; unknown ids are left out."""

@@ -99,6 +99,14 @@ class DocumentGroups:
         rows = {doc_id: row for row, doc_id in enumerate(wanted)}
         return DocumentGroups(self.names, rows, self.shares_of(wanted))
 
+    def including(self, names: Iterable[str]) -> DocumentGroups:
+        """The same with these groups too, which no document here may be of."""
+        further = [name for name in dict.fromkeys(names) if name not in self.names]
+        nothing = np.zeros((len(self.shares), len(further)))
+        return DocumentGroups(
+            (*self.names, *further), self.rows, np.concatenate([self.shares, nothing], axis=1)
+        )
+
     def unknown(self, doc_ids: Iterable[str]) -> int:
         """How many of these documents have no group."""
         wanted = list(doc_ids)

@@ -25,11 +25,18 @@ from backpack_rank.constructors import (
     Range,
     checked,
 )
-from backpack_rank.data.collection import DocumentStore, Qrels, Run
+from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Run
 from backpack_rank.data.run_order import TIES
-from backpack_rank.evaluation.document_groups import WORDS, DocumentGroups
+from backpack_rank.evaluation.document_groups import CROSS, WORDS, DocumentGroups
 from backpack_rank.evaluation.fairness import FairnessContext
-from backpack_rank.evaluation.group_exposure import OF_RELEVANT, RELEVANT, TARGETS, GroupExposure
+from backpack_rank.evaluation.group_exposure import (
+    OF_RELEVANT,
+    RELEVANT,
+    TARGETS,
+    UNIFORM,
+    GroupExposure,
+)
+from backpack_rank.evaluation.group_files import GroupSource
 from backpack_rank.evaluation.magnitudes import (
     MAGNITUDES,
     TOKENIZERS,
@@ -108,8 +115,12 @@ class FairnessMeasures:
             is made of.
         ties: order of equal scores of the runs that they are taken of, one of
             :data:`~backpack_rank.data.run_order.TIES`.
+        groups: where the groups of documents come from, for AWRF_JS, EE, NDKL and ratios of
+            exposure: ``words``, a file, ``field:NAME``, or several; see
+            :mod:`backpack_rank.evaluation.group_files`.
         target: of AWRF_JS, EE and NDKL: ``uniform``, ``relevant`` (each group's share among the
-            relevant documents of the query), or a share for each group.
+            relevant documents of the query), or a share for each group; of several attributes
+            a target for each: ``{gender: uniform, region: {asia: 0.5, europe: 0.5}}``.
         relevant_from: lowest label of a relevant document, for EE, exposure per relevance and the
             target ``relevant``.
         extra: further measures by name, such as ``RaB(tc,male)@100``.
@@ -132,6 +143,7 @@ class FairnessMeasures:
     threshold: CountOrZero = 1
     background_depth: Count = 200
     ties: Annotated[str, OneOf(TIES)] = "trec_eval"
+    groups: PathText | Annotated[Sequence[PathText], Length(1)] = WORDS
     target: Target = "uniform"
     relevant_from: Count = 1
     extra: Sequence[Name] = ()
@@ -141,6 +153,7 @@ class FairnessMeasures:
         parse_sign(self._sign(groups), groups)
         for name, measure in self.measures.items():
             _check_measure(name, measure, groups)
+            self._check_attribute(name, measure)
 
     @cached_property
     def measures(self) -> dict[str, Measure]:
@@ -163,7 +176,7 @@ class FairnessMeasures:
                         measures[shown_name(of_groups @ cutoff)] = of_groups @ cutoff
         if self.extra:
             measures |= parse_measures(self.extra)
-        return measures
+        return self._of_each_attribute(measures)
 
     @property
     def needs_background(self) -> bool:
@@ -212,17 +225,59 @@ class FairnessMeasures:
         """Magnitudes of these documents, see :meth:`GroupMagnitudes.of`."""
         return GroupMagnitudes.of(doc_ids, documents, self._lexicon, TOKENIZERS[self.tokenizer])
 
+    def document_groups(
+        self, doc_ids: Iterable[str], collection: Collection, magnitudes: GroupMagnitudes
+    ) -> dict[str, DocumentGroups]:
+        """Groups of these documents by attribute, of all sources.
+
+        Args:
+            doc_ids: documents to look at.
+            collection: has the fields.
+            magnitudes: of the source ``words``.
+
+        Raises:
+            ValueError: a file that is malformed, or a field that there is not.
+        """
+        wanted = list(doc_ids)
+        groups: dict[str, DocumentGroups] = {}
+        with located("bias.groups"):
+            for source in self._sources:
+                if source.source == WORDS:
+                    groups[WORDS] = DocumentGroups.of_words(magnitudes)
+                else:
+                    groups |= source.groups(collection, wanted)
+        for attribute, of_attribute in groups.items():
+            target = self.target
+            if isinstance(target, Mapping) and len(groups) > 1:
+                target = target.get(attribute, UNIFORM)
+            # A group that nobody here belongs to may be given a share of the attention.
+            if isinstance(target, Mapping) and attribute not in target:
+                groups[attribute] = of_attribute.including(target)
+        return groups
+
     def context(
         self,
         magnitudes: GroupMagnitudes,
         background: Run | None = None,
         query_ids: Iterable[str] | None = None,
         qrels: Qrels | None = None,
+        groups: Mapping[str, DocumentGroups] | None = None,
     ) -> FairnessContext:
-        """These choices with magnitudes: what measures of fairness are computed from."""
-        groups = {WORDS: DocumentGroups.of_words(magnitudes)}
+        """These choices with magnitudes: what measures of fairness are computed from.
+
+        Args:
+            magnitudes: of all documents that are looked at.
+            background: of NFaiRR.
+            query_ids: the bias set; None: the queries of a run.
+            qrels: judgements, where :attr:`needs_judgements` says so.
+            groups: as of :meth:`document_groups`; None: those of the words.
+        """
+        if groups is None:
+            groups = {WORDS: DocumentGroups.of_words(magnitudes)}
+        # A target may be of groups that nobody asks for, and that are not read then.
+        target = self.target if self.group_measures else UNIFORM
         with located("bias.target"):
-            exposure = GroupExposure(groups, qrels, self.target, self.relevant_from)
+            exposure = GroupExposure(groups, qrels, target, self.relevant_from)
         return FairnessContext(
             magnitudes=magnitudes,
             sign=self._sign(magnitudes.groups),
@@ -291,6 +346,49 @@ class FairnessMeasures:
                 name = f"{measure.NAME}({kind},{group})@{cutoff}"
                 measure_by_name[name] = measure(magnitude=kind, of=group) @ cutoff
         return measure_by_name
+
+    @cached_property
+    def _sources(self) -> list[GroupSource]:
+        given = [self.groups] if isinstance(self.groups, str) else list(self.groups)
+        with located("bias.groups"):
+            sources = [GroupSource(source) for source in given]
+            attributes: dict[str, str] = {}
+            for source in sources:
+                for attribute in source.attributes:
+                    if attribute in attributes:
+                        raise ValueError(
+                            f"{attributes[attribute]} and {source.source} both have groups of "
+                            f"{attribute!r}: give one of them"
+                        )
+                    attributes[attribute] = source.source
+        return sources
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Attributes whose groups there are, such as ``gender`` and ``region``."""
+        return tuple(name for source in self._sources for name in source.attributes)
+
+    def _of_each_attribute(self, measures: Mapping[str, Measure]) -> dict[str, Measure]:
+        """``AWRF_JS@20`` as that of each attribute, where there are several."""
+        if len(self.attributes) == 1:
+            return dict(measures)
+        found: dict[str, Measure] = {}
+        for name, measure in measures.items():
+            if not isinstance(measure, GroupMeasure) or "attribute" in measure.params:
+                found[name] = measure
+                continue
+            for attribute in self.attributes:
+                own_name = shown_name(measure, attribute)
+                found |= parse_measures([own_name])
+        return found
+
+    def _check_attribute(self, name: str, measure: Measure) -> None:
+        for attribute in str(measure.params.get("attribute") or "").split(CROSS):
+            if attribute and attribute not in self.attributes:
+                raise ValueError(
+                    f"{name}: bias.groups has no attribute {attribute!r}; choose from "
+                    f"{', '.join(self.attributes)}, or several such as gender{CROSS}region"
+                )
 
     @property
     def _relevant_target(self) -> bool:

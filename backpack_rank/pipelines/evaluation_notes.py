@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from backpack_rank.data.batching import Pairs
+from backpack_rank.evaluation.document_groups import WORDS, DocumentGroups
+from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.renditions import MeanOfRenditions
+
+_SHOWN_GROUPS = 12
 
 
 def rendition_notes(
@@ -68,3 +72,24 @@ def swap_notes(data: EvaluationData) -> list[str]:
         f"Swap: {len(counts.changed)} of {counts.documents} candidates change, "
         f"{counts.words} words; {counts.names} first names are left alone"
     ]
+
+
+def notes_on_groups(
+    groups: Mapping[str, DocumentGroups], doc_ids: Sequence[str], bias: FairnessMeasures
+) -> tuple[str, ...]:
+    """Groups of every attribute, how many documents have none, and the target."""
+    notes: list[str] = []
+    for attribute, of_attribute in groups.items():
+        names = ", ".join(of_attribute.names[:_SHOWN_GROUPS])
+        if len(of_attribute.names) > _SHOWN_GROUPS:
+            names += f" and {len(of_attribute.names) - _SHOWN_GROUPS} more"
+        unknown = of_attribute.unknown(doc_ids)
+        why = f"have no word of {bias.lexicon}" if attribute == WORDS else "are of no known group"
+        notes.append(
+            f"Groups of {attribute}: {names}; {unknown:,} of {len(doc_ids):,} documents {why} and "
+            "take no part"
+        )
+    target = bias.target
+    told = target if isinstance(target, str) else ", ".join(f"{k} {v}" for k, v in target.items())
+    notes.append(f"Target of AWRF_JS, EE and NDKL: {told}")
+    return tuple(notes)

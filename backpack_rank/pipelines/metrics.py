@@ -7,13 +7,14 @@ table = suite.evaluate([first_stage, reranker], data)
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.dataset import Dataset
+from backpack_rank.evaluation.document_groups import WORDS
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
@@ -32,6 +33,7 @@ from backpack_rank.evaluation.results import PerQuery, RunInfo
 from backpack_rank.evaluation.score_gaps import gap_measures, score_gaps, score_spread
 from backpack_rank.evaluation.swap_stability import swap_measures, swap_stability
 from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.pipelines.evaluation_notes import notes_on_groups
 from backpack_rank.reranking.rerankers import Reranker
 
 log = logging.getLogger(__name__)
@@ -135,7 +137,22 @@ class MetricSuite:
                 len(wanted),
                 self.fairness.lexicon,
             )
-        context = self.fairness.context(magnitudes, background, data.bias.queries, data.bias.qrels)
+        groups = None
+        group_notes: tuple[str, ...] = ()
+        if self.fairness.group_measures:
+            # Not of the background: groups of a field would depend on whether NFaiRR is measured.
+            looked_at = self.fairness.documents(runs, qrels=data.bias.qrels)
+            groups = self.fairness.document_groups(looked_at, data.bias, magnitudes)
+            group_notes = notes_on_groups(groups, looked_at, self.fairness)
+        elif self.fairness.groups != WORDS:
+            log.warning(
+                "bias.groups=%s is read by none of the measures: ask for one of them, such as "
+                "measures=['AWRF_JS@20','EE-L@20']",
+                self.fairness.groups,
+            )
+        context = self.fairness.context(
+            magnitudes, background, data.bias.queries, data.bias.qrels, groups
+        )
 
         rows = []
         measured = 0
@@ -147,7 +164,11 @@ class MetricSuite:
         info = RunInfo(
             data.test.name,
             data.bias_set_of(measured),
-            notes=_without_background(systems, background, data),
+            notes=(
+                *_without_background(systems, background, data),
+                *group_notes,
+                *_without_value(rows, self.fairness.group_measures),
+            ),
         )
         names = {EFFECTIVENESS: data.test.name, BIAS: f"bias set of {data.bias.name}"}
         return ResultTable(tuple(rows), self.fairness.describe(info, data.stage), names)
@@ -261,6 +282,22 @@ def _without_background(
         return ()
     queries = f"{len(absent)} of {ranked} queries"
     return (f"NFaiRR leaves out {queries}, of which {data.stage} has no document: {shown(absent)}",)
+
+
+def _without_value(systems: Sequence[SystemMetrics], measures: Iterable[str]) -> list[str]:
+    """A note on each measure of groups that has no value of queries that a system ranks."""
+    notes: list[str] = []
+    for measure in measures:
+        counts: dict[str, int] = {}
+        for system in systems:
+            values = system.values[BIAS]
+            lacking = len(values.query_ids) - len(values.values[measure])
+            if lacking:
+                counts[system.label] = lacking
+        if counts:
+            told = ", ".join(f"{number} of {label}" for label, number in counts.items())
+            notes.append(f"{measure} is not defined for some ranked queries: {told}")
+    return notes
 
 
 def check_known(run: Run, data: EvaluationData, name: str) -> None:

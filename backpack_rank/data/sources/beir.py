@@ -28,6 +28,7 @@ from backpack_rank.data.collection import (
     Queries,
     Run,
 )
+from backpack_rank.data.document_fields import LineFields
 from backpack_rank.data.documents import open_documents
 from backpack_rank.data.queries import read_queries_jsonl
 from backpack_rank.data.sources.filters import (
@@ -109,7 +110,8 @@ def load_beir(
     else:
         labels = _split_labels(root, split, queries, queries_path, dev_fraction)
         of_split = set(labels)
-    documents = open_documents(existing_file(root / "corpus.jsonl"), title=title)
+    corpus = existing_file(root / "corpus.jsonl")
+    documents = open_documents(corpus, title=title)
     require_some_judged(root / (qrels or "qrels"), labels, documents)
     run = None
     if candidates == JUDGED:
@@ -121,7 +123,13 @@ def load_beir(
         queries = {query_id: text for query_id, text in queries.items() if query_id in of_split}
     name = name or f"{root.resolve().name}/{split}"
     collection = make_collection(
-        name, documents, queries, labels, run, answerable_only=answerable_only
+        name,
+        documents,
+        queries,
+        labels,
+        run,
+        answerable_only=answerable_only,
+        fields=LineFields(corpus),
     )
     return collection.select_queries(drawn_queries(collection.queries, max_queries, seed))
 

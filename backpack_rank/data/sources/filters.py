@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from backpack_rank.checks import whole_number
-from backpack_rank.data.collection import Collection, DocumentStore, Qrels, Queries, Run
+from backpack_rank.data.collection import (
+    Collection,
+    DocumentFields,
+    DocumentStore,
+    Qrels,
+    Queries,
+    Run,
+)
 from backpack_rank.data.text_files import line_of
 from backpack_rank.data.trec import read_run
 
@@ -106,6 +113,7 @@ def make_collection(
     candidates: Run | None,
     *,
     answerable_only: bool,
+    fields: DocumentFields | None = None,
 ) -> Collection:
     """Use it as the last step of a source: it keeps what belongs to the queries that are kept.
 
@@ -119,4 +127,5 @@ def make_collection(
     if not kept:
         what = "queries with a relevant document" if answerable_only else "queries"
         raise ValueError(f"{name} has no {what}; look at the split, the qrels and the filters")
-    return Collection(name, documents, queries, qrels, candidates).select_queries(kept)
+    collection = Collection(name, documents, queries, qrels, candidates, fields=fields)
+    return collection.select_queries(kept)

@@ -17,6 +17,7 @@ from filelock import FileLock
 from backpack_rank.checks import whole_number
 from backpack_rank.constructors import AllDocuments, AllQueries, Count, Name, Seed
 from backpack_rank.data.collection import Collection, Qrels, Queries, Run, missing_message
+from backpack_rank.data.document_fields import no_such_field
 from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates
 from backpack_rank.data.trec import ranking, sorted_run
 from backpack_rank.digests import digest, with_lengths
@@ -89,7 +90,15 @@ def load_irds(
     if candidates not in ("scoreddocs", "none"):
         path = Path(candidates).expanduser()
         run = read_candidates(path, depth, queries, Path(dataset_id), documents)
-    return make_collection(name or dataset_id, documents, kept, qrels, run, answerable_only=False)
+    return make_collection(
+        name or dataset_id,
+        documents,
+        kept,
+        qrels,
+        run,
+        answerable_only=False,
+        fields=documents.field_values,
+    )
 
 
 class IrDatasetsStore:
@@ -125,6 +134,22 @@ class IrDatasetsStore:
         if missing:
             raise KeyError(missing_message(missing))
         return {doc_id: texts[doc_id] for doc_id in wanted}
+
+    def field_values(self, name: str, doc_ids: Iterable[str]) -> dict[str, Any]:
+        """Values of a field of these documents, such as ``gender`` of ``trec-fair/2022``.
+
+        Documents that the dataset does not have are left out.
+
+        Raises:
+            ValueError: documents of this dataset have no such field; names those that there are.
+        """
+        fields = known_dataset(self._dataset_id).docs_cls()._fields
+        if name not in fields:
+            raise no_such_field(name, fields, self._dataset_id)
+        store = self._store()
+        with self._mutex:
+            documents = store.get_many(list(dict.fromkeys(doc_ids))).values()
+            return {document.doc_id: getattr(document, name) for document in documents}
 
     def __contains__(self, doc_id: object) -> bool:
         return isinstance(doc_id, str) and doc_id in self._fetch([doc_id])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from backpack_rank.constructors import AllDocuments, Count, FilePath, Name
 from backpack_rank.data.collection import Collection, Qrels
+from backpack_rank.data.document_fields import LineFields
 from backpack_rank.data.documents import open_documents
 from backpack_rank.data.queries import read_queries
 from backpack_rank.data.sources.filters import make_collection, read_candidates, require_some_judged
@@ -49,7 +50,8 @@ def load_trec(
     topics_path = _existing(topics, "topics")
     queries = read_queries(topics_path)
     labels: Qrels = {} if qrels is None else read_qrels(_existing(qrels, "qrels"))
-    documents = open_documents(_existing(collection, "collection"), title=title)
+    corpus = _existing(collection, "collection")
+    documents = open_documents(corpus, title=title)
     require_some_judged(qrels, labels, documents)
     run = None
     if candidates is not None:
@@ -59,7 +61,15 @@ def load_trec(
         queries = {query_id: text for query_id, text in queries.items() if query_id in labels}
         if not queries:
             raise ValueError(f"{qrels}: none of its {len(labels)} queries is in {topics_path}")
-    return make_collection(name, documents, queries, labels, run, answerable_only=answerable_only)
+    return make_collection(
+        name,
+        documents,
+        queries,
+        labels,
+        run,
+        answerable_only=answerable_only,
+        fields=LineFields(corpus),
+    )
 
 
 def _existing(path: str | Path, argument: str) -> Path:

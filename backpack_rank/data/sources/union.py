@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from backpack_rank.checks import whole_number
 from backpack_rank.constructors import Count, Name, Seed
@@ -77,7 +78,23 @@ def load_union(
         qrels=qrels,
         candidates=candidates,
         groups=groups,
+        fields=partial(_field_values, parts),
     )
+
+
+def _field_values(
+    parts: Mapping[str, Collection], name: str, doc_ids: Iterable[str]
+) -> dict[str, Any]:
+    """Values of a field that every part has of which there are documents."""
+    ids_by_part: dict[str, list[str]] = {}
+    for doc_id in doc_ids:
+        part, _, own_id = doc_id.partition("/")
+        ids_by_part.setdefault(part, []).append(own_id)
+    values: dict[str, Any] = {}
+    for part, own_ids in ids_by_part.items():
+        if part in parts:
+            values |= _prefixed(part, parts[part].field_values(name, own_ids))
+    return values
 
 
 def _prefixed(part: str, values: Mapping[str, Value]) -> dict[str, Value]:
