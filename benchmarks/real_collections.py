@@ -49,7 +49,7 @@ from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import FirstStageOrder, Reranker
-from backpack_rank.reranking.scorer import PLAIN, Scorer, TextScorer
+from backpack_rank.reranking.scorer import UNCHANGED, Scorer, TextScorer
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.views import View
 from benchmarks.policy_tables import tables
@@ -403,14 +403,12 @@ class SparingScorer(TextScorer):
         self.scorer, self.ranker, self.tokenizer = scorer, scorer.ranker, scorer.tokenizer
         self._known: dict[tuple[str, str], float] = {}
 
-    def score_texts(
-        self, pairs: Sequence[tuple[str, str]], view: View = PLAIN, long_documents: str = "cut"
-    ) -> np.ndarray:
+    def score_texts(self, pairs: Sequence[tuple[str, str]], view: View = UNCHANGED) -> np.ndarray:
         """As of the other scorer."""
-        return self.scorer.score_texts(pairs, view, long_documents)
+        return self.scorer.score_texts(pairs, view)
 
     def scores(
-        self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None
+        self, pairs: Pairs, view: View = UNCHANGED, cache: SenseCache | None = None
     ) -> np.ndarray:
         """Raw logits of all rows. [N] float32"""
         if view.token_shift is not None:

@@ -33,7 +33,7 @@ PARTS = (
     ("candidates, BM25", "backpack_rank.data.dataset", "Dataset.candidates"),
     ("loading the ranker", "backpack_rank.pipelines.chosen_ranker", "load_ranker"),
     ("loading the ranker", "backpack_rank.reranking.load", "load_ranker"),
-    ("tokens, batches", "backpack_rank.data.batching", "PairChunks.__getitem__"),
+    ("tokens, batches", "backpack_rank.data.batching", "ChunkPortions.__getitem__"),
     ("tokens, batches", "backpack_rank.data.tokenisation", "PairTokenizer.encode"),
     ("network", "backpack_rank.reranking.scorer", "Scorer._forward"),
     ("network", "backpack_rank.reranking.scorer", "Scorer.score_senses"),

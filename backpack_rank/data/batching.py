@@ -1,19 +1,21 @@
-"""Pairs of query and candidate, encoded and packed in chunks, for validation and for scoring."""
+"""Pairs of query and candidate, encoded and packed in portions, for validation and for scoring."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.long_documents import CUT, LongDocuments
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.data.tokenisation import Beginning, PairTokenizer
+from backpack_rank.data.tokenisation import PairTokenizer
 
 CPU_TOKENS = 1500
 """Tokens per packed batch that keep a CPU's caches warm."""
@@ -76,7 +78,7 @@ class Pairs:
         return len(self.query_ids)
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """(query text, document text) of every row; documents are fetched in chunks."""
+        """(query text, document text) of every row; documents are fetched in portions."""
         queries, store = self.collection.queries, self.collection.documents
         for start in range(0, len(self), _FETCHED):
             rows = range(start, min(start + _FETCHED, len(self)))
@@ -116,26 +118,103 @@ class JoinedPairs:
     """Use it for what a ranker reads of N pairs of texts: :func:`join_pairs` makes it.
 
     Attributes:
-        sequences: token ids of the joined texts, several for a pair that is read in parts.
-        starts: where the sequences of each pair begin. [N]
+        sequences: token ids of the joined texts: of each pair its chunks, one after the other,
+            which is one of a document that fits or is cut.
+        starts: where the sequences of each pair begin. int64 [N]
         is_cut: whether the document of each pair is read in part. [N]
     """
 
     sequences: list[np.ndarray]
-    starts: list[int]
+    starts: np.ndarray
     is_cut: list[bool]
+
+    def __len__(self) -> int:
+        return len(self.starts)
 
     @property
     def cut(self) -> int:
         """How many documents are read in part."""
         return sum(self.is_cut)
 
+    def of_pair(self, pair: int) -> list[np.ndarray]:
+        """Token ids of the chunks of a pair."""
+        is_last = pair == len(self) - 1
+        end = len(self.sequences) if is_last else self.starts[pair + 1]
+        return self.sequences[self.starts[pair] : end]
+
+    def ids_of_pairs(self) -> list[np.ndarray]:
+        """All token ids that are read of each pair, chunk behind chunk. [N]"""
+        if len(self.sequences) == len(self):
+            return self.sequences
+        return [np.concatenate(self.of_pair(pair)) for pair in range(len(self))]
+
+    def pair_of_sequence(self) -> np.ndarray:
+        """The pair of each of S sequences, by number. int64 [S]"""
+        return pair_of_chunk(self.starts, len(self.sequences))
+
+    def best_scores(
+        self, score: Callable[[np.ndarray], np.ndarray], pairs: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Scores of pairs: of each, that of its best chunk; see :func:`best_scores`."""
+        return best_scores(self.starts, len(self.sequences), score, pairs)
+
+
+def pair_of_chunk(starts: np.ndarray, number: int) -> np.ndarray:
+    """The pair of each of S chunks, which follow each other pair by pair. int64 [S]
+
+    >>> pair_of_chunk(np.array([0, 2]), 5)
+    array([0, 0, 1, 1, 1])
+
+    Args:
+        starts: first chunk of each pair. [N]
+        number: S.
+    """
+    return np.repeat(np.arange(len(starts)), np.diff(np.append(starts, number)))
+
+
+def best_scores(
+    starts: np.ndarray,
+    number: int,
+    score: Callable[[np.ndarray], np.ndarray],
+    pairs: np.ndarray | None = None,
+) -> np.ndarray:
+    """Use this to score pairs that are read in chunks: the best chunk counts.
+
+    >>> scores_of_chunks = np.array([0.5, 2.0, 1.0], dtype=np.float32)
+    >>> best_scores(np.array([0, 2]), 3, lambda chunks: scores_of_chunks[chunks])
+    array([2., 1.], dtype=float32)
+
+    Args:
+        starts: first chunk of each pair. [N]
+        number: of all chunks.
+        score: gives the scores of chunks, by number. int64 [s] -> float32 [s]
+        pairs: numbers of the pairs, ascending [n]; None: all.
+
+    Returns:
+        float32 [n]
+    """
+    if pairs is None:
+        pairs = np.arange(len(starts))
+    # First chunks are scored apart from the others, in the batches that they have where documents
+    # are cut: a score depends on its batch in the last bits, and a text of one chunk keeps its
+    # very score whatever stands beside it.
+    scores = np.array(score(starts[pairs]), dtype=np.float32)
+    is_further = np.isin(pair_of_chunk(starts, number), pairs)
+    is_further[starts] = False
+    further = np.flatnonzero(is_further)
+    if len(further):
+        places = np.searchsorted(pairs, pair_of_chunk(starts, number)[further])
+        scores_of_further = score(further)
+        with np.errstate(invalid="ignore"):  # a score that is no number is named later
+            np.maximum.at(scores, places, scores_of_further)
+    return scores
+
 
 def join_pairs(
     pair_tokenizer: PairTokenizer,
     pairs: Sequence[tuple[str, str]],
     *,
-    chunks: bool = False,
+    long_documents: LongDocuments = CUT,
     max_document: int | None = None,
     names: Sequence[str] | None = None,
 ) -> JoinedPairs:
@@ -149,22 +228,15 @@ def join_pairs(
     Args:
         pair_tokenizer: the ranker's.
         pairs: (query, document) texts. [N]
-        chunks: read a document that does not fit behind its query in parts, in place of its
-            beginning alone.
-        max_document: tokens of a document at most, beside what fits.
+        long_documents: what is read of a document that does not fit behind its query.
+        max_document: tokens of a document at most.
         names: of the pairs, for errors; None: there is one query, and errors are about it.
 
     Raises:
         ValueError: a query is empty or too long.
     """
     texts = list(dict.fromkeys(document for _, document in pairs))
-    if chunks:
-        # Every part of a document is read, so it is tokenised to its end, however long it is.
-        beginnings = []
-        for text, ids in zip(texts, pair_tokenizer.encode(texts), strict=True):
-            beginnings.append(Beginning(text, ids, is_complete=True))
-    else:
-        beginnings = pair_tokenizer.beginnings(texts)
+    beginnings = pair_tokenizer.beginnings(texts, long_documents)
     documents = dict(zip(texts, beginnings, strict=True))
     queries: dict[str, np.ndarray] = {}
     sequences: list[np.ndarray] = []
@@ -175,33 +247,29 @@ def join_pairs(
             with nullcontext() if names is None else located(names[number]):
                 queries[query] = pair_tokenizer.encode_query(query)
         query_ids = queries[query]
+        room = pair_tokenizer.room(query_ids)
         beginning = documents[document]
         ids = beginning.ids[:max_document]
-        overlong = len(ids) > pair_tokenizer.room(query_ids)
-        parts = [ids]
-        if overlong and chunks:
-            parts = pair_tokenizer.chunks(query_ids, ids)
+        tokens_read = len(ids[: long_documents.tokens(room)])
         # A document can be cut at three places: by the tokenizer, which takes the beginning of a
-        # very long text; by max_document; and by join, where it does not fit behind the query.
-        cut_by_tokenizer = not beginning.is_complete
-        cut_by_option = len(ids) < len(beginning.ids)
-        cut_by_join = overlong and not chunks
-        is_cut.append(cut_by_tokenizer or cut_by_option or cut_by_join)
+        # very long text; by max_document; and where it does not fit behind the query.
+        is_cut.append(not beginning.is_complete or tokens_read < len(beginning.ids))
         starts.append(len(sequences))
-        for part in parts:
-            sequences.append(pair_tokenizer.join(query_ids, part))
-    return JoinedPairs(sequences, starts, is_cut)
+        for chunk in long_documents.chunks(ids, room):
+            sequences.append(pair_tokenizer.join(query_ids, chunk))
+    return JoinedPairs(sequences, np.array(starts, dtype=np.int64), is_cut)
 
 
-class PairChunks(Dataset):
-    """Use it as the data set of a loader that scores pairs.
+class PairPortions(Dataset):
+    """Use it as the data set of a loader that validates: it gives portions of pairs.
 
-        loader = DataLoader(PairChunks(pairs, pair_tokenizer), batch_size=None, num_workers=4)
-        for chunk in loader:
-            for rows, texts in chunk:
+        loader = DataLoader(PairPortions(pairs, pair_tokenizer), batch_size=None, num_workers=4)
+        for portion in loader:
+            for rows, texts in portion:
                 scores[rows] = ranker(texts)
 
-    A chunk is a list of (row numbers, packed batch), with texts of similar length together.
+    A portion is a list of (row numbers, packed batch), with texts of similar length together. Long
+    documents are cut.
     """
 
     def __init__(
@@ -220,13 +288,17 @@ class PairChunks(Dataset):
         return -(-len(self.pairs) // self.rows)
 
     def __getitem__(self, index: int) -> list[tuple[np.ndarray, PackedBatch]]:
+        rows = self._rows(index)
+        return pack_by_length(rows, self._join(rows).sequences, self.tokens_per_batch)
+
+    def _rows(self, index: int) -> np.ndarray:
         start = index * self.rows
         rows = np.arange(start, min(start + self.rows, len(self.pairs)))
         if not len(rows):
             raise IndexError(index)
-        return pack_by_length(rows, self._encode(rows), self.tokens_per_batch)
+        return rows
 
-    def _encode(self, rows: np.ndarray) -> list[np.ndarray]:
+    def _join(self, rows: np.ndarray, long_documents: LongDocuments = CUT) -> JoinedPairs:
         pairs, collection = self.pairs, self.pairs.collection
         documents = collection.documents.get_many(dict.fromkeys(pairs.doc_ids[row] for row in rows))
         texts: list[tuple[str, str]] = []
@@ -235,7 +307,57 @@ class PairChunks(Dataset):
             query_id = pairs.query_ids[row]
             texts.append((collection.queries[query_id], documents[pairs.doc_ids[row]]))
             names.append(f"query {query_id} of {collection.name}")
-        return join_pairs(self.pair_tokenizer, texts, names=names).sequences
+        return join_pairs(self.pair_tokenizer, texts, long_documents=long_documents, names=names)
+
+
+class ChunkBatch(NamedTuple):
+    """Texts that a ranker reads together.
+
+    Attributes:
+        rows: the pair of each text. [B]
+        chunks: which chunk of its document each text is, from 0. [B]
+        texts: the texts.
+    """
+
+    rows: np.ndarray
+    chunks: np.ndarray
+    texts: PackedBatch
+
+
+class ChunkPortions(PairPortions):
+    """Use it as the data set of a loader that scores: portions of pairs with all chunks.
+
+    A portion is a list of :class:`ChunkBatch`, those of first chunks before all others: they are
+    the batches of a :class:`PairPortions`.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        pair_tokenizer: PairTokenizer,
+        tokens_per_batch: int = CPU_TOKENS,
+        long_documents: LongDocuments = CUT,
+    ) -> None:
+        super().__init__(pairs, pair_tokenizer, tokens_per_batch)
+        self.long_documents = long_documents
+
+    def __getitem__(self, index: int) -> list[ChunkBatch]:  # type: ignore[override]
+        rows = self._rows(index)
+        joined = self._join(rows, self.long_documents)
+        pair_of_sequence = joined.pair_of_sequence()
+        chunk_of_sequence = np.arange(len(joined.sequences)) - joined.starts[pair_of_sequence]
+        batches = []
+        for numbers in (np.flatnonzero(chunk_of_sequence == 0), np.flatnonzero(chunk_of_sequence)):
+            sequences = [joined.sequences[number] for number in numbers]
+            for of_batch, texts in pack_by_length(numbers, sequences, self.tokens_per_batch):
+                chunks = chunk_of_sequence[of_batch]
+                batches.append(ChunkBatch(rows[pair_of_sequence[of_batch]], chunks, texts))
+        return batches
+
+    def chunk_counts(self, index: int) -> np.ndarray:
+        """How many chunks each pair of a portion has. int64 [rows]"""
+        joined = self._join(self._rows(index), self.long_documents)
+        return np.bincount(joined.pair_of_sequence(), minlength=len(joined))
 
 
 def pack_by_length(
@@ -295,11 +417,11 @@ def sample_texts(
     rows = np.random.default_rng(seed).permutation(len(pairs))[:number]
     query_ids = tuple(pairs.query_ids[row] for row in rows)
     doc_ids = tuple(pairs.doc_ids[row] for row in rows)
-    chunks = PairChunks(Pairs(pairs.collection, query_ids, doc_ids), pair_tokenizer)
-    # A chunk gives its texts by length; their places put them back into the order of the draw.
+    portions = PairPortions(Pairs(pairs.collection, query_ids, doc_ids), pair_tokenizer)
+    # A portion gives its texts by length; their places put them back into the order of the draw.
     texts: list[np.ndarray] = [np.empty(0)] * len(rows)
-    for number_of_chunk in range(len(chunks)):
-        for places, batch in chunks[number_of_chunk]:
+    for portion in range(len(portions)):
+        for places, batch in portions[portion]:
             parts = batch.input_ids.split(batch.lengths)
             for place, part in zip(places, parts, strict=True):
                 texts[place] = part.numpy()

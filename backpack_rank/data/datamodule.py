@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
-from backpack_rank.data.batching import CPU_TOKENS, PairChunks, Pairs, start_worker
+from backpack_rank.data.batching import CPU_TOKENS, PairPortions, Pairs, start_worker
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
@@ -375,14 +375,14 @@ class RankingData(L.LightningDataModule):
         )
 
     def val_dataloader(self) -> DataLoader:
-        """Chunks of dev pairs: lists of (row numbers, packed batch)."""
-        chunks = PairChunks(self.dev, self.pair_tokenizer, self.tokens_per_batch)
+        """Portions of dev pairs: lists of (row numbers, packed batch)."""
+        portions = PairPortions(self.dev, self.pair_tokenizer, self.tokens_per_batch)
         rank, world_size = self._place()
         sampler: DistributedSampler | None = None
         if world_size > 1:
-            sampler = DistributedSampler(chunks, world_size, rank, shuffle=False)
+            sampler = DistributedSampler(portions, world_size, rank, shuffle=False)
         return DataLoader(
-            chunks,
+            portions,
             batch_size=None,
             sampler=sampler,
             num_workers=self.workers,
@@ -396,7 +396,7 @@ class RankingData(L.LightningDataModule):
         return self.trainer.global_rank, self.trainer.world_size
 
     def transfer_batch_to_device(self, batch, device: torch.device, dataloader_idx: int):
-        """Move a batch of the training loader, or a chunk of the validation loader."""
+        """Move a batch of the training loader, or a portion of the validation loader."""
         if isinstance(batch, ListBatch):
             return batch.to(device)
         return [(rows, texts.to(device)) for rows, texts in batch]

@@ -21,6 +21,7 @@ from transformers import (
 from backpack_rank.checks import whole_number
 from backpack_rank.constructors import Count, PathText, Range
 from backpack_rank.data.beginnings import before_last_word, beginning
+from backpack_rank.data.long_documents import CUT, LongDocuments
 from backpack_rank.data.pretrained import from_pretrained, no_panic
 from backpack_rank.data.shared_tokenizer import with_original_rules
 from backpack_rank.digests import digest
@@ -45,8 +46,8 @@ _SPARE = 4
 with fewer.
 """
 _MOST_CHARACTERS = 2**18
-"""Characters that are looked at, unless ``max_length`` of the vocabulary's longest pieces have
-more.
+"""Characters that are looked at, unless as many of the vocabulary's longest pieces as tokens are
+read have more.
 """
 
 
@@ -134,69 +135,68 @@ class PairTokenizer:
             encoded = self.tokenizer(prepared, **options)["input_ids"]
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
 
-    def beginnings(self, texts: Sequence[str]) -> list[Beginning]:
+    def beginnings(
+        self, texts: Sequence[str], long_documents: LongDocuments = CUT
+    ) -> list[Beginning]:
         """The beginnings of texts, with more tokens than are ever read.
 
-        The work does not grow with the lengths of the texts. The first ``max_length`` ids are those
-        of the complete text. Of a text that has fewer tokens in its first 262,144 characters, such
-        as one word of a megabyte, no more than those characters are read.
+        The work grows with what is read and not with the lengths of the texts. The ids that are
+        read are those of the complete text. Of a text that has fewer tokens in its first 262,144
+        characters, such as one word of a megabyte, no more than those characters are read.
+
+        Args:
+            texts: documents, or queries.
+            long_documents: how much is read of them.
         """
+        tokens = long_documents.most_tokens(self.max_length)
+        if tokens is None:
+            # All of a document is read, so it is tokenised to its end, however long it is.
+            encoded = self.encode(texts)
+            return [Beginning(text, ids, True) for text, ids in zip(texts, encoded, strict=True)]
         beginning_by_number: dict[int, Beginning] = {}
-        characters = _FIRST_LOOK * self.max_length
+        characters = _FIRST_LOOK * tokens
+        longest_text = self._longest_piece * tokens
+        most_characters = max(_MOST_CHARACTERS, 2 * longest_text)
         # Nobody knows before tokenising how many characters the tokens need, so texts with too few
         # tokens are looked at again, four times as far.
         while len(beginning_by_number) < len(texts):
-            is_last_look = characters >= self._most_characters
+            is_last_look = characters >= most_characters
             looks: list[tuple[int, str, bool]] = []
             for number, text in enumerate(texts):
                 if number in beginning_by_number:
                     continue
-                look = self._look(text, characters, is_last_look)
+                look = _look(text, characters, longest_text, is_last_look)
                 if look is not None:
                     looks.append((number, *look))
             encoded = self.encode([text for _, text, _ in looks])
             for (number, text, is_complete), ids in zip(looks, encoded, strict=True):
-                enough = len(ids) >= _SPARE * self.max_length
+                enough = len(ids) >= _SPARE * tokens
                 if is_complete or is_last_look or enough:
                     beginning_by_number[number] = Beginning(text, ids, is_complete)
-            characters = min(4 * characters, self._most_characters)
+            characters = min(4 * characters, most_characters)
         return [beginning_by_number[number] for number in range(len(texts))]
 
-    def cut(self, text: str) -> str:
+    def cut(self, text: str, long_documents: LongDocuments = CUT) -> str:
         """All of a text that a score can hang on, and more.
 
         A text of usual length is not even looked at.
         """
-        if len(text) <= _FIRST_LOOK * self.max_length:
+        tokens = long_documents.most_tokens(self.max_length)
+        if tokens is None or len(text) <= _FIRST_LOOK * tokens:
             return text
-        return self.beginnings([text])[0].text
+        return self.beginnings([text], long_documents)[0].text
 
-    def reading(self, text: str) -> Hashable:
+    def reading(self, text: str, long_documents: LongDocuments = CUT) -> Hashable:
         """A key that is equal for two texts that a ranker reads as the same.
 
         It is the text, or the tokens of a long one that can be read.
         """
+        tokens = long_documents.most_tokens(self.max_length)
         # Half: what was cut is longer than half of the first look, so it is keyed by its tokens,
         # as is the text that it was cut from.
-        if len(text) <= _FIRST_LOOK * self.max_length // 2:
+        if tokens is None or len(text) <= _FIRST_LOOK * tokens // 2:
             return text
-        return self.beginnings([text])[0].ids[: self.max_length].tobytes()
-
-    def _look(self, text: str, characters: int, last: bool) -> tuple[str, bool] | None:
-        """A beginning that ends with a word, and whether it is the complete text.
-
-        None: the beginning is inside one long word, so more of the text has to be looked at.
-        """
-        if len(text) <= characters:
-            return text, True
-        longest_run = self._longest_piece * self.max_length
-        seen, is_complete = beginning(text, characters, longest_run)
-        if is_complete:
-            return seen, True
-        cut = before_last_word(seen)
-        if cut is None and last:  # a word of a megabyte is cut somewhere
-            cut = seen
-        return None if cut is None else (cut, False)
+        return self.beginnings([text], long_documents)[0].ids[:tokens].tobytes()
 
     @cached_property
     def _longest_piece(self) -> int:
@@ -205,10 +205,6 @@ class PairTokenizer:
         That of a vocabulary of bytes has a sign for each byte.
         """
         return max(map(len, self.tokenizer.get_vocab()), default=1)
-
-    @cached_property
-    def _most_characters(self) -> int:
-        return max(_MOST_CHARACTERS, 2 * self._longest_piece * self.max_length)
 
     def _encoded_query(self, text: str) -> tuple[np.ndarray, str]:
         """Token ids of a query, and their number in words for an error."""
@@ -240,20 +236,6 @@ class PairTokenizer:
         room = self.room(query)
         ends = np.array([self.separator_id, self.end_id], dtype=np.int32)
         return np.concatenate([self.start, query, ends[:1], document[:room], ends[1:]])
-
-    def chunks(self, query: np.ndarray, document: np.ndarray) -> list[np.ndarray]:
-        """The parts of a document that fit behind the query, one after the other.
-
-        The last part begins earlier than where the one before it ends, so that it is as full as the
-        others.
-        """
-        room = self.room(query)
-        last_start = max(0, len(document) - room)
-        parts: list[np.ndarray] = []
-        for start in range(0, max(len(document), 1), room):
-            begin = min(start, last_start)
-            parts.append(document[begin : begin + room])
-        return parts
 
     def pairs(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
         """The joined texts of one query with each of its documents."""
@@ -361,6 +343,22 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def _look(text: str, characters: int, longest_run: int, last: bool) -> tuple[str, bool] | None:
+    """A beginning that ends with a word, and whether it is the complete text.
+
+    None: the beginning is inside one long word, so more of the text has to be looked at.
+    """
+    if len(text) <= characters:
+        return text, True
+    seen, is_complete = beginning(text, characters, longest_run)
+    if is_complete:
+        return seen, True
+    cut = before_last_word(seen)
+    if cut is None and last:  # a word of a megabyte is cut somewhere
+        cut = seen
+    return None if cut is None else (cut, False)
 
 
 def _is_bare_gpt2(folder: Path) -> bool:

@@ -36,6 +36,7 @@ from backpack_rank.files import write_text
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.reranking.scorer import log as scorer_log
 from backpack_rank.senses.policies import PairedTokens, Policy
 from backpack_rank.senses.renditions import MeanOfRenditions
@@ -363,16 +364,34 @@ def _same_classes(reranker: PointwiseReranker, query: str, document: str, other:
     assert isinstance(ranker, BackpackForRanking)
     senses = ranker.backpack.attribute_senses
     assert senses is not None
-    first, second = scorer.join(query, [document, other])
-    return np.array_equal(senses.with_classes(first), senses.with_classes(second))
+    first, second = _chunks_of_both(scorer, query, document, other)
+    if len(first) != len(second):
+        return False
+    for ids, others in zip(first, second, strict=True):
+        if not np.array_equal(senses.with_classes(ids), senses.with_classes(others)):
+            return False
+    return True
 
 
 def _same_tokens(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:
     """Whether two documents differ in tokens of one class alone, at the same places."""
     shift, scorer = reranker.hook.view.token_shift, reranker.local_scorer
     assert shift is not None
-    first, second = scorer.join(query, [document, other])
-    return len(first) == len(second) and bool((shift.merged(first) == shift.merged(second)).all())
+    first, second = _chunks_of_both(scorer, query, document, other)
+    if len(first) != len(second):
+        return False
+    for ids, others in zip(first, second, strict=True):
+        if not np.array_equal(shift.merged(ids), shift.merged(others)):
+            return False
+    return True
+
+
+def _chunks_of_both(
+    scorer: Scorer, query: str, document: str, other: str
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Token ids of what is read of two documents, one chunk of each where they are cut."""
+    joined = scorer.join(query, [document, other])
+    return joined.of_pair(0), joined.of_pair(1)
 
 
 def _words_outside_swaps(attribute: Attribute) -> frozenset[str]:

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from backpack_rank.data.batching import Pairs
+from backpack_rank.data.batching import JoinedPairs, Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.reading_plan import ReadingPlan, TextPair
@@ -68,7 +68,6 @@ def scores_of_texts(
     policies: Sequence[Sequence[View]],
     scorer: TextScorer,
     pairs: Sequence[TextPair],
-    long_documents: str = "cut",
 ) -> np.ndarray:
     """Use this for (query, document) texts: raw logits under the views of A policies.
 
@@ -76,59 +75,63 @@ def scores_of_texts(
         policies: the views of each.
         scorer: the ranker.
         pairs: N texts.
-        long_documents: see :meth:`TextScorer.score_texts`.
 
     Returns:
         float32 [A, N]
     """
 
     def score_rows(view: View) -> np.ndarray:
-        return scorer.score_texts(pairs, view, long_documents)
+        return scorer.score_texts(pairs, view)
 
     def score_new(texts: list[TextPair], view: View) -> np.ndarray:
-        return scorer.score_texts(texts, view, long_documents)
+        return scorer.score_texts(texts, view)
 
-    if long_documents == "cut":
-        plan = _plan_of_cut_texts(policies, len(pairs), lambda: pairs, scorer)
-    else:
-        plan = ReadingPlan(policies, len(pairs), lambda: pairs)
+    plan = _plan_of_cut_texts(policies, len(pairs), lambda: pairs, scorer)
     return _sums_by_column(plan, score_rows, score_new)
 
 
 def scores_of_tokens(
-    policies: Sequence[Sequence[View]], scorer: Scorer, sequences: Sequence[np.ndarray]
+    policies: Sequence[Sequence[View]], scorer: Scorer, joined: JoinedPairs
 ) -> np.ndarray:
     """Use this for few texts under many alphas: raw logits under A policies, from few passes.
 
     All texts are in memory, and so are the sense vectors of a ranker that has them. Equal texts
-    have one score.
+    have one score. Of a text that is read in chunks, the best one is chosen at each alpha.
 
     Args:
         policies: the views of each, none of which rewrites texts.
         scorer: the ranker.
-        sequences: token ids of N joined texts.
+        joined: token ids of N pairs.
 
     Returns:
         float32 [A, N]
     """
-    plan = ReadingPlan(policies, len(sequences))
-    plan.share(sequences)
-    shared_vectors = SenseVectors(scorer, sequences)
+    plan = ReadingPlan(policies, len(joined))
+    plan.share(joined.ids_of_pairs())
+    shared_vectors = SenseVectors(scorer, joined.sequences)
     scores = plan.empty_scores()
     for reading in plan.passes():
         # Tokens that move in what the contextual network reads change its weights too: no other
         # shift has a use for the sense vectors of such a pass, and they are kept for this one
         # alone.
         is_shared = reading.shift is None or reading.shift.scope == "senses"
-        score: Callable[[View], np.ndarray]
+        score: Callable[[np.ndarray, View], np.ndarray]
         if scorer.ranker.has_senses and (is_shared or len(reading.weights) > 1):
-            vectors = shared_vectors if is_shared else SenseVectors(scorer, sequences)
-            score = partial(vectors.scores, reading.texts)
+            vectors = shared_vectors if is_shared else SenseVectors(scorer, joined.sequences)
+            score = vectors.scores
         else:
-            score = partial(scorer.score_tokens, [sequences[text] for text in reading.texts])
+            score = partial(_scores_of_sequences, scorer, joined.sequences)
         for column, view in zip(reading.columns, reading.views(), strict=True):
-            scores[column, reading.texts] = score(view)
+            scores[column, reading.texts] = joined.best_scores(
+                partial(score, view=view), reading.texts
+            )
     return plan.sums(scores)
+
+
+def _scores_of_sequences(
+    scorer: Scorer, sequences: Sequence[np.ndarray], numbers: np.ndarray, view: View
+) -> np.ndarray:
+    return scorer.score_tokens([sequences[number] for number in numbers], view)
 
 
 class SenseVectors:

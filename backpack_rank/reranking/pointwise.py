@@ -122,6 +122,34 @@ class PointwiseReranker(TextReranker):
         _ = hook.views
         return PointwiseReranker(self.scorer, hook, attribute=self.attribute, cache=self.cache)
 
+    def reading(
+        self,
+        long_documents: str | None = None,
+        max_chunks_per_doc: int | None = None,
+        chunk_overlap: int | None = None,
+    ) -> PointwiseReranker:
+        """Use this for the reranker that reads long documents in another way; weights are shared.
+
+        >>> thorough = reranker.reading("chunks", max_chunks_per_doc=8)  # doctest: +SKIP
+        >>> thorough.sweep(query, documents, alphas=[1, 0.5, 0])  # doctest: +SKIP
+
+        Args:
+            long_documents: ``cut`` reads the beginning of a document that does not fit behind its
+                query; ``chunks`` reads it in chunks of tokens, and its score is the best one's.
+            max_chunks_per_doc: chunks of a document at most, from its beginning; unless it is
+                given, all.
+            chunk_overlap: tokens that a chunk shares with the one before it; unless it is given,
+                none.
+
+        Raises:
+            ValueError: a value is wrong, or the ranker is behind a server, which cuts by itself.
+        """
+        long = self.scorer.long_documents.changed(long_documents, max_chunks_per_doc, chunk_overlap)
+        if long == self.scorer.long_documents:
+            return self
+        scorer = self.scorer.with_long_documents(long)
+        return PointwiseReranker(scorer, self.hook, attribute=self.attribute, cache=self.cache)
+
     def rerank(self, run: Run, collection: Collection) -> Run:
         """Use this to re-rank a first-stage run: raw logits replace its scores.
 
@@ -141,7 +169,9 @@ class PointwiseReranker(TextReranker):
         alpha: float | None = None,
         policy: Policy | str | None = None,
         activation: str | None = None,
-        long_documents: str = "cut",
+        long_documents: str | None = None,
+        max_chunks_per_doc: int | None = None,
+        chunk_overlap: int | None = None,
     ) -> np.ndarray:
         """Raw logits of (query, document) texts, higher is better. [N] float32
 
@@ -156,8 +186,8 @@ class PointwiseReranker(TextReranker):
             pairs: the texts.
             alpha, policy: see :meth:`at`.
             activation: None gives raw logits; ``sigmoid`` puts them into [0, 1], in float64.
-            long_documents: ``cut`` reads the beginning of a document that is too long and says how
-                many there were, ``chunks`` reads it in parts and takes the highest score.
+            long_documents, max_chunks_per_doc, chunk_overlap: see :meth:`reading`; None: as the
+                reranker reads. How many documents are cut is logged.
 
         Raises:
             ValueError: a query is empty or too long, a score is not finite, or an option is wrong.
@@ -165,7 +195,8 @@ class PointwiseReranker(TextReranker):
         if activation not in (None, "sigmoid"):
             raise ValueError(f"activation={activation!r}: use None for raw logits, or 'sigmoid'")
         views = self.at(alpha, policy).hook.views
-        (scores,) = scores_of_texts([views], self.scorer, pairs, long_documents)
+        scorer = self.reading(long_documents, max_chunks_per_doc, chunk_overlap).scorer
+        (scores,) = scores_of_texts([views], scorer, pairs)
         return scores if activation is None else sigmoid(scores)
 
     def rank(

@@ -20,7 +20,7 @@ import requests
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.progress import Progress
-from backpack_rank.reranking.scorer import LONG_DOCUMENTS, PLAIN, TextScorer, delay
+from backpack_rank.reranking.scorer import UNCHANGED, TextScorer, delay
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.views import View
 
@@ -65,12 +65,7 @@ class RemoteScorer(TextScorer):
             self._session.auth = lambda request: _with_key(request, key)
         self._takes_texts = False
 
-    def score_texts(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        view: View = PLAIN,
-        long_documents: str = LONG_DOCUMENTS[0],
-    ) -> np.ndarray:
+    def score_texts(self, pairs: Sequence[tuple[str, str]], view: View = UNCHANGED) -> np.ndarray:
         """Scores of (query, document) texts. [N] float32
 
         The server decides what it does with long ones.
@@ -81,10 +76,6 @@ class RemoteScorer(TextScorer):
             ConnectionError: there is no answer.
         """
         self._check(view)
-        if long_documents != LONG_DOCUMENTS[0]:
-            raise ValueError(
-                f"long_documents={long_documents!r}: {self.ranker.label} cuts its texts itself"
-            )
         rows_by_query: dict[str, list[int]] = {}
         for row, (query, _) in enumerate(pairs):
             rows_by_query.setdefault(query, []).append(row)
@@ -100,7 +91,7 @@ class RemoteScorer(TextScorer):
         return scores
 
     def scores(
-        self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None
+        self, pairs: Pairs, view: View = UNCHANGED, cache: SenseCache | None = None
     ) -> np.ndarray:
         """Scores of all rows; nothing is cached. [N] float32"""
         return self.score_texts(list(pairs.texts()), view)

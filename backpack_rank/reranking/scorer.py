@@ -4,6 +4,7 @@ sense vectors.
 
 from __future__ import annotations
 
+import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -19,17 +20,22 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase
 
-from backpack_rank.constructors import Count, Name, Note, OneOf, Workers, checked
+from backpack_rank.checks import whole_number
+from backpack_rank.constructors import Count, CountOrZero, Name, Note, OneOf, Workers, checked
 from backpack_rank.data.batching import (
     CPU_TOKENS,
     GPU_TOKENS,
     ROWS,
-    PairChunks,
+    ChunkBatch,
+    ChunkPortions,
+    JoinedPairs,
     Pairs,
+    best_scores,
     join_pairs,
     pack_by_length,
     start_worker,
 )
+from backpack_rank.data.long_documents import CUT, STRATEGIES, LongDocuments
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.digests import digest, with_lengths
@@ -47,12 +53,10 @@ from backpack_rank.senses.hook import linear_components
 from backpack_rank.senses.views import View
 
 log = logging.getLogger(__name__)
-LONG_DOCUMENTS = ("cut", "chunks")
-"""Of a document that does not fit behind its query, the beginning or all parts are read."""
 SHOWN = 1000
 """Pairs from which on progress is shown at once."""
-PLAIN = View()
-"""The ranker unchanged."""
+UNCHANGED = View()
+"""The ranker as it was trained: no senses weighed, no tokens moved."""
 _MIXED_ROWS = 1024
 """Sense vectors that are scored at a time; those of a cache may be larger than memory."""
 
@@ -73,6 +77,13 @@ class ScoringSettings:
             float32).
         readout: where a Backpack with a linear head reads its score, ``pooled`` (one token) or
             ``mean_sigmoid`` (all of them); None: as it was saved.
+        long_documents: ``cut`` reads the beginning of a document that does not fit behind its
+            query; ``chunks`` reads it in chunks of tokens, and takes the best one's score.
+        max_chunks_per_doc: of a document, from its beginning; None: all.
+        chunk_overlap: tokens that a chunk shares with the one before it.
+
+    Raises:
+        ValueError: chunks are described where documents are cut.
     """
 
     device: Name = "auto"
@@ -81,6 +92,20 @@ class ScoringSettings:
     workers: Workers = 0
     cache_dtype: Literal["float32", "float16"] | None = None
     readout: Annotated[str, OneOf(READOUTS)] | Annotated[None, Note("as it was saved")] = None
+    long_documents: Annotated[str, OneOf(STRATEGIES)] = CUT.long_documents
+    max_chunks_per_doc: Count | Annotated[None, Note("for all")] = CUT.max_chunks_per_doc
+    chunk_overlap: CountOrZero = CUT.chunk_overlap
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self.documents
+        except ValueError as error:
+            raise ValueError(f"scoring.{error}") from None
+
+    @property
+    def documents(self) -> LongDocuments:
+        """How long documents are read."""
+        return LongDocuments(self.long_documents, self.max_chunks_per_doc, self.chunk_overlap)
 
 
 class TextScorer(ABC):
@@ -91,23 +116,33 @@ class TextScorer(ABC):
     Attributes:
         ranker: with ``label`` and ``has_senses``.
         tokenizer: of the ranker; None where it is out of reach.
+        long_documents: how documents are read that are longer than the ranker's input.
     """
 
     ranker: Any
     tokenizer: PreTrainedTokenizerBase | None
+    long_documents: LongDocuments = CUT
+
+    def with_long_documents(self, long_documents: LongDocuments) -> TextScorer:
+        """This scorer, reading long documents in another way; the ranker is shared.
+
+        Raises:
+            ValueError: it cannot read them in this way.
+        """
+        if long_documents != self.long_documents:
+            raise ValueError(
+                f"long_documents={long_documents.long_documents!r}: {self.ranker.label} cuts its "
+                "texts itself"
+            )
+        return self
 
     @abstractmethod
-    def score_texts(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        view: View = PLAIN,
-        long_documents: str = LONG_DOCUMENTS[0],
-    ) -> np.ndarray:
+    def score_texts(self, pairs: Sequence[tuple[str, str]], view: View = UNCHANGED) -> np.ndarray:
         """Raw logits of (query, document) texts; equal texts have equal logits. [N] float32"""
 
     @abstractmethod
     def scores(
-        self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None
+        self, pairs: Pairs, view: View = UNCHANGED, cache: SenseCache | None = None
     ) -> np.ndarray:
         """Raw logits of all rows of a collection's pairs. [N] float32"""
 
@@ -159,6 +194,22 @@ class Scorer(TextScorer):
         self.tokenizer = pair_tokenizer.tokenizer
         default = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         self.tokens_per_batch = self.settings.tokens_per_batch or default
+        self.long_documents = _that_fit(self.settings.documents, pair_tokenizer)
+
+    def with_long_documents(self, long_documents: LongDocuments) -> Scorer:
+        """This scorer, reading long documents in another way; ranker and weights are shared.
+
+        >>> chunks = LongDocuments("chunks", max_chunks_per_doc=8)
+        >>> scorer.with_long_documents(chunks).score(query, documents)  # doctest: +SKIP
+
+        Raises:
+            ValueError: the overlap is longer than half of what the ranker reads.
+        """
+        if long_documents == self.long_documents:
+            return self
+        other = copy.copy(self)
+        other.long_documents = _that_fit(long_documents, self.pair_tokenizer)
+        return other
 
     @property
     def number_format(self) -> str:
@@ -167,13 +218,13 @@ class Scorer(TextScorer):
 
     def cut(self, text: str) -> str:
         """The beginning of a text, with more than the ranker reads."""
-        return self.pair_tokenizer.cut(text)
+        return self.pair_tokenizer.cut(text, self.long_documents)
 
     def reading(self, text: str) -> Hashable:
-        """Equal for two texts whose first ``max_length`` tokens are equal."""
-        return self.pair_tokenizer.reading(text)
+        """Equal for two texts that are equal in all tokens that can be read."""
+        return self.pair_tokenizer.reading(text, self.long_documents)
 
-    def score(self, query: str, documents: Sequence[str], view: View = PLAIN) -> np.ndarray:
+    def score(self, query: str, documents: Sequence[str], view: View = UNCHANGED) -> np.ndarray:
         """Raw logits of one query's documents. [m] float32
 
         Raises:
@@ -182,29 +233,18 @@ class Scorer(TextScorer):
         pairs = [(query, document) for document in checked_documents(documents)]
         return self.score_texts(pairs, view)
 
-    def score_texts(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        view: View = PLAIN,
-        long_documents: str = LONG_DOCUMENTS[0],
-    ) -> np.ndarray:
+    def score_texts(self, pairs: Sequence[tuple[str, str]], view: View = UNCHANGED) -> np.ndarray:
         """Raw logits of (query, document) texts; equal texts are read once. [N] float32
+
+        How many documents are cut is logged.
 
         Args:
             pairs: the texts.
             view: what the ranker is asked for, of these very texts.
-            long_documents: ``cut`` reads the beginning of a document that does not fit behind its
-                query, and says how many there were; ``chunks`` reads all of it in parts, and takes
-                the highest score.
 
         Raises:
             ValueError: a query is empty or too long, or a score is not finite; the pair is named.
         """
-        if long_documents not in LONG_DOCUMENTS:
-            raise ValueError(
-                f"long_documents={long_documents!r}: use one of {', '.join(LONG_DOCUMENTS)}"
-            )
-        chunks = long_documents == "chunks"
         first_rows, places = once(pairs)
         number = len(first_rows)
         distinct_scores = np.empty(number, dtype=np.float32)
@@ -216,15 +256,10 @@ class Scorer(TextScorer):
                 joined = join_pairs(
                     self.pair_tokenizer,
                     [pairs[row] for row in rows],
-                    chunks=chunks,
+                    long_documents=self.long_documents,
                     names=[f"pair {row}" for row in rows],
                 )
-                # Parts of documents are no pairs: their progress is counted when all are scored.
-                parts = self.score_tokens(joined.sequences, view, None if chunks else bar)
-                if chunks:
-                    bar.update(len(rows))
-                # The highest score of each document's parts, which begin at joined.starts.
-                distinct_scores[start : start + ROWS] = np.maximum.reduceat(parts, joined.starts)
+                distinct_scores[start : start + ROWS] = self._score_joined(joined, view, bar)
                 is_cut[start : start + ROWS] = joined.is_cut
         scores = distinct_scores[places]
         self._warn_of_cut(int(is_cut[places].sum()), len(pairs))
@@ -239,22 +274,28 @@ class Scorer(TextScorer):
             )
         return scores
 
-    def join(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
-        """Token ids of one query with each document; logs how many documents are cut. [m]"""
-        joined = join_pairs(self.pair_tokenizer, [(query, document) for document in documents])
+    def join(self, query: str, documents: Sequence[str]) -> JoinedPairs:
+        """Token ids of one query with each document; logs how many documents are cut."""
+        pairs = [(query, document) for document in documents]
+        joined = join_pairs(self.pair_tokenizer, pairs, long_documents=self.long_documents)
         self._warn_of_cut(joined.cut, len(documents))
-        return joined.sequences
+        return joined
 
     def score_tokens(
-        self, sequences: list[np.ndarray], view: View = PLAIN, bar: Progress | None = None
+        self, sequences: list[np.ndarray], view: View = UNCHANGED, bar: Progress | None = None
     ) -> np.ndarray:
         """Raw logits of joined texts; ``bar`` moves on with every batch. [N] float32"""
         scores = np.empty(len(sequences), dtype=np.float32)
-        self._fill_scores(self._packed(sequences), view, scores, bar)
+        token_states = self._empty_token_states()
+        with self.inference():
+            for rows, batch in self._packed(sequences):
+                scores[rows] = self._scores_of(batch, view, token_states)
+                if bar is not None:
+                    bar.update(len(rows))
         return scores
 
     def scores(
-        self, pairs: Pairs, view: View = PLAIN, cache: SenseCache | None = None
+        self, pairs: Pairs, view: View = UNCHANGED, cache: SenseCache | None = None
     ) -> np.ndarray:
         """Raw logits of all rows under a view that rewrites nothing. [N] float32
 
@@ -271,23 +312,39 @@ class Scorer(TextScorer):
             cached = self._cached_scores(pairs, view, cache)
             if cached is not None:
                 return cached
-        scores = np.empty(len(pairs), dtype=np.float32)
-        self._fill_scores(self._batches(pairs), view, scores)
-        return scores
+        return self._scores_of_rows(pairs, view)
 
     def senses(self, pairs: Pairs) -> np.ndarray:
-        """The sense vectors of all rows. float32 [N, k, d]"""
+        """The sense vectors of all rows, whose documents are cut. float32 [N, k, d]"""
         out = self.empty_senses(len(pairs))
         self.fill_senses(pairs, out)
         return out
 
     def fill_senses(
-        self, pairs: Pairs, out: np.ndarray, token_shift: TokenShift | None = None
+        self,
+        pairs: Pairs,
+        out: np.ndarray,
+        token_shift: TokenShift | None = None,
+        starts: np.ndarray | None = None,
     ) -> None:
-        """Write the sense vectors of all rows to ``out`` [N, k, d], before any weights per
-        sense.
+        """Write the sense vectors of all rows, before any weights per sense.
+
+        Args:
+            pairs: the rows.
+            out: where they are written. [N, k, d], or with ``starts`` [S, k, d]
+            token_shift: tokens that are moved.
+            starts: where in ``out`` the chunks of each row begin [N]; None: documents are cut.
         """
-        self._fill_senses(self._batches(pairs), token_shift, out)
+        long_documents = self.long_documents
+        if starts is None:
+            starts, long_documents = np.arange(len(pairs)), CUT
+        states_of_first = self._empty_token_states()
+        states_of_further = self._empty_token_states()
+        with self.inference():
+            for rows, chunks, texts in self._batches(pairs, long_documents):
+                token_states = states_of_first if int(chunks[0]) == 0 else states_of_further
+                places = starts[np.asarray(rows)] + np.asarray(chunks)
+                self._fill_senses(texts, token_shift, token_states, out, places)
 
     def fill_token_senses(
         self,
@@ -304,8 +361,10 @@ class Scorer(TextScorer):
             rows: of ``out``, one for each text. [n]
             token_shift: tokens that are moved.
         """
-        batches = ((rows[places], batch) for places, batch in self._packed(sequences))
-        self._fill_senses(batches, token_shift, out)
+        token_states = self._empty_token_states()
+        with self.inference():
+            for places, batch in self._packed(sequences):
+                self._fill_senses(batch, token_shift, token_states, out, rows[places])
 
     def empty_senses(self, number: int) -> np.ndarray:
         """Room for the sense vectors of texts. float32 [N, k, d]"""
@@ -320,7 +379,10 @@ class Scorer(TextScorer):
         return number, ranker.config.total_senses, width
 
     def score_senses(
-        self, parts: Sequence[tuple[float, np.ndarray]], weights: Tensor | None = None
+        self,
+        parts: Sequence[tuple[float, np.ndarray]],
+        weights: Tensor | None = None,
+        rows: np.ndarray | None = None,
     ) -> np.ndarray:
         """Scores from sense vectors under weights per sense. [N] float32
 
@@ -328,16 +390,23 @@ class Scorer(TextScorer):
             parts: (factor, sense vectors [N, k, d]); the vectors scored are the sum of factor times
                 vectors. One part with factor 1 is scored unchanged.
             weights: M_s [k]; None: the senses are mixed unchanged.
+            rows: that are scored, by number [n]; None: all.
+
+        Returns:
+            float32 [N], or [n] with ``rows``
         """
         ranker = self._backpack()
-        scores = np.empty(len(parts[0][1]), dtype=np.float32)
+        number = len(parts[0][1]) if rows is None else len(rows)
+        scores = np.empty(number, dtype=np.float32)
         dtype = ranker.dtype  # of all but the layers in int8
         with self.inference():
-            for start in range(0, len(scores), _MIXED_ROWS):
-                rows = slice(start, start + _MIXED_ROWS)
-                vectors = weighted_sum([(factor, senses[rows]) for factor, senses in parts])
+            for start in range(0, number, _MIXED_ROWS):
+                block = slice(start, start + _MIXED_ROWS)
+                # Numbers of rows make numpy copy what a slice looks at in place.
+                picked = block if rows is None else rows[block]
+                vectors = weighted_sum([(factor, senses[picked]) for factor, senses in parts])
                 mixed = torch.from_numpy(vectors).to(self.device, dtype)
-                scores[rows] = ranker.score_senses(mixed, weights).float().cpu().numpy()
+                scores[block] = ranker.score_senses(mixed, weights).float().cpu().numpy()
         return scores
 
     @contextmanager
@@ -349,43 +418,57 @@ class Scorer(TextScorer):
         with torch.inference_mode(), self._blocked_weights.in_use():
             yield
 
-    def _fill_scores(
-        self,
-        batches: Iterable[tuple[np.ndarray, PackedBatch]],
-        view: View,
-        out: np.ndarray,
-        bar: Progress | None = None,
-    ) -> None:
-        """Write the scores of batches (rows, texts) to these rows of ``out`` [N]."""
-        token_states = self._empty_token_states()
-        with self.inference():
-            for rows, batch in batches:
-                output = self._forward(batch.to(self.device), view, token_states)
+    def _score_joined(self, joined: JoinedPairs, view: View, bar: Progress) -> np.ndarray:
+        """Scores of joined pairs: of each, its best chunk's; ``bar`` counts the pairs. [N]"""
+
+        def score(numbers: np.ndarray) -> np.ndarray:
+            sequences = [joined.sequences[number] for number in numbers]
+            # First chunks come in one call, the very first among them, and stand for their pairs.
+            return self.score_tokens(sequences, view, bar if numbers[0] == 0 else None)
+
+        return joined.best_scores(score)
+
+    def _scores_of_rows(self, pairs: Pairs, view: View) -> np.ndarray:
+        """Scores of all rows of a collection's pairs: of each, its best chunk's. [N]"""
+        scores = np.full(len(pairs), -np.inf, dtype=np.float32)
+        # Further chunks have states of their own: in the others they would show in the last bits
+        # of the first chunks that come after them.
+        states_of_first = self._empty_token_states()
+        states_of_further = self._empty_token_states()
+        # A score that is no number is named later, with its pair.
+        with self.inference(), np.errstate(invalid="ignore"):
+            for rows, chunks, texts in self._batches(pairs, self.long_documents):
+                token_states = states_of_first if int(chunks[0]) == 0 else states_of_further
                 # A data loader makes tensors of the rows.
-                out[np.asarray(rows)] = output.scores.float().cpu().numpy()
-                if bar is not None:
-                    bar.update(len(rows))
+                np.maximum.at(scores, np.asarray(rows), self._scores_of(texts, view, token_states))
+        return scores
+
+    def _scores_of(
+        self, batch: PackedBatch, view: View, token_states: TokenStateCache | None
+    ) -> np.ndarray:
+        """Raw logits of the texts of a batch. [B] float32"""
+        output = self._forward(batch.to(self.device), view, token_states)
+        scores: np.ndarray = output.scores.float().cpu().numpy()
+        return scores
 
     def _fill_senses(
         self,
-        batches: Iterable[tuple[np.ndarray, PackedBatch]],
+        batch: PackedBatch,
         token_shift: TokenShift | None,
+        token_states: TokenStateCache | None,
         out: np.ndarray,
+        rows: np.ndarray,
     ) -> None:
-        """Write the sense vectors of batches (rows, texts) to these rows of ``out`` [N, k, d]."""
+        """Write the sense vectors of a batch to these rows of ``out`` [N, k, d]."""
         self._backpack()
         view = View(token_shift=token_shift)
-        token_states = self._empty_token_states()
-        with self.inference():
-            for rows, batch in batches:
-                batch = batch.to(self.device)
-                output = self._forward(batch, view, token_states, return_senses=True)
-                assert output.senses is not None
-                senses = output.senses.float().cpu().numpy()
-                width = senses.shape[-1]
-                out[np.asarray(rows), :, :width] = senses
-                # Only numbers by position are narrower: texts of a batch are shorter than others.
-                out[np.asarray(rows), :, width:] = np.nan
+        output = self._forward(batch.to(self.device), view, token_states, return_senses=True)
+        assert output.senses is not None
+        senses = output.senses.float().cpu().numpy()
+        width = senses.shape[-1]
+        out[rows, :, :width] = senses
+        # Only numbers by position are narrower: texts of a batch are shorter than others.
+        out[rows, :, width:] = np.nan
 
     def _empty_token_states(self) -> TokenStateCache | None:
         """A new one for each run over batches: states of another one would show in the last
@@ -415,19 +498,30 @@ class Scorer(TextScorer):
     def _packed(self, sequences: list[np.ndarray]) -> list[tuple[np.ndarray, PackedBatch]]:
         return pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch)
 
-    def _batches(self, pairs: Pairs) -> Iterator[tuple[np.ndarray, PackedBatch]]:
+    def _batches(self, pairs: Pairs, long_documents: LongDocuments) -> Iterator[ChunkBatch]:
         """The pairs of a collection, read and tokenised in portions; shows progress."""
-        chunks = PairChunks(pairs, self.pair_tokenizer, self.tokens_per_batch)
+        portions = ChunkPortions(pairs, self.pair_tokenizer, self.tokens_per_batch, long_documents)
         workers = self.settings.workers
         loader = DataLoader(
-            chunks, batch_size=None, num_workers=workers, worker_init_fn=start_worker
+            portions, batch_size=None, num_workers=workers, worker_init_fn=start_worker
         )
         desc = f"scoring {pairs.collection.name}"
+        further = 0
         with Progress(total=len(pairs), desc=desc, unit="doc", delay=delay(len(pairs))) as bar:
-            for chunk in loader:
-                for rows, batch in chunk:
-                    yield rows, batch
-                    bar.update(len(batch))
+            for portion in loader:
+                for batch in portion:
+                    yield batch
+                    if int(batch.chunks[0]) == 0:
+                        bar.update(len(batch.rows))
+                    else:
+                        further += len(batch.rows)
+        if further:
+            log.info(
+                "%d documents of %s are read in %d chunks",
+                len(pairs),
+                pairs.collection.name,
+                len(pairs) + further,
+            )
 
     def _cached_scores(self, pairs: Pairs, view: View, cache: SenseCache) -> np.ndarray | None:
         """Scores from what the cache holds; None where it is of no use, or has no room."""
@@ -437,36 +531,73 @@ class Scorer(TextScorer):
                 return None
 
             def fill(out: np.ndarray) -> None:
-                self._fill_scores(self._batches(pairs), view, out)
+                out[:] = self._scores_of_rows(pairs, view)
 
             return cache.get(self._cache_key(pairs, "scores"), (len(pairs),), "float32", fill)
+        starts, number = None, len(pairs)
+        if self.long_documents.in_chunks:
+            ends = self._cached_starts(pairs, cache)
+            if ends is None:
+                return None
+            starts, number = ends[:-1], int(ends[-1])
         parts = []
         has_room = True
         for factor, shift in linear_components(view.token_shift):
-            senses = self._cached_senses(pairs, shift, cache)
+            senses = self._cached_senses(pairs, shift, cache, number, starts)
             if senses is None:
                 has_room = False
             else:
                 parts.append((factor, senses))
-        return self.score_senses(parts, view.sense_weights) if has_room else None
+        if not has_room:
+            return None
+        if starts is None:
+            return self.score_senses(parts, view.sense_weights)
+        return best_scores(
+            starts, number, lambda chunks: self.score_senses(parts, view.sense_weights, chunks)
+        )
+
+    def _cached_starts(self, pairs: Pairs, cache: SenseCache) -> np.ndarray | None:
+        """Where the chunks of each row begin, and how many all have; None without room. [N + 1]"""
+
+        def fill(out: np.ndarray) -> None:
+            out[0] = 0
+            portions = ChunkPortions(pairs, self.pair_tokenizer, 1, self.long_documents)
+            row = 0
+            for portion in range(len(portions)):
+                counts = portions.chunk_counts(portion)
+                out[row + 1 : row + 1 + len(counts)] = counts
+                row += len(counts)
+            np.cumsum(out, out=out)
+
+        return cache.get(self._cache_key(pairs, "chunks"), (len(pairs) + 1,), "int64", fill)
 
     def _cached_senses(
-        self, pairs: Pairs, shift: TokenShift | None, cache: SenseCache
+        self,
+        pairs: Pairs,
+        shift: TokenShift | None,
+        cache: SenseCache,
+        number: int,
+        starts: np.ndarray | None,
     ) -> np.ndarray | None:
-        """The sense vectors of all rows; None where the cache has no room. [N, k, d]"""
-        shape = self._shape_of_senses(len(pairs))
+        """The sense vectors of all rows; None where the cache has no room. [N, k, d]
+
+        With ``starts``, those of all chunks, whose number is given. [S, k, d]
+        """
+        shape = self._shape_of_senses(number)
         dtype: str | None = self.settings.cache_dtype
         if dtype is None:
             # numpy has no bfloat16.
             dtype = "float16" if self.settings.dtype == "float16" else "float32"
         key = self._cache_key(pairs, dtype if shift is None else f"{shift.key}-{dtype}")
-        return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, shift))
+        return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, shift, starts))
 
     def _cache_key(self, pairs: Pairs, what: str) -> str:
         # The configuration is part of the key, because it decides what the same weights do (scales,
         # heads).
         configuration = self.ranker.config.to_json_string()
         settings = repr((self.pair_tokenizer.fingerprint, configuration))
+        if self.long_documents.in_chunks:
+            settings += repr(self.long_documents)
         texts = digest(chain([settings], with_lengths(pairs.texts())))
         return f"{self._weights_key}-{texts}-{what}"
 
@@ -485,14 +616,30 @@ class Scorer(TextScorer):
 
     def _warn_of_cut(self, cut: int, documents: int) -> None:
         if cut:
+            hint = "long_documents='chunks' reads all of them"
+            if self.long_documents.in_chunks:
+                hint = f"max_chunks_per_doc={self.long_documents.max_chunks_per_doc} were read"
             log.warning(
                 "%d of %d documents are longer than the %d tokens that the ranker reads, query "
-                "included, and were cut; "
-                "long_documents='chunks' reads all of them",
+                "included, and were cut; %s",
                 cut,
                 documents,
                 self.pair_tokenizer.max_length,
+                hint,
             )
+
+
+def _that_fit(long_documents: LongDocuments, pair_tokenizer: PairTokenizer) -> LongDocuments:
+    """The settings, whose overlap must be of use with what a ranker reads."""
+    most = pair_tokenizer.max_length // 2
+    whole_number(
+        "chunk_overlap",
+        long_documents.chunk_overlap,
+        0,
+        f", half of the {pair_tokenizer.max_length} tokens that the ranker reads",
+        most=most,
+    )
+    return long_documents
 
 
 def delay(pairs: int) -> float:

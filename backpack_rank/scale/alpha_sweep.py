@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -93,8 +94,13 @@ class AlphaSweep:
             scores_by_alpha = scores_of_pairs(policies, self.scorer, pairs)
         else:
             names = [f"query {query_id} of {pairs.collection.name}" for query_id in pairs.query_ids]
-            joined = join_pairs(self.scorer.pair_tokenizer, list(pairs.texts()), names=names)
-            scores_by_alpha = scores_of_tokens(policies, self.scorer, joined.sequences)
+            joined = join_pairs(
+                self.scorer.pair_tokenizer,
+                list(pairs.texts()),
+                long_documents=self.scorer.long_documents,
+                names=names,
+            )
+            scores_by_alpha = scores_of_tokens(policies, self.scorer, joined)
         for scores in scores_by_alpha:
             pairs.check_finite(scores)
         return np.ascontiguousarray(scores_by_alpha.T, dtype=np.float32)
@@ -103,7 +109,11 @@ class AlphaSweep:
         """Everything but the pairs that the scores hang on, by name, as values of JSON."""
         queries = json.dumps(sorted(collection.queries.items()))
         views = [[_view_key(view) for view in hook.views] for hook in self.hooks]
+        chunks = {}
+        if self.scorer.long_documents.in_chunks:
+            chunks = {"long documents": asdict(self.scorer.long_documents)}
         return {
+            **chunks,
             "weights": weights_digest(self.scorer.ranker),
             "configuration": digest(self.scorer.ranker.config.to_json_string()),
             "tokenizer": self.scorer.pair_tokenizer.fingerprint,

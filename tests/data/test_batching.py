@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.data.batching import PairChunks, Pairs, pack_by_length, sample_texts
+from backpack_rank.data.batching import PairPortions, Pairs, pack_by_length, sample_texts
 from backpack_rank.data.collection import Collection, MemoryStore
 
 RUN = {"q2": {"d4": 3.0, "empty": 2.0}, "q1": {"d1": 1.0, "d0": 0.5, "d4": 0.1}}
@@ -39,7 +39,7 @@ def test_documents_that_the_collection_does_not_have_are_named(tiny_collection, 
     with pytest.raises(KeyError, match="d99"):
         list(pairs.texts())
     with pytest.raises(KeyError, match="d99"):
-        PairChunks(pairs, pair_tokenizer)[0]
+        PairPortions(pairs, pair_tokenizer)[0]
 
 
 def test_scores_become_a_run(tiny_collection):
@@ -67,7 +67,7 @@ def test_another_number_of_scores_is_refused(tiny_collection):
 @pytest.mark.parametrize("rows", [1, 2, 3, 512])
 def test_chunks_hold_every_row_once_with_its_own_tokens(tiny_collection, pair_tokenizer, rows):
     pairs = Pairs.from_run(RUN, tiny_collection)
-    chunks = PairChunks(pairs, pair_tokenizer, tokens_per_batch=60, rows=rows)
+    chunks = PairPortions(pairs, pair_tokenizer, tokens_per_batch=60, rows=rows)
     assert len(chunks) == -(-5 // rows)
     found = {}
     for index in range(len(chunks)):
@@ -85,7 +85,7 @@ def test_chunks_hold_every_row_once_with_its_own_tokens(tiny_collection, pair_to
 def test_an_empty_query_is_named(tiny_collection, pair_tokenizer):
     tiny_collection.queries["q2"] = "  "
     with pytest.raises(ValueError, match="query q2 of tiny: the query is empty"):
-        PairChunks(Pairs.from_run(RUN, tiny_collection), pair_tokenizer)[0]
+        PairPortions(Pairs.from_run(RUN, tiny_collection), pair_tokenizer)[0]
 
 
 @settings(max_examples=50, deadline=None)

@@ -34,7 +34,7 @@ from backpack_rank.models.factory import load_ranker, save_ranker
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
 from backpack_rank.models.word_forms import word_forms
-from backpack_rank.reranking.scorer import PLAIN, Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import UNCHANGED, Scorer, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.views import View
 
@@ -389,7 +389,7 @@ def test_other_number_formats_score_about_the_same(example, dtype):
         )
     except ValueError as error:
         pytest.skip(str(error))
-    for one in (PLAIN, view):
+    for one in (UNCHANGED, view):
         np.testing.assert_allclose(
             rough.score(QUERY, documents, one), exact.score(QUERY, documents, one), atol=0.1
         )

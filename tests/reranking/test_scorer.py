@@ -8,7 +8,7 @@ import torch
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.reranking.planned_scores import scores_of_pairs
-from backpack_rank.reranking.scorer import PLAIN, Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import UNCHANGED, Scorer, ScoringSettings
 from backpack_rank.senses.cache import GB, SenseCache
 from backpack_rank.senses.policies import LowestSenses
 from backpack_rank.senses.views import View
@@ -31,14 +31,14 @@ def backpack_scorer(make_backpack, pair_tokenizer):
     return Scorer(make_backpack(), pair_tokenizer)
 
 
-def ranked(scorer, collection, view=PLAIN, cache=None, run=RUN):
+def ranked(scorer, collection, view=UNCHANGED, cache=None, run=RUN):
     pairs = Pairs.from_run(run, collection)
     return pairs.to_run(scorer.scores(pairs, view, cache))
 
 
 def weighted(alpha, count=2):
     """The lowest senses times alpha; None: the ranker unchanged."""
-    return PLAIN if alpha is None else View(LowestSenses(count).weights(SENSITIVITY, alpha))
+    return UNCHANGED if alpha is None else View(LowestSenses(count).weights(SENSITIVITY, alpha))
 
 
 def flat(run):

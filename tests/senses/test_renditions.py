@@ -29,9 +29,9 @@ class Counting(Scorer):
 
     read = 0
 
-    def score_texts(self, pairs, view=None, long_documents="cut"):
+    def score_texts(self, pairs, view=None):
         self.read += len(pairs)
-        return super().score_texts(pairs, *([] if view is None else [view]), long_documents)
+        return super().score_texts(pairs, *([] if view is None else [view]))
 
 
 @pytest.fixture(params=["backpack", "gpt2"])
@@ -41,7 +41,7 @@ def reranker(request, make_backpack, make_gpt2, pair_tokenizer) -> PointwiseRera
 
 
 def test_texts_of_one_form_have_one_score(reranker: PointwiseReranker) -> None:
-    tokens = [len(reranker.scorer.join(QUERY, [text])[0]) for text in (DOCUMENT, SWAPPED)]
+    tokens = [len(reranker.scorer.join(QUERY, [text]).sequences[0]) for text in (DOCUMENT, SWAPPED)]
     assert tokens[0] != tokens[1], "words of several tokens, and of other numbers of tokens"
     texts = [(QUERY, DOCUMENT), (QUERY, SWAPPED), (QUERY, PLAIN)]
     plain = reranker.predict(texts)

@@ -22,6 +22,9 @@ EVALUATION = {
     "scoring.workers": ("-1", "1.5", "abc", "true", "100000", "null"),
     "scoring.dtype": ("int4", "true", "null"),
     "scoring.cache_dtype": ("bfloat16", "3"),
+    "scoring.long_documents": ("all", "true", "null"),
+    "scoring.max_chunks_per_doc": (*NO_COUNT, "3"),  # 3 needs chunks
+    "scoring.chunk_overlap": ("-1", "1.5", "nan", "abc", "true", "null", "3"),
     "cache.max_gb": (*NO_RATE, "null"),
     "measures": ("[]", "[null]", "''", "[3]"),
     "budget": ("nDCG@10 loss<=1", "nDCG@10 loss<=-1%", "nDCG@10"),
