@@ -23,7 +23,11 @@ CSV_COLUMNS = ("collection", "passages", "from", "to", "matches", "share")
 
 @dataclass(frozen=True)
 class PositionHistogram:
-    """Where the answers of a collection start, for its passages as they are or rotated.
+    """Where the answers of a collection start, in its original or its rotated passages.
+
+    >>> histogram = PositionHistogram("original", 4, 0, 0.3, 0.2, histogram=(3, 1))
+    >>> histogram.shares
+    [0.75, 0.25]
 
     Attributes:
         passages: ``original``, ``rotated (seed 0)``.
@@ -45,12 +49,14 @@ class PositionHistogram:
     @property
     def shares(self) -> list[float]:
         """The histogram as shares of all matches."""
-        return [count / self.matches if self.matches else 0.0 for count in self.histogram]
+        if self.matches == 0:
+            return [0.0] * len(self.histogram)
+        return [count / self.matches for count in self.histogram]
 
 
 @dataclass(frozen=True)
 class CollectionPositions:
-    """A collection's answers.
+    """Where the answers of a collection start, and how many of them were found.
 
     Attributes:
         name: of the collection.
@@ -60,7 +66,7 @@ class CollectionPositions:
         uncertain: rows whose given place is only the likeliest of several.
         match: ``offsets`` or ``all``, see
             :func:`~backpack_rank.position.passages.answer_positions.answer_positions`.
-        histograms: of the passages as they are, then rotated.
+        histograms: of the original passages, then of the rotated ones.
     """
 
     name: str
@@ -75,7 +81,7 @@ class CollectionPositions:
 def write_answer_positions(
     folder: str | Path, collections: Sequence[CollectionPositions]
 ) -> list[Path]:
-    """Write ``answer_positions`` as JSON, CSV, PNG and SVG into a folder; returns the paths.
+    """Use it to write ``answer_positions`` as JSON, CSV, PNG and SVG; it returns the paths.
 
     JSON: ``{"format": "backpack_rank answer positions 1", "collections": [...]}`` with the
     attributes of :class:`CollectionPositions`. CSV: one line per bin, columns :data:`CSV_COLUMNS`,
@@ -84,49 +90,54 @@ def write_answer_positions(
     payload = {"format": FORMAT, "collections": [asdict(collection) for collection in collections]}
     lines = []
     for collection in collections:
-        for part in collection.histograms:
-            bins = len(part.histogram)
-            for place, count in enumerate(part.histogram):
-                span = (place / bins, (place + 1) / bins)
-                lines.append((collection.name, part.passages, *span, count, part.shares[place]))
+        for histogram in collection.histograms:
+            bins = len(histogram.histogram)
+            counts_and_shares = zip(histogram.histogram, histogram.shares, strict=True)
+            for place, (count, share) in enumerate(counts_and_shares):
+                start, end = place / bins, (place + 1) / bins
+                lines.append((collection.name, histogram.passages, start, end, count, share))
     return save_figure(folder, NAME, payload, (CSV_COLUMNS, lines), positions_chart(collections))
 
 
 def print_answer_positions(
     collections: Sequence[CollectionPositions], console: Console | None = None
 ) -> None:
-    """Print one line per collection and kind of passage, and what the columns mean."""
+    """Use it to read the positions in the terminal: a line per collection and kind of passage."""
     sections = []
     for collection in collections:
         rows = []
-        for place, part in enumerate(collection.histograms):
-            counts = (f"{part.matches:,}", f"{collection.unmatched:,}", f"{part.cut:,}")
-            labels = ("" if place else collection.name, _short(part))
-            rows.append(Row(labels, list(map(Cell, (*counts, *_shown(part))))))
+        name = collection.name  # in the first line of the collection
+        for histogram in collection.histograms:
+            counts = (histogram.matches, collection.unmatched, histogram.cut)
+            texts = [*(f"{count:,}" for count in counts), *_figures(histogram)]
+            rows.append(Row((name, _without_seed(histogram)), list(map(Cell, texts))))
+            name = ""
         sections.append(Section("", rows))
-    groups = (
-        Group("", ("matches", "unmatched", "cut", "mean", "KS", "first tenth", "last tenth")),
+    columns = ("matches", "unmatched", "cut", "mean", "KS", "first tenth", "last tenth")
+    table = Table(
+        name=NAME,
+        title="Where answers start in their passages (Figure 1 of Hofstätter et al. 2021)",
+        labels=("collection", "passages"),
+        groups=(Group("", columns),),
+        sections=sections,
+        notes=notes(collections),
     )
-    title = "Where answers start in their passages (Figure 1 of Hofstätter et al. 2021)"
-    print_table(
-        Table(NAME, title, ("collection", "passages"), groups, sections, notes(collections)),
-        console,
-    )
+    print_table(table, console)
 
 
 def notes(collections: Sequence[CollectionPositions]) -> list[str]:
-    """Sentences below the table."""
+    """Use it for the sentences below the table, which say what its columns mean."""
     lines = [
         "mean: of start word / words of the passage. KS: Kolmogorov-Smirnov distance from the "
         "uniform distribution, 0 is uniform. unmatched: answers that do not stand in their "
         "document. cut: matches that the rotation cut in two. Neither counts anywhere."
     ]
-    # Kinds of passages that the table names without their seed.
+    # The table names kinds of passages without their seed, so it is said here.
     shortened = set()
     for collection in collections:
-        for part in collection.histograms:
-            if part.passages != _short(part):
-                shortened.add(part.passages)
+        for histogram in collection.histograms:
+            if histogram.passages != _without_seed(histogram):
+                shortened.add(histogram.passages)
     if shortened:
         lines.append(f"Passages: {', '.join(sorted(shortened))}.")
     if any(collection.match == "all" for collection in collections):
@@ -141,7 +152,7 @@ def notes(collections: Sequence[CollectionPositions]) -> list[str]:
 
 
 def positions_chart(collections: Sequence[CollectionPositions]) -> Spec:
-    """One panel per collection: share of answers that start in each part of the passage.
+    """Use it to draw a panel per collection: share of answers that start in each part of a passage.
 
     The uniform share stands beside it.
 
@@ -150,39 +161,43 @@ def positions_chart(collections: Sequence[CollectionPositions]) -> Spec:
     """
     if not collections:
         raise ValueError("there is no collection to draw")
-    panels = {}
+    panels: dict[str, list[tuple[str, list[float]]]] = {}
     for collection in collections:
-        parts = [(_short(part), part.shares) for part in collection.histograms]
-        panels[collection.name] = parts
+        panels[collection.name] = []
+        for histogram in collection.histograms:
+            panels[collection.name].append((_without_seed(histogram), histogram.shares))
     return histograms(
         panels, "start of the answer, relative to the passage", "share of answers", "uniform"
     )
 
 
-def _short(part: PositionHistogram) -> str:
-    """The kind of passages without its seed."""
-    return part.passages.split(" (")[0].split(" by ")[0]
+def _without_seed(histogram: PositionHistogram) -> str:
+    """The kind of passages, such as ``rotated`` of ``rotated (seed 0)``."""
+    return histogram.passages.split(" (")[0].split(" by ")[0]
 
 
-def _shown(part: PositionHistogram) -> list[str]:
-    if part.mean is None or part.uniform_distance is None:
+def _figures(histogram: PositionHistogram) -> list[str]:
+    """Mean, distance from uniform, and the shares of the first and the last tenth."""
+    if histogram.mean is None or histogram.uniform_distance is None:
         return [NONE] * 4
-    tenth = len(part.histogram) / 10
-    ends = [_share(part, 0, tenth), _share(part, len(part.histogram) - tenth, len(part.histogram))]
+    bins = len(histogram.histogram)
+    first_tenth = _share(histogram, 0, bins / 10)
+    last_tenth = _share(histogram, bins - bins / 10, bins)
     return [
-        number(part.mean, 3),
-        number(part.uniform_distance, 3),
-        *(f"{share:.1%}" for share in ends),
+        number(histogram.mean, 3),
+        number(histogram.uniform_distance, 3),
+        f"{first_tenth:.1%}",
+        f"{last_tenth:.1%}",
     ]
 
 
-def _share(part: PositionHistogram, low: float, high: float) -> float:
+def _share(histogram: PositionHistogram, low: float, high: float) -> float:
     """Share of the matches between two places, counted in bins.
 
     A bin that lies partly between them counts partly.
     """
     counted = []
-    for place, share in enumerate(part.shares):
+    for place, share in enumerate(histogram.shares):
         inside = max(0.0, min(place + 1, high) - max(place, low))
         counted.append(share * inside)
     return sum(counted)

@@ -44,7 +44,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class DocumentRow:
-    """A document as a ranker reads it.
+    """A document as a ranker reads it; :func:`document_rows` makes it.
 
     Attributes:
         ids: the joined row.
@@ -58,7 +58,9 @@ class DocumentRow:
 
 
 def representations(ranker: Any) -> dict[str, Representation]:
-    """Use this to get a ranker's token vectors, by the names of :data:`KINDS`.
+    """Use this to get a ranker's token vectors, by the names of :data:`KINDS`::
+
+        vectors = representations(ranker)["contextual"](batch, chosen)  # [n, d]
 
     Encoders and decoders have the last hidden states of their backbone (of a dual encoder: query
     and document read apart). A Backpack has those of the backbone that makes its contextual
@@ -70,24 +72,7 @@ def representations(ranker: Any) -> dict[str, Representation]:
         ValueError: the ranker has no vectors of tokens.
     """
     if isinstance(ranker, BackpackForRanking):
-        backpack = ranker.backpack
-        # Two kinds are made of them, and both are asked for the same batch one after the other.
-        hidden_states = _remember_last(backpack.hidden_states)
-        as_read = _remember_last(partial(_as_read, backpack))
-
-        def contextual(batch: PackedBatch, chosen: Tensor) -> Tensor:
-            read, places = as_read(batch)
-            return hidden_states(read)[places[chosen]]
-
-        def weights(batch: PackedBatch, chosen: Tensor) -> Tensor:
-            read, places = as_read(batch)
-            return sense_weights(backpack, read, hidden_states(read))[places[chosen]]
-
-        return {
-            CONTEXTUAL: contextual,
-            WEIGHTS: weights,
-            SENSES: lambda batch, chosen: sense_vectors(backpack, batch, chosen),
-        }
+        return _of_backpack(ranker.backpack)
     if isinstance(ranker, DualEncoderForRanking):
         return {CONTEXTUAL: lambda batch, chosen: apart(ranker, batch)[chosen]}
     if isinstance(ranker, GPT2ForRanking):
@@ -102,6 +87,26 @@ def representations(ranker: Any) -> dict[str, Representation]:
     )
 
 
+def _of_backpack(backpack: BackpackModel) -> dict[str, Representation]:
+    # Two kinds need both, for the same batch, one after the other.
+    hidden_states = _remember_last(backpack.hidden_states)
+    as_read = _remember_last(partial(_as_read, backpack))
+
+    def contextual(batch: PackedBatch, chosen: Tensor) -> Tensor:
+        batch_read, places = as_read(batch)
+        return hidden_states(batch_read)[places[chosen]]
+
+    def weights(batch: PackedBatch, chosen: Tensor) -> Tensor:
+        batch_read, places = as_read(batch)
+        hidden = hidden_states(batch_read)
+        return sense_weights(backpack, batch_read, hidden)[places[chosen]]
+
+    def senses(batch: PackedBatch, chosen: Tensor) -> Tensor:
+        return sense_vectors(backpack, batch, chosen)
+
+    return {CONTEXTUAL: contextual, WEIGHTS: weights, SENSES: senses}
+
+
 def _as_read(backpack: BackpackModel, batch: PackedBatch) -> tuple[PackedBatch, Tensor]:
     """A batch as the contextual network reads it, and the place in it of each token. [T]
 
@@ -109,12 +114,13 @@ def _as_read(backpack: BackpackModel, batch: PackedBatch) -> tuple[PackedBatch, 
     """
     if backpack.attribute_senses is None:
         return batch, torch.arange(len(batch.input_ids), device=batch.input_ids.device)
-    read, kept = backpack.attribute_senses.read_and_kept(batch)
-    return read, kept.long().cumsum(0) - 1
+    batch_read, kept = backpack.attribute_senses.read_and_kept(batch)
+    # Tokens that are not kept have the place of the kept token before them.
+    return batch_read, kept.long().cumsum(0) - 1
 
 
 def sense_weights(backpack: BackpackModel, batch: PackedBatch, hidden: Tensor) -> Tensor:
-    """Weights a[l, j] that the pooled token of each text gives its tokens j. [T, k]
+    """Use this for the weights a[l, j] that the pooled token of each text gives its tokens. [T, k]
 
     Args:
         backpack: the model.
@@ -127,36 +133,45 @@ def sense_weights(backpack: BackpackModel, batch: PackedBatch, hidden: Tensor) -
 
 
 def sense_vectors(backpack: BackpackModel, batch: PackedBatch, chosen: Tensor) -> Tensor:
-    """The k sense vectors of each chosen token [T], laid behind one another. [n, k d]"""
+    """Use this for the k sense vectors of each chosen token [T], end to end. [n, k d]"""
     return backpack.senses(batch.input_ids[chosen]).flatten(1)
 
 
 def apart(ranker: DualEncoderForRanking, batch: PackedBatch) -> Tensor:
-    """Hidden states of a dual encoder, which reads query and document of each row apart. [T, d]"""
+    """Use this for the hidden states of a dual encoder, which reads queries apart. [T, d]
+
+    Query and document of each row are read as two texts, and stand in the rows of the batch again.
+    """
     assert ranker.config.separator_id is not None
-    behind = behind_separator(batch, ranker.config.separator_id)
-    documents = ranker.hidden_states(batch.select(behind))
-    hidden = documents.new_zeros((len(behind), documents.shape[1]))
-    hidden[behind] = documents
-    hidden[~behind] = ranker.hidden_states(batch.select(~behind))
+    of_document = behind_separator(batch, ranker.config.separator_id)
+    documents = ranker.hidden_states(batch.select(of_document))
+    hidden = documents.new_zeros((len(of_document), documents.shape[1]))
+    hidden[of_document] = documents
+    hidden[~of_document] = ranker.hidden_states(batch.select(~of_document))
     return hidden
 
 
 def document_rows(
     pair_tokenizer: PairTokenizer, documents: Sequence[np.ndarray], query: np.ndarray | None = None
 ) -> list[DocumentRow]:
-    """Documents as a ranker reads them, without a query or all behind the same one.
+    """Use this to read documents without a query, or all behind the same query::
+
+        rows = document_rows(pair_tokenizer, pair_tokenizer.encode(["first text", "second"]))
 
     Args:
         pair_tokenizer: of the ranker.
         documents: their token ids, as ``pair_tokenizer.encode`` gives them.
-        query: token ids of a query; None is no token.
+        query: token ids of a query; None for no query.
 
     Raises:
         ValueError: a row of the encoder does not hold the document in one piece.
     """
-    query = np.array([], dtype=np.int32) if query is None else query
-    empty = pair_tokenizer.join(query, documents[0][:0]) if len(documents) else query
+    if query is None:
+        query = np.array([], dtype=np.int32)
+    if not len(documents):
+        return []
+    # The row of an empty document: the query and all special tokens.
+    empty = pair_tokenizer.join(query, documents[0][:0])
     rows = []
     for document in documents:
         ids = pair_tokenizer.join(query, document)
@@ -175,7 +190,10 @@ def document_rows(
 
 
 def _remember_last(compute: Callable[[PackedBatch], _Result]) -> Callable[[PackedBatch], _Result]:
-    """The same function, which remembers its result for the batch that it was asked about last."""
+    """The same function, which computes its result once for a batch that is asked for again.
+
+    It keeps the result of the last batch only: results are large.
+    """
     known: list[tuple[PackedBatch, _Result]] = []
 
     def remembering(batch: PackedBatch) -> _Result:

@@ -1,4 +1,4 @@
-"""How alike a term's vectors are by the distance of its positions: terminal, files, picture."""
+"""Similarity of a term's vectors by the distance of its positions: terminal, files, picture."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ FORMAT = "backpack_rank term similarity 1"
 STEM = "term_similarity"
 COLUMNS = ("representation", "distance", "ats", "std", "terms", "pairs", "pairs_in_documents")
 _SHOWN = (0, 1, 5, 10, 20, 50, 100, 200, 500)
+"""Distances of the rows of the printed table, as far as they were measured."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class AtDistance:
     Attributes:
         distance: in tokens.
         ats: average term similarity (Hofstätter et al. 2021, eq. 8); NaN where there is no pair.
-        std: standard deviation of the cosines, in which each term has the same weight.
+        std: standard deviation of the cosines, each term weighted equally.
         terms: with at least one pair.
         pairs: compared.
         pairs_in_documents: that there are in the documents read, of which ``pairs`` is a sample.
@@ -44,7 +45,9 @@ class AtDistance:
 
 @dataclass(frozen=True)
 class SimilarityCurve:
-    """One kind of representation over all distances.
+    """ATS and MATS of one kind of representation, over all distances.
+
+    :func:`~backpack_rank.position.passages.term_similarity.term_similarity` gives it.
 
     Attributes:
         representation: name of the kind.
@@ -67,13 +70,28 @@ class SimilarityCurve:
     occurrences_in_documents: int
     without_vector: int = 0
 
+    @property
+    def pairs(self) -> int:
+        """Pairs compared, at all distances."""
+        return sum(at.pairs for at in self.distances)
+
+    @property
+    def pairs_in_documents(self) -> int:
+        """Pairs that there are in the documents read, at all distances."""
+        return sum(at.pairs_in_documents for at in self.distances)
+
+    @property
+    def distances_without_pairs(self) -> int:
+        """Distances at which no pair was compared."""
+        return sum(at.pairs == 0 for at in self.distances)
+
 
 @dataclass(frozen=True)
 class TermSimilarityReport:
-    """Everything about one ranker on one collection.
+    """Term similarity of a ranker on a collection: its curves, and how they came about.
 
     Attributes:
-        ranker: folder it came from.
+        ranker: its folder.
         collection: name.
         documents: read.
         terms: compared, of ``eligible_terms`` that stand in two documents or more.
@@ -96,106 +114,119 @@ class TermSimilarityReport:
 
 
 def print_term_similarity(report: TermSimilarityReport, console: Console | None = None) -> None:
-    """Print one column per kind of representation, and how the figures came about.
+    """Use it to read a report in the terminal: a column for each kind of representation.
 
-    A column has the ATS at some distances, and the MATS.
+    A column has the ATS at some distances, and the MATS; below the table stands how they came
+    about.
     """
-    curves = report.curves
-    last = max(curve.distances[-1].distance for curve in curves)
-    figures_by_label = {}
-    for distance in _SHOWN:
-        if distance <= last:
-            ats = [curve.distances[distance].ats for curve in curves]
-            figures_by_label[f"ATS({distance})"] = ats
-    figures_by_label["MATS"] = [curve.mats for curve in curves]
-    figures_by_label["its std over distances"] = [curve.mats_std for curve in curves]
-    figures_by_label["MATS within terms"] = [curve.mats_within_terms for curve in curves]
+    max_distance = max(curve.distances[-1].distance for curve in report.curves)
+    shown = [distance for distance in _SHOWN if distance <= max_distance]
+    labels = [f"ATS({distance})" for distance in shown]
+    labels += ["MATS", "its std over distances", "MATS within terms", "pairs"]
+    columns = []
+    for curve in report.curves:
+        figures = [curve.distances[distance].ats for distance in shown]
+        figures += [curve.mats, curve.mats_std, curve.mats_within_terms]
+        columns.append([*(number(figure, 3) for figure in figures), f"{curve.pairs:,}"])
     rows = []
-    for label, figures in figures_by_label.items():
-        rows.append(Row((label,), [Cell(number(figure, 3)) for figure in figures]))
-    pairs = [sum(at.pairs for at in curve.distances) for curve in curves]
-    rows.append(Row(("pairs",), [Cell(f"{count:,}") for count in pairs]))
-    groups = (Group("", tuple(curve.representation for curve in curves)),)
-    sentences = ("MATS: 0 is no position bias", *notes(report))
-    title = f"Term similarity on {report.collection}"
-    print_table(Table(STEM, title, ("",), groups, [Section("", rows)], sentences), console)
+    for label, *texts in zip(labels, *columns, strict=True):
+        rows.append(Row((label,), list(map(Cell, texts))))
+    table = Table(
+        name=STEM,
+        title=f"Term similarity on {report.collection}",
+        labels=("",),
+        groups=(Group("", tuple(curve.representation for curve in report.curves)),),
+        sections=[Section("", rows)],
+        notes=("MATS: 0 is no position bias", *notes(report)),
+    )
+    print_table(table, console)
 
 
 def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> None:
-    """Write ``term_similarity`` as JSON and CSV with all digits, and the picture.
-
-    The picture is a ``.png`` and a ``.svg``.
+    """Use it to write ``term_similarity.json``, ``.csv``, ``.png`` and ``.svg`` into a folder.
 
     The JSON file has the attributes of :class:`TermSimilarityReport` under
     ``"format": "backpack_rank term similarity 1"``; numbers that are not finite are null. The CSV
-    file has a row per representation and distance.
+    file has a row per representation and distance. Both have all digits.
     """
-    payload = asdict(
-        report, dict_factory=lambda items: {name: _or_null(value) for name, value in items}
-    )
+    payload = {"format": FORMAT, **asdict(report, dict_factory=_without_nan)}
     lines = []
     for curve in report.curves:
         for at in curve.distances:
             lines.append((curve.representation, *astuple(at)))
-    payload = {"format": FORMAT, **payload}
     save_figure(folder, STEM, payload, (COLUMNS, lines), similarity_chart(report))
 
 
 def similarity_chart(report: TermSimilarityReport) -> Spec:
-    """ATS over the distance (Figure 2 of Hofstätter et al. 2021).
+    """Use it to draw ATS over the distance (Figure 2 of Hofstätter et al. 2021).
 
-    Its standard deviation is a shade.
+    The standard deviation is a shade around each line.
     """
     series = []
     for curve in report.curves:
         name = f"{curve.representation}, MATS {number(curve.mats, 3)}"
-        distances = [float(at.distance) for at in curve.distances]
-        ats = [at.ats for at in curve.distances]
-        low = [at.ats - at.std for at in curve.distances]
-        high = [at.ats + at.std for at in curve.distances]
+        distances, ats, low, high = [], [], [], []
+        for at in curve.distances:
+            distances.append(float(at.distance))
+            ats.append(at.ats)
+            low.append(at.ats - at.std)
+            high.append(at.ats + at.std)
         series.append(Line(name, distances, ats, low, high))
-    x, y = "distance of the two positions, in tokens", "average term similarity (ATS)"
-    return lines(series, x, y, band=True, points=False, dashed=True, height=320)
+    return lines(
+        series,
+        "distance of the two positions, in tokens",
+        "average term similarity (ATS)",
+        band=True,
+        points=False,
+        dashed=True,
+        height=320,
+    )
 
 
 def notes(report: TermSimilarityReport) -> list[str]:
-    """Sentences below the table."""
+    """Use it for the sentences below the table: documents, sample, and what each kind is."""
     behind = f"behind the query {report.query!r}" if report.query else "without a query"
-    lines = [
+    sentences = [
         f"{report.documents} documents, read {behind}; {report.terms} of {report.eligible_terms} "
         f"terms that stand in two documents or more; seed {report.seed}"
     ]
-    samples: dict[str, list[str]] = {}
+    # Kinds of the same ranker mostly have the same sample, which is then said once.
+    kinds_by_sample: dict[str, list[str]] = {}
     for curve in report.curves:
-        samples.setdefault(_sample(curve, report.per_position), []).append(curve.representation)
-    for sample, kinds in samples.items():
-        lines.append(sample if len(samples) == 1 else f"{', '.join(kinds)}: {sample}")
-    lines += [
-        f"{curve.representation}: {report.meaning[curve.representation]}" for curve in report.curves
-    ]
-    if missing := _without_pairs(report.curves):
-        lines.append(
+        sample = _sample(curve, report.per_position)
+        kinds_by_sample.setdefault(sample, []).append(curve.representation)
+    for sample, kinds in kinds_by_sample.items():
+        if len(kinds_by_sample) == 1:
+            sentences.append(sample)
+        else:
+            sentences.append(f"{', '.join(kinds)}: {sample}")
+    for curve in report.curves:
+        sentences.append(f"{curve.representation}: {report.meaning[curve.representation]}")
+    missing = max(curve.distances_without_pairs for curve in report.curves)
+    if missing > 0:
+        sentences.append(
             f"No pair at {missing} of the distances, which MATS leaves out; read more documents to "
             "have some"
         )
-    return lines
+    return sentences
 
 
 def _sample(curve: SimilarityCurve, per_position: int) -> str:
-    pairs, there = (
-        sum(getattr(at, name) for at in curve.distances) for name in ("pairs", "pairs_in_documents")
+    """How many pairs and occurrences a curve rests on, of how many."""
+    sentence = (
+        f"{curve.pairs:,} of {curve.pairs_in_documents:,} pairs compared, from "
+        f"{curve.occurrences:,} of {curve.occurrences_in_documents:,} occurrences (at most "
+        f"{per_position} of a term at each position)"
     )
-    gone = f"; {curve.without_vector:,} more have no vector" if curve.without_vector else ""
-    return (
-        f"{pairs:,} of {there:,} pairs compared, from {curve.occurrences:,} of "
-        f"{curve.occurrences_in_documents:,} occurrences (at most {per_position} of a term at each "
-        f"position){gone}"
-    )
+    if curve.without_vector:
+        sentence += f"; {curve.without_vector:,} more have no vector"
+    return sentence
 
 
-def _without_pairs(curves: Sequence[SimilarityCurve]) -> int:
-    return max(sum(not at.pairs for at in curve.distances) for curve in curves)
-
-
-def _or_null(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _without_nan(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The attributes of a dataclass with null for NaN and infinity, which JSON does not have."""
+    values = {}
+    for name, value in items:
+        is_missing = isinstance(value, float) and not math.isfinite(value)
+        values[name] = None if is_missing else value
+    return values

@@ -57,7 +57,12 @@ ORIGINAL, ROTATED = "original", "rotated"
 
 @dataclass(frozen=True)
 class RotationBenchmark:
-    """A test collection as it is and rotated, with the same candidates.
+    """Use it to measure rankers on a test collection and on its rotated passages::
+
+        bench = RotationBenchmark.of(settings, dataset)
+        values = bench.measure(checkpoints)  # per query, of "original" and of "rotated"
+
+    Both have the same candidates, so only the passages differ.
 
     Attributes:
         tests: ``original`` and ``rotated``.
@@ -82,7 +87,7 @@ class RotationBenchmark:
     def measure(
         self, runs: Sequence[Checkpoint], which: Sequence[str] = (ORIGINAL, ROTATED)
     ) -> dict[str, PerQuery]:
-        """Values per query on the test collections asked for, means over the rankers given."""
+        """Values per query on each test collection, as means over rankers of several seeds."""
 
         def prepare(run: Checkpoint) -> PointwiseReranker:
             log.info("measuring %s", run.ranker)
@@ -92,12 +97,13 @@ class RotationBenchmark:
             ranked = reranker.rerank(self.candidates, test)
             return effectiveness(ranked, test.qrels, MEASURES)
 
-        rankers = {run.ranker: run for run in runs}
+        run_by_folder = {run.ranker: run for run in runs}
         tests = {name: self.tests[name] for name in which}
-        cells = fill_grid(rankers, tests, prepare, measure)
+        cells = fill_grid(run_by_folder, tests, prepare, measure)
         means = {}
         for name in which:
-            means[name] = mean_values([cells[ranker, name] for ranker in rankers])
+            values_of_rankers = [cells[folder, name] for folder in run_by_folder]
+            means[name] = mean_values(values_of_rankers)
         return means
 
     def first_stage(self) -> PerQuery:
@@ -113,11 +119,13 @@ class RotationBenchmark:
 
 @dataclass(frozen=True)
 class RotationEffect(Experiment):
-    """``task`` of ``evaluate.py experiment=passage_rotation/table3`` and ``table4``.
+    """Use it to compare rankers on original and rotated passages (Tables 3 and 4).
+
+    It is the ``task`` of ``evaluate.py experiment=passage_rotation/table3`` and ``table4``.
 
     Attributes:
         published: name of a published table like 3 (MS MARCO) or 4 (SQuAD), whose figures stand
-            beside ours.
+            beside those measured.
         runs: folders that hold the runs of train.py; None takes all of ``output``.
         trained_on: name of the training data; None is that of ``data=``.
         models: names to measure; None measures all that are found.
@@ -139,16 +147,24 @@ class RotationEffect(Experiment):
         """
         dataset = settings.needed_dataset()
         source = self.trained_on or dataset.name
-        stages = trainings_on(source, settings)
-        runs = chosen_runs(self.runs, self.models, settings, list(stages))
+        training_by_stages = trainings_on(source, settings)
+        runs = chosen_runs(self.runs, self.models, settings, list(training_by_stages))
         bench = RotationBenchmark.of(settings, dataset)
-        measured, values = {}, []
-        for (model, of), group in group_by_seed(runs).items():
-            by_test = bench.measure(group)
-            label, training = paper_name(model), stages[of]
-            measured[label, training] = _tested(by_test, len(group))
-            for name, of_test in by_test.items():
-                values.append((f"{label} ({training}) on {name}", of_test.values))
+        measured: dict[tuple[str, str], RotationRow] = {}
+        values = []
+        for (model, stages), runs_of_seeds in group_by_seed(runs).items():
+            label = paper_name(model)
+            training = training_by_stages[stages]
+            values_by_test = bench.measure(runs_of_seeds)
+            original, rotated = values_by_test[ORIGINAL], values_by_test[ROTATED]
+            p_values = {}
+            for measure in MEASURES:
+                p_values[measure] = p_wilcoxon(original, rotated, measure)
+            measured[label, training] = RotationRow(
+                figures_of(original), figures_of(rotated), p_values, len(runs_of_seeds)
+            )
+            for name, per_query in values_by_test.items():
+                values.append((f"{label} ({training}) on {name}", per_query.values))
         notes = [*missing_effects(measured, source), *ranker_notes(runs)]
         first_stage = (bench.stage, figures_of(bench.first_stage()))
         table = effect_table(self.published, measured, bench.in_words(), first_stage, notes)
@@ -157,7 +173,9 @@ class RotationEffect(Experiment):
 
 @dataclass(frozen=True)
 class RotationTransfer(Experiment):
-    """``task`` of ``evaluate.py experiment=passage_rotation/table5``.
+    """Use it to see whether rankers of rotated passages transfer to another collection (Table 5).
+
+    It is the ``task`` of ``evaluate.py experiment=passage_rotation/table5``.
 
     Attributes:
         first: name of the data that the longer chains were trained on first; None takes the one
@@ -175,28 +193,38 @@ class RotationTransfer(Experiment):
         Write the table and values per query.
         """
         dataset = settings.needed_dataset()
-        target, level = TrainingStage(dataset.name), settings.rotation.level
-        runs = [
-            run for run in chosen_runs(self.runs, self.models, settings) if run.stages[-1] == target
+        target = TrainingStage(dataset.name)
+        runs = []
+        for run in chosen_runs(self.runs, self.models, settings):
+            if run.stages[-1] == target:
+                runs.append(run)
+        first = self.first or _first_data(runs)
+        # a: the collection alone; b: another collection before it; c: the other one rotated.
+        before_target: list[Stages] = [
+            (),
+            (TrainingStage(first),),
+            (TrainingStage(first, settings.rotation.level),),
         ]
-        first = self.first or _only_first(runs)
-        befores: list[Stages] = [(), (TrainingStage(first),), (TrainingStage(first, level),)]
-        chains = {
-            (*before, target): letter for before, letter in zip(befores, LETTERS, strict=True)
-        }
-        runs = [run for run in runs if run.stages in chains]
+        letters = {}
+        for stages, letter in zip(before_target, LETTERS, strict=True):
+            letters[(*stages, target)] = letter
+        runs = [run for run in runs if run.stages in letters]
+
         bench = RotationBenchmark.of(settings, dataset)
-        by_model: dict[str, dict[str, tuple[PerQuery, int]]] = {}
-        for (model, stages), group in group_by_seed(runs).items():
-            of_group = bench.measure(group, (ORIGINAL,))[ORIGINAL]
-            by_model.setdefault(paper_name(model), {})[chains[stages]] = (of_group, len(group))
-        measured = {model: _chained(rows) for model, rows in by_model.items()}
+        chains_by_model: dict[str, dict[str, tuple[PerQuery, int]]] = {}
+        for (model, stages), runs_of_seeds in group_by_seed(runs).items():
+            per_query = bench.measure(runs_of_seeds, (ORIGINAL,))[ORIGINAL]
+            chains = chains_by_model.setdefault(paper_name(model), {})
+            chains[letters[stages]] = (per_query, len(runs_of_seeds))
+
+        measured = {}
+        values = []
+        for model, chains in chains_by_model.items():
+            measured[model] = _rows_of_model(chains)
+            for letter, (per_query, _) in chains.items():
+                values.append((f"{model} ({letter})", per_query.values))
         notes = [*missing_chains(measured, first, target.data), *ranker_notes(runs)]
         table = transfer_table(measured, target.data, first, bench.in_words(), notes)
-        values = []
-        for model, rows in by_model.items():
-            for letter, (of_chain, _) in rows.items():
-                values.append((f"{model} ({letter})", of_chain.values))
         finish(settings, folder, table, values, quiet)
 
 
@@ -206,9 +234,9 @@ def chosen_runs(
     settings: EvaluationSettings,
     stages: Sequence[Stages] | None = None,
 ) -> list[Checkpoint]:
-    """Saved rankers of these models and stages (None: any).
+    """Use it to find the saved rankers of some models and training stages; None for any.
 
-    None at all when nothing was trained in ``output`` yet.
+    There are none when nothing was trained in ``output`` yet.
 
     Raises:
         FileNotFoundError: a folder that is named does not exist or holds no ranker.
@@ -216,18 +244,17 @@ def chosen_runs(
     output = Path(settings.output) / "train"
     if folders is None and not output.is_dir():
         return []
-    named = (
-        [str(output)]
-        if folders is None
-        else [folders]
-        if isinstance(folders, str)
-        else list(folders)
-    )
-    runs = find_checkpoints(named)
+    if folders is None:
+        folders = str(output)
+    if isinstance(folders, str):
+        folders = [folders]
+    runs = find_checkpoints(list(folders))
     kept = []
     for run in runs:
+        # By the name of the configuration, or by that of the paper.
         of_model = models is None or run.model in models or paper_name(run.model) in models
-        if of_model and (stages is None or run.stages in stages):
+        of_stages = stages is None or run.stages in stages
+        if of_model and of_stages:
             kept.append(run)
     if len(kept) < len(runs):
         log.info(
@@ -239,46 +266,60 @@ def chosen_runs(
 
 
 def trainings_on(source: str, settings: EvaluationSettings) -> dict[Stages, str]:
-    """The paper's two trainings: on the passages of a collection as they are, and rotated."""
-    rotations = zip((None, settings.rotation.level), TRAININGS, strict=True)
-    return {(TrainingStage(source, rotation),): training for rotation, training in rotations}
+    """Use it for the paper's two trainings: on original passages of a collection, and on rotated.
+
+    Returns:
+        Name of the training by its stages, of which there is one.
+    """
+    original, debiased = TRAININGS
+    return {
+        (TrainingStage(source),): original,
+        (TrainingStage(source, settings.rotation.level),): debiased,
+    }
 
 
 def paper_name(model: str) -> str:
-    """The paper's name of a model that it has, else our own."""
+    """Use it for a model's name in tables: the paper's, else that of the configuration.
+
+    >>> paper_name("cross_encoder"), paper_name("backpack")
+    ('BERT_CAT', 'backpack')
+    """
     return KNOWN_AS.get(model, model)
 
 
 def mean_values(values: Sequence[PerQuery]) -> PerQuery:
-    """Means over several rankers for every query and measure; all rank the same queries."""
+    """Use it for means over rankers (seeds) of every query's values; all rank the same queries."""
     first = values[0]
     means: dict[str, dict[str, float]] = {}
     for measure, by_query in first.values.items():
         total = np.zeros(len(by_query))
-        for of_ranker in values:
-            total += of_ranker.array(measure, by_query)
-        means[measure] = dict(zip(by_query, (total / len(values)).tolist(), strict=True))
+        for values_of_ranker in values:
+            total += values_of_ranker.array(measure, by_query)
+        mean = total / len(values)
+        means[measure] = dict(zip(by_query, mean.tolist(), strict=True))
     return PerQuery(means, first.left_out, first.missing)
 
 
 def figures_of(values: PerQuery) -> dict[str, Estimate]:
-    """Means of all measures with their intervals."""
+    """Use it for the means of all measures with their confidence intervals."""
     return dict(values.summary().figures)
 
 
 def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str) -> list[str]:
-    """A sentence for every cell of the paper that has no ranker here.
-
-    It has the command that trains one.
-    """
-    # The first of our names of a model is the one to train it by.
-    models = {name: ours for ours, name in reversed(list(KNOWN_AS.items()))}
+    """Use it to say which rankers of the paper's table are missing, and how to train them."""
+    # The configuration of each of the paper's models: the first name of it in ``KNOWN_AS``.
+    configurations: dict[str, str] = {}
+    for configuration, name in KNOWN_AS.items():
+        configurations.setdefault(name, configuration)
     lines = []
     for model in dict.fromkeys([*MODELS, *(model for model, _ in measured)]):
         for training, rotation in zip(TRAININGS, ("none", "train"), strict=True):
             if (model, training) not in measured:
-                options = f"model={models.get(model, model)} data={source} data.rotation={rotation}"
-                command = f"{called('train')} {options}"
+                configuration = configurations.get(model, model)
+                command = (
+                    f"{called('train')} model={configuration} data={source} "
+                    f"data.rotation={rotation}"
+                )
                 lines.append(
                     f"Not measured, as there is no such ranker: {model}, {training} ({command})."
                 )
@@ -288,30 +329,31 @@ def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str
 def missing_chains(
     measured: Mapping[str, Mapping[str, TransferRow]], first: str, target: str
 ) -> list[str]:
-    """A sentence for every model of the paper that lacks a chain."""
+    """Use it to say which chains of training the paper's models lack, and how to train them."""
     lines = []
     for model in dict.fromkeys([*MODELS, *measured]):
-        if lacking := [letter for letter in LETTERS if letter not in measured.get(model, {})]:
+        chains = measured.get(model, {})
+        lacking = [letter for letter in LETTERS if letter not in chains]
+        if lacking:
             lines.append(
                 f"Not measured, as there is no such ranker: {model}, {', '.join(lacking)} "
-                f"({called('train')} "
-                f"data={target} [checkpoint=FOLDER of a ranker trained with data={first} "
-                "data.rotation=none or train])."
+                f"({called('train')} data={target} [checkpoint=FOLDER of a ranker trained with "
+                f"data={first} data.rotation=none or train])."
             )
     return lines
 
 
 def ranker_notes(runs: Sequence[Checkpoint]) -> list[str]:
-    """Sentences that name rankers, and seeds where there are several."""
+    """Use it to say below a table which rankers it has, of which training data and seeds."""
     lines = []
-    for (model, stages), group in group_by_seed(runs).items():
+    for (model, stages), runs_of_seeds in group_by_seed(runs).items():
         data = []
         for stage in stages:
             data.append(stage.data if stage.rotation is None else f"{stage.data}, rotated")
-        seeds = ", ".join(str(run.seed) for run in group)
-        mean = f"means over seeds {seeds}" if len(group) > 1 else f"seed {seeds}"
-        folders = ", ".join(str(run.ranker.parent) for run in group)
-        lines.append(f"{paper_name(model)} ({' -> '.join(data)}): {mean}; {folders}.")
+        seeds = ", ".join(str(run.seed) for run in runs_of_seeds)
+        figures = f"seed {seeds}" if len(runs_of_seeds) == 1 else f"means over seeds {seeds}"
+        folders = ", ".join(str(run.ranker.parent) for run in runs_of_seeds)
+        lines.append(f"{paper_name(model)} ({' -> '.join(data)}): {figures}; {folders}.")
     return lines
 
 
@@ -322,7 +364,7 @@ def finish(
     values: Sequence[tuple[str, Mapping[str, Mapping[str, float]]]],
     quiet: bool,
 ) -> None:
-    """Write the table, the values per query and the configuration, and print the table."""
+    """Use it at the end: write table, values per query and configuration, and print the table."""
     settings.save(folder)
     written = write_table(folder, table)
     if values:
@@ -330,31 +372,25 @@ def finish(
     show([table], paths_in_words(written), quiet)
 
 
-def _tested(values_by_test: Mapping[str, PerQuery], rankers: int) -> RotationRow:
-    original, rotated = values_by_test[ORIGINAL], values_by_test[ROTATED]
-    p_values = {measure: p_wilcoxon(original, rotated, measure) for measure in MEASURES}
-    return RotationRow(figures_of(original), figures_of(rotated), p_values, rankers)
+def _rows_of_model(chains: Mapping[str, tuple[PerQuery, int]]) -> dict[str, TransferRow]:
+    """A model's rows by letter of the chain, each with the letters that it is better than.
 
-
-def _chained(rows: Mapping[str, tuple[PerQuery, int]]) -> dict[str, TransferRow]:
-    """Chains of one model by letter, each with the letters of those that it is better than."""
-    chains = {}
-    for letter, (values, rankers) in sorted(rows.items()):
-        better = dict.fromkeys(MEASURES, "")
-        for other in sorted(rows.keys() - {letter}):
+    Better is a higher mean, significant by Wilcoxon's signed-rank test over the queries.
+    """
+    rows = {}
+    for letter, (values, rankers) in sorted(chains.items()):
+        better_than = dict.fromkeys(MEASURES, "")
+        for other in sorted(chains.keys() - {letter}):
+            other_values, _ = chains[other]
             for measure in MEASURES:
-                if _is_better(values, rows[other][0], measure):
-                    better[measure] += other
-        chains[letter] = TransferRow(figures_of(values), better, rankers)
-    return chains
+                is_higher = values.mean(measure) > other_values.mean(measure)
+                if is_higher and p_wilcoxon(values, other_values, measure) < SIGNIFICANCE:
+                    better_than[measure] += other
+        rows[letter] = TransferRow(figures_of(values), better_than, rankers)
+    return rows
 
 
-def _is_better(values: PerQuery, others: PerQuery, measure: str) -> bool:
-    higher = values.mean(measure) > others.mean(measure)
-    return higher and p_wilcoxon(values, others, measure) < SIGNIFICANCE
-
-
-def _only_first(runs: Sequence[Checkpoint]) -> str:
+def _first_data(runs: Sequence[Checkpoint]) -> str:
     """The data that all longer chains begin with."""
     names = sorted({run.stages[0].data for run in runs if len(run.stages) == 2})
     if len(names) > 1:

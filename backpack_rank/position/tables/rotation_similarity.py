@@ -32,7 +32,9 @@ _PAPER_DATA = {"msmarco": "MS MARCO", "squad": "SQuAD"}
 
 @dataclass(frozen=True)
 class RotationSimilarity(Experiment):
-    """``task`` of ``evaluate.py experiment=passage_rotation/table2``.
+    """Use it to see whether training on rotated passages lowers MATS (Table 2, Figure 2).
+
+    It is the ``task`` of ``evaluate.py experiment=passage_rotation/table2``.
 
     Attributes:
         similarity: how ATS and MATS are taken (``conf/experiment/term_similarity.yaml``).
@@ -52,39 +54,42 @@ class RotationSimilarity(Experiment):
         Raises:
             ValueError: no ranker was trained on one collection alone.
         """
-        level = settings.rotation.level
+        rotation = settings.rotation.level
         runs = []
         for run in chosen_runs(self.runs, self.models, settings):
-            if len(run.stages) == 1 and run.stages[0].rotation in (None, level):
+            if len(run.stages) == 1 and run.stages[0].rotation in (None, rotation):
                 runs.append(run)
         if not runs:
             raise ValueError(
                 "no ranker for this table was found: train some with data.rotation=none and "
-                "data.rotation=train, and "
-                "say where they are by task.runs=[FOLDER]"
+                "data.rotation=train, and say where they are by task.runs=[FOLDER]"
             )
         measured: dict[tuple[str, str, str], tuple[float, float]] = {}
-        figures: dict[str, list[TermSimilarityReport]] = {}
-        for (model, (stage,)), group in group_by_seed(runs).items():
-            training = TRAININGS[stage.rotation is not None]
-            collection, label = _PAPER_DATA.get(stage.data, stage.data), paper_name(model)
-            reports = [self._measured(run, settings, f"{label}, {training}") for run in group]
+        reports_by_collection: dict[str, list[TermSimilarityReport]] = {}
+        for (model, (stage,)), runs_of_seeds in group_by_seed(runs).items():
+            label = paper_name(model)
+            collection = _PAPER_DATA.get(stage.data, stage.data)
+            training = TRAININGS[0] if stage.rotation is None else TRAININGS[1]
+            reports = []
+            for run in runs_of_seeds:
+                reports.append(self._measured(run, settings, f"{label}, {training}"))
+            # The table has means over the seeds, and the figure the curve of the first seed.
             curves = [report.curves[0] for report in reports]
             mats = sum(curve.mats for curve in curves) / len(curves)
             deviation = sum(curve.mats_std for curve in curves) / len(curves)
             measured[label, collection, training] = (mats, deviation)
-            figures.setdefault(collection, []).append(reports[0])
+            reports_by_collection.setdefault(collection, []).append(reports[0])
+
         settings.save(folder)
-        sampled = next(iter(figures.values()))[0]
+        first_report = next(iter(reports_by_collection.values()))[0]
         notes = [
-            f"{sampled.terms} terms in {sampled.documents} passages, distances up to "
-            f"{self.similarity.max_distance} "
-            f"tokens; the standard deviation is over the distances.",
+            f"{first_report.terms} terms in {first_report.documents} passages, distances up to "
+            f"{self.similarity.max_distance} tokens; the standard deviation is over the distances.",
             *ranker_notes(runs),
         ]
         table = similarity_table(measured, notes)
         written = write_table(folder, table)
-        for collection, reports in figures.items():
+        for collection, reports in reports_by_collection.items():
             write_term_similarity(folder / f"figure2_{slugify(collection)}", _joined(reports))
         show([table], paths_in_words([*written, *sorted(folder.glob("figure2_*"))]), quiet)
 
@@ -97,10 +102,10 @@ class RotationSimilarity(Experiment):
         scorer = settings.reranker(run.ranker).local_scorer
         task = replace(self.similarity, representations=(CONTEXTUAL,))
         report = task.measure(scorer, collection, str(run.ranker))
+        # The figure tells rankers apart, where a report of one ranker tells kinds of vectors apart.
+        curve = replace(report.curves[0], representation=label)
         meaning = {label: f"{report.meaning[CONTEXTUAL]} of {run.ranker}"}
-        return replace(
-            report, curves=(replace(report.curves[0], representation=label),), meaning=meaning
-        )
+        return replace(report, curves=(curve,), meaning=meaning)
 
 
 def _joined(reports: Sequence[TermSimilarityReport]) -> TermSimilarityReport:

@@ -1,6 +1,6 @@
-"""Do token vectors know where in a passage they stand?
+"""ATS and MATS on a collection: do token vectors know where in a passage they stand?
 
-ATS and MATS (Hofstätter et al. 2021) on a collection.
+See Hofstätter et al. 2021, section 5.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ Several = Annotated[int, Range(least=2, most=MOST), Called("a whole number of at
 
 @dataclass(frozen=True)
 class TermSimilarity(Experiment):
-    """``task`` of ``evaluate.py experiment=term_similarity``.
+    """Use it to see how far a ranker's token vectors depend on their positions.
+
+    It is the ``task`` of ``evaluate.py experiment=term_similarity``.
 
     Attributes:
         split: whose collection the documents are from.
@@ -126,8 +128,14 @@ class TermSimilarity(Experiment):
             )
         terms = choose_terms(eligible, self.terms, self.seed)
         longest = max(row.length for row in rows)
-        samples = {kind: TermSample(terms, longest, self.per_position, self.seed) for kind in kinds}
+        samples = {}
+        for kind in kinds:
+            # With the same seed, so that all kinds are compared on the same occurrences.
+            samples[kind] = TermSample(terms, longest, self.per_position, self.seed)
         fill(samples, kinds, scorer, rows)
+        curves = []
+        for kind, sample in samples.items():
+            curves.append(term_similarity(sample, self.max_distance, kind))
         return TermSimilarityReport(
             ranker=name,
             collection=collection.name,
@@ -137,58 +145,61 @@ class TermSimilarity(Experiment):
             query=self.query or "",
             per_position=self.per_position,
             seed=self.seed,
-            curves=tuple(
-                term_similarity(sample, self.max_distance, kind) for kind, sample in samples.items()
-            ),
+            curves=tuple(curves),
             meaning={kind: KINDS[kind] for kind in kinds},
         )
 
     def _kinds(self, scorer: Scorer) -> dict[str, Representation]:
+        """The kinds of vectors that are asked for, of those that the ranker has."""
         available = representations(scorer.ranker)
-        wanted = list(available) if self.representations is None else list(self.representations)
+        if self.representations is None:
+            return available
         known = ", ".join(available)
-        for kind in wanted:
+        if not self.representations:
+            raise ValueError(f"task.representations is empty; this ranker has {known}")
+        chosen = {}
+        for kind in self.representations:
             if kind not in available:
                 name = type(scorer.ranker).__name__
                 raise ValueError(f"task.representations: {name} has no {kind!r}; it has {known}")
-        if not wanted:
-            raise ValueError(f"task.representations is empty; this ranker has {known}")
-        return {kind: available[kind] for kind in wanted}
+            chosen[kind] = available[kind]
+        return chosen
 
     def _documents(self, collection: Collection, pair_tokenizer: PairTokenizer) -> list[np.ndarray]:
         """Token ids of the documents drawn, in the order of the collection."""
         total = len(collection.documents)
-        drawn = None
+        drawn: range | set[int] = range(total)
         if self.documents is not None and self.documents < total:
             rng = np.random.default_rng(self.seed)
             drawn = set(rng.choice(total, self.documents, replace=False).tolist())
         sequences: list[np.ndarray] = []
         texts: list[str] = []
         for number, (_, text) in enumerate(collection.documents):
-            if drawn is None or number in drawn:
+            if number in drawn:
                 texts.append(text)
-            last = drawn is not None and len(sequences) + len(texts) == len(drawn)
-            if len(texts) == _ROWS or last:
+            is_last = len(sequences) + len(texts) == len(drawn)
+            if len(texts) == _ROWS or is_last:
                 sequences += pair_tokenizer.encode(texts)
                 texts = []
-                if last:  # the documents behind the last one drawn are not read
-                    break
-        return sequences + pair_tokenizer.encode(texts)
+            if is_last:
+                break  # the rest of a large collection need not be read
+        return sequences
 
 
 def eligible_terms(pair_tokenizer: PairTokenizer, rows: Sequence[DocumentRow]) -> np.ndarray:
-    """Token ids that stand in two documents or more.
+    """Use this for the terms that can be compared: token ids in two documents or more.
 
-    Special tokens and buckets of unknown words are left out.
+    Special tokens and buckets of unknown words are left out, since they are no terms.
     """
     size = len(pair_tokenizer.tokenizer)
-    documents = np.zeros(size, dtype=np.int64)
+    document_counts = np.zeros(size, dtype=np.int64)
     for row in rows:
         ids = np.unique(row.ids[row.start : row.start + row.length])
-        documents[ids[ids < size]] += 1
+        # Ids from the size of the vocabulary on are buckets, which several words share.
+        document_counts[ids[ids < size]] += 1
     special = [number for number in pair_tokenizer.tokenizer.all_special_ids if number < size]
-    documents[special] = 0
-    return np.flatnonzero(documents > 1)
+    document_counts[special] = 0
+    return np.flatnonzero(document_counts > 1)
 
 
 def fill(
@@ -197,12 +208,19 @@ def fill(
     scorer: Scorer,
     rows: Sequence[DocumentRow],
 ) -> None:
-    """Run the ranker over the documents, and add what stands for its terms to every sample."""
-    # All samples look at the same terms.
-    terms_sampled = next(iter(samples.values())).terms
-    size = max(int(max(row.ids.max() for row in rows)), int(terms_sampled.max())) + 1
-    place_of = np.full(size, -1, dtype=np.int64)
-    place_of[terms_sampled] = np.arange(len(terms_sampled))
+    """Use this to run a ranker over documents and add the vectors of the terms to every sample.
+
+    Args:
+        samples: by kind of vectors, all of the same terms.
+        kinds: how to get the vectors of each of these kinds.
+        scorer: the ranker on its device.
+        rows: the documents.
+    """
+    sampled_terms = next(iter(samples.values())).terms
+    largest_id = max(int(row.ids.max()) for row in rows)
+    # Place of each token id among the terms; -1 for all others.
+    place_of = np.full(max(largest_id, int(sampled_terms.max())) + 1, -1, dtype=np.int64)
+    place_of[sampled_terms] = np.arange(len(sampled_terms))
     starts = np.array([row.start for row in rows])
     lengths = np.array([row.length for row in rows])
     with (
@@ -211,22 +229,27 @@ def fill(
     ):
         for numbers, batch in _batches(rows, scorer.tokens_per_batch):
             documents = numbers[batch.text_ids.numpy()]
+            # Positions in the document, not in the row: special tokens and the query are before 0.
             positions = batch.position_ids.numpy() - starts[documents]
             terms = place_of[batch.input_ids.numpy()]
-            chosen = (positions >= 0) & (positions < lengths[documents]) & (terms >= 0)
+            in_document = (positions >= 0) & (positions < lengths[documents])
+            chosen = in_document & (terms >= 0)
             if chosen.any():
                 # By length, so that samples do not depend on where a batch ends.
                 order = np.argsort(lengths[documents[chosen]], kind="stable")
-                read = np.flatnonzero(chosen)[order]
-                on_device = batch.to(scorer.device)
+                tokens = np.flatnonzero(chosen)[order]
+                batch_on_device = batch.to(scorer.device)
                 mask = torch.from_numpy(chosen).to(scorer.device)
                 for kind, represent in kinds.items():
-                    vectors = represent(on_device, mask).float().cpu().numpy()
-                    samples[kind].add(documents[read], terms[read], positions[read], vectors[order])
+                    vectors = represent(batch_on_device, mask).float().cpu().numpy()
+                    samples[kind].add(
+                        documents[tokens], terms[tokens], positions[tokens], vectors[order]
+                    )
             bar.update(len(numbers))
 
 
 def _batches(rows: Sequence[DocumentRow], tokens: int) -> Iterator[tuple[np.ndarray, PackedBatch]]:
+    """Packed batches of at most so many tokens, with the numbers of their rows."""
     for start in range(0, len(rows), _ROWS):
         part = rows[start : start + _ROWS]
         numbers = np.arange(start, start + len(part))
