@@ -29,7 +29,7 @@ from backpack_rank.training.checkpoints import Patience, newest_checkpoint
 from backpack_rank.training.kept_swap import kept_swap, swaps_of
 from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.pretraining import LanguageModelModule, Pretraining
-from backpack_rank.training.sharding import whole_afterwards
+from backpack_rank.training.sharding import gathered_afterwards
 from backpack_rank.training.teachers import StudentData, prepare_teacher
 from backpack_rank.training.trainer import TrainerSettings, fit, quiet_lightning
 
@@ -195,7 +195,7 @@ def pretrain(
         options["strategy"] = "ddp_find_unused_parameters_true"
     warm_up = trainer.warm_up_trainer(folder, **options)
     log.info("pretraining: %d epochs over %d tokens of text", pretraining.epochs, sequences.numel())
-    with quiet_lightning(), whole_afterwards(warm_up, module):
+    with quiet_lightning(), gathered_afterwards(warm_up, module):
         warm_up.fit(module, pretraining.loader(sequences, trainer.seed))
     log.info("pretraining: next-token loss %.3f", warm_up.callback_metrics["warmup/loss"].item())
     return module.ranker

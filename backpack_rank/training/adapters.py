@@ -7,7 +7,6 @@ import importlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Annotated, Any, Protocol
 
@@ -24,23 +23,21 @@ ALL_LINEAR = "all-linear"
 
 
 class Adapter(Protocol):
-    """The method that an entry of ``conf/adapter`` needs."""
+    """Implement it for an entry of ``conf/adapter``; :class:`Lora` is an example."""
 
     def apply(self, ranker: Ranker) -> None:
         """Put the adapter into the ranker's backbone, in place."""
         ...
 
 
-@dataclass(frozen=True)
 class NoAdapter:
-    """The weights of the backbone are trained themselves (``adapter=none``)."""
+    """Use it to train the weights of the backbone themselves (``adapter=none``)."""
 
     def apply(self, ranker: Ranker) -> None:
         """Leave the ranker unchanged."""
 
 
 @checked("adapter")
-@dataclass(frozen=True)
 class Lora:
     """Use this to train a large backbone: low-rank updates W + scale B A of its matrices.
 
@@ -53,27 +50,36 @@ class Lora:
 
     The backbone itself is frozen; senses, contextual weights and head are trained in full. An
     adapter starts at 0, so scores do not change when it is put in.
-
-    Attributes:
-        rank: rows of A and columns of B.
-        scale: factor of B A. It is ``lora_alpha / r`` of peft, which has another meaning of alpha
-            than the dial.
-        dropout: of what goes into A.
-        target_modules: ``all-linear``, names of modules as they end (``[q_proj, v_proj]``), a
-            pattern of full module names within the backbone, or None for peft's choice for this
-            type of model.
     """
 
-    rank: Width = 16
-    scale: Positive = 2.0
-    dropout: Dropout = 0.05
-    target_modules: Name | Annotated[Sequence[Name], Length(1)] | None = None
+    def __init__(
+        self,
+        rank: Width = 16,
+        scale: Positive = 2.0,
+        dropout: Dropout = 0.05,
+        target_modules: Name | Annotated[Sequence[Name], Length(1)] | None = None,
+    ) -> None:
+        """
+        Args:
+            rank: rows of A and columns of B.
+            scale: factor of B A. It is ``lora_alpha / r`` of peft, which has another meaning of
+                alpha than the dial.
+            dropout: of what goes into A.
+            target_modules: ``all-linear``, names of modules as they end (``[q_proj, v_proj]``), a
+                pattern of full module names within the backbone, or None for peft's choice for this
+                type of model.
 
-    def __post_init__(self) -> None:
-        if self.target_modules is not None and not self.target_modules:
+        Raises:
+            ValueError: an option out of its range, or no target module.
+        """
+        if target_modules is not None and not target_modules:
             raise ValueError(
                 "adapter.target_modules is empty; null takes peft's choice for the model"
             )
+        self.rank = rank
+        self.scale = scale
+        self.dropout = dropout
+        self.target_modules = target_modules
 
     def apply(self, ranker: Ranker) -> None:
         """Put adapters into the ranker's backbone, in place, and freeze everything else in it.
@@ -122,15 +128,22 @@ class Lora:
                 )
         if targets == ALL_LINEAR and linear:
             return linear
+        chosen: list[str] = []
+        unknown: list[str] = []
         if isinstance(targets, str):
             chosen = [name for name in linear if re.fullmatch(targets, name)]
-            unknown = [] if chosen else [targets]
+            if not chosen:
+                unknown = [targets]
         else:
-            chosen = [name for name in linear if any(_ends(name, ending) for ending in targets)]
-            unknown = []
-            for ending in targets:
-                if not any(_ends(name, ending) for name in linear):
-                    unknown.append(ending)
+            names_by_ending: dict[str, list[str]] = {ending: [] for ending in targets}
+            for name in linear:
+                # The leading dot: "proj" is the end of "attn.proj", and not of "q_proj".
+                endings = [ending for ending in targets if f".{name}".endswith(f".{ending}")]
+                for ending in endings:
+                    names_by_ending[ending].append(name)
+                if endings:
+                    chosen.append(name)
+            unknown = [ending for ending, names in names_by_ending.items() if not names]
         if unknown:
             # Word embeddings are refused too: the sense network reads them without an adapter.
             raise ValueError(
@@ -190,10 +203,6 @@ def _peft() -> ModuleType:
         return importlib.import_module("peft")
     except ImportError as error:
         raise ImportError(f"adapter=lora needs peft: {install('lora')}") from error
-
-
-def _ends(name: str, ending: str) -> bool:
-    return f".{name}".endswith(f".{ending}")
 
 
 def _endings(names: list[str]) -> str:

@@ -78,7 +78,7 @@ class GroupAdversary(nn.Module):
 
 
 def leaning_of(lexicon: Lexicon) -> Callable[[str], int]:
-    """What says to which group a text's words lean: 0 for none, else 1 + the group's number.
+    """Use it to get the function that says to which group a text leans: 0 for none, 1 + its number.
 
     >>> gender = Lexicon("gender", {"female": ("she", "her"), "male": ("he", "his")})
     >>> lean = leaning_of(gender)

@@ -47,9 +47,11 @@ class BiasAwareNegatives:
         if count_groups([query], self._lexicon).any():
             return []
         text_by_id = self._collection.documents.get_many(candidates)
-        counts = count_groups([text_by_id[doc_id] for doc_id in candidates], self._lexicon)
+        texts = [text_by_id[doc_id] for doc_id in candidates]
+        counts = count_groups(texts, self._lexicon)
         # Of two groups this is |male - female|.
         leaning = counts.max(axis=1) - counts.min(axis=1)
         # Equal ones stay in the order of the candidates, so that a list depends on nothing else.
-        order = (-leaning).argsort(kind="stable")
-        return [candidates[place] for place in order if leaning[place] > 0]
+        most_first = (-leaning).argsort(kind="stable")
+        leaning_places = most_first[leaning[most_first] > 0]
+        return [candidates[place] for place in leaning_places]

@@ -1,9 +1,8 @@
 """Checkpoints of a training run: those of the best epoch and of the last one.
 
 A checkpoint is complete or absent. A resumed run ends with the weights of an uninterrupted one, so
-everything that a decision depends
-on is in the checkpoint: the best epoch so far, the counter of early stopping, the measures of the
-last epoch.
+everything that a decision depends on is in the checkpoint: the best epoch so far, the counter of
+early stopping, the measures of the last epoch.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import os
 import pickle
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,9 @@ log = logging.getLogger(__name__)
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes checkpoints within their folder.
+    """Use it as a plugin of the trainer, so that checkpoints are written within their folder.
+
+        lightning.Trainer(plugins=[AtomicCheckpoints()])
 
     Lightning's plugin writes to the system's temporary folder and copies the file from there.
     """
@@ -45,7 +45,12 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
 
 class BestEpoch(ModelCheckpoint):
-    """Keeps the checkpoint of the best epoch; a moved or copied run finds it in its new folder."""
+    """Use it as a callback that keeps the checkpoint of the best epoch.
+
+        lightning.Trainer(callbacks=[BestEpoch(folder, "val/nDCG@10")])
+
+    A moved or copied run finds it in its new folder.
+    """
 
     def __init__(self, folder: Path, monitor: str) -> None:
         """``monitor``: name of the logged measure whose highest value is the best."""
@@ -61,7 +66,7 @@ class BestEpoch(ModelCheckpoint):
 
     @property
     def state_key(self) -> str:
-        """That of Lightning's callback: under it, runs that are resumed have their best epoch."""
+        """That of Lightning's callback, under which checkpoints of all versions keep this state."""
         return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -71,22 +76,23 @@ class BestEpoch(ModelCheckpoint):
         """
         assert self.dirpath is not None
 
-        def here(path: str) -> str:
+        # The state has the paths of the folder in which it was written, which may have moved.
+        def in_this_folder(path: str) -> str:
             return str(Path(str(self.dirpath), Path(path).name)) if path else ""
 
-        best = Path(here(state_dict["best_model_path"]))
+        best = Path(in_this_folder(state_dict["best_model_path"]))
         damage = _damage(best)
         if damage is not None:
             log.warning(
                 "the best epoch's %s %s: the best of the epochs from now on counts", best, damage
             )
             return
-        # The state has the paths of the folder in which it was written.
         state = {**state_dict, "dirpath": self.dirpath}
         for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
-            state[name] = here(state_dict[name])
-        best_k_models = state_dict["best_k_models"]
-        state["best_k_models"] = {here(path): score for path, score in best_k_models.items()}
+            state[name] = in_this_folder(state_dict[name])
+        state["best_k_models"] = {}
+        for path, score in state_dict["best_k_models"].items():
+            state["best_k_models"][in_this_folder(path)] = score
         super().load_state_dict(state)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -98,7 +104,9 @@ class BestEpoch(ModelCheckpoint):
 
 
 class LastEpoch(Checkpoint):
-    """Keeps the state after the last epoch, with its measures.
+    """Use it as a callback that keeps the state after the last epoch, with its measures.
+
+        lightning.Trainer(callbacks=[best, LastEpoch(folder / "checkpoints" / "last.ckpt")])
 
     It comes after :class:`BestEpoch` among the callbacks, whose state it holds.
 
@@ -123,7 +131,10 @@ class LastEpoch(Checkpoint):
 
 
 class Patience(EarlyStopping):
-    """Use this for early stopping: a run that had stopped trains no further epoch when resumed."""
+    """Use this for early stopping: a run that had stopped trains no further epoch when resumed.
+
+    lightning.Trainer(callbacks=[Patience("val/nDCG@10", patience=3)])
+    """
 
     def __init__(self, monitor: str, patience: int) -> None:
         """``patience``: epochs without a higher value of the monitored measure."""
@@ -162,7 +173,9 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def steps_of(path: Path) -> int:
-    """Optimiser steps before a checkpoint.
+    """Use this to see how far a checkpoint is: the optimiser's steps before it.
+
+        steps_of(folder / "checkpoints" / "last.ckpt")
 
     Raises:
         ValueError: it holds more than weights and numbers.
@@ -189,9 +202,12 @@ def _damage(path: Path) -> str | None:
     return None if damaged is None else f"is damaged ({damaged})"
 
 
-@dataclass(frozen=True)
 class EarlierMetrics:
-    """The rows of ``metrics.csv`` before a checkpoint, to be put back in a resumed run.
+    """Use it to keep the rows of ``metrics.csv`` before a checkpoint when a run is resumed.
+
+        earlier = EarlierMetrics.read(folder, steps_of(checkpoint))
+        logger = CSVLogger(folder / "logs")
+        earlier.restore(logger)
 
     Lightning's logger removes the file when it is made.
 
@@ -199,7 +215,8 @@ class EarlierMetrics:
         rows: by file; a row has its values by the names of the header.
     """
 
-    rows: Mapping[Path, list[dict[str, str]]]
+    def __init__(self, rows: Mapping[Path, list[dict[str, str]]]) -> None:
+        self.rows = rows
 
     @classmethod
     def read(cls, folder: Path, steps: int) -> EarlierMetrics:

@@ -1,10 +1,9 @@
-"""Parts of a ranker that training leaves as they are."""
+"""Parts of a ranker that training leaves unchanged, for all epochs or the first ones."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -19,31 +18,35 @@ from backpack_rank.models.word_ranker import InteractionForRanking
 _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
 
 
-@dataclass(frozen=True)
 class FrozenParts:
-    """What is frozen, and until when: ``training.frozen`` and ``training.frozen_epochs``.
+    """Use it to train a part of a ranker: ``training.frozen`` and ``training.frozen_epochs``.
 
-    Attributes:
-        frozen: parts (``backbone``, ``backbone.embeddings``, ``backbone.layers.0-3``, ``senses``,
-            ``weights``, ``head``; of word-embedding rankers ``embeddings`` and ``interaction``) or
-            globs of parameter names. The sense network reads the backbone's word embeddings, so
-            frozen ``senses`` still change what they say while ``backbone.embeddings`` are trained.
-        epochs: of the training after which all of it is trained too; None keeps it frozen.
+    callbacks = FrozenParts(["backbone.embeddings", "backbone.layers.0-3"]).apply(ranker)
+    lightning.Trainer(callbacks=callbacks)
     """
 
-    frozen: Sequence[str] = ()
-    epochs: int | None = None
+    def __init__(self, frozen: Sequence[str] = (), epochs: int | None = None) -> None:
+        """
+        Args:
+            frozen: parts (``backbone``, ``backbone.embeddings``, ``backbone.layers.0-3``,
+                ``senses``, ``weights``, ``head``; of word-embedding rankers ``embeddings`` and
+                ``interaction``) or globs of parameter names. The sense network reads the backbone's
+                word embeddings, so frozen ``senses`` still change what they say while
+                ``backbone.embeddings`` are trained.
+            epochs: of the training after which all of it is trained too; None keeps it frozen.
 
-    def __post_init__(self) -> None:
-        if isinstance(self.frozen, str):
+        Raises:
+            ValueError: ``frozen`` is a text, or ``epochs`` is below 1 or has nothing to thaw.
+        """
+        if isinstance(frozen, str):
+            raise ValueError(f"training.frozen={frozen} must be a list: training.frozen=[{frozen}]")
+        if epochs is not None and (epochs < 1 or not frozen):
             raise ValueError(
-                f"training.frozen={self.frozen} must be a list: training.frozen=[{self.frozen}]"
-            )
-        if self.epochs is not None and (self.epochs < 1 or not self.frozen):
-            raise ValueError(
-                f"training.frozen_epochs={self.epochs} must be at least 1, and training.frozen "
+                f"training.frozen_epochs={epochs} must be at least 1, and training.frozen "
                 "must say what is frozen for so long"
             )
+        self.frozen = frozen
+        self.epochs = epochs
 
     def apply(self, ranker: Ranker) -> list[Callback]:
         """Freeze, and give callbacks for the trainer: one that thaws where ``epochs`` is set.
@@ -61,9 +64,8 @@ class FrozenParts:
             for parameter in _matched(ranker, entry):
                 if parameter.requires_grad:
                     chosen[id(parameter)] = parameter
-        trained = [parameter for parameter in ranker.parameters() if parameter.requires_grad]
-        left = [parameter for parameter in trained if id(parameter) not in chosen]
-        if not left:
+        trained = {id(parameter) for parameter in ranker.parameters() if parameter.requires_grad}
+        if trained <= chosen.keys():
             raise ValueError(
                 f"training.frozen={list(self.frozen)} leaves no parameter to train; leave "
                 "something out"
@@ -78,7 +80,12 @@ class FrozenParts:
 
 
 class UnfreezeCallback(Callback):
-    """Keeps parameters frozen for the first epochs; a resumed run goes on where it was."""
+    """Use it as a callback that keeps parameters frozen for the first epochs.
+
+        lightning.Trainer(callbacks=[UnfreezeCallback(ranker.head.parameters(), epochs=1)])
+
+    A resumed run goes on where it was.
+    """
 
     def __init__(self, parameters: Iterable[nn.Parameter], epochs: int) -> None:
         self.parameters = list(parameters)
@@ -87,9 +94,9 @@ class UnfreezeCallback(Callback):
     def setup(self, trainer: L.Trainer, module: L.LightningModule, stage: str) -> None:
         """Raise ``ValueError`` where several processes would wait for gradients of frozen parts."""
         strategy = trainer.strategy
-        if isinstance(strategy, DDPStrategy) and not strategy._ddp_kwargs.get(
-            "find_unused_parameters"
-        ):
+        if not isinstance(strategy, DDPStrategy):
+            return
+        if not strategy._ddp_kwargs.get("find_unused_parameters"):
             raise ValueError(
                 "training.frozen_epochs in several processes needs "
                 "trainer.strategy=ddp_find_unused_parameters_true"
@@ -102,7 +109,10 @@ class UnfreezeCallback(Callback):
 
 
 def backbone_of(ranker: Ranker) -> Any:
-    """The transformers model below a ranker; None for a ranker over word vectors."""
+    """Use this for the transformers model below a ranker; None for a ranker over word vectors.
+
+    backbone_of(ranker).config.model_type
+    """
     if isinstance(ranker, BackpackForRanking):
         return ranker.backpack.backbone
     if isinstance(ranker, InteractionForRanking):
@@ -111,7 +121,10 @@ def backbone_of(ranker: Ranker) -> Any:
 
 
 def parts(ranker: Ranker) -> dict[str, nn.Module]:
-    """Named parts of a ranker; single layers of the backbone are ``backbone.layers.N``."""
+    """Use this for the parts of a ranker by name; the backbone's layers are ``backbone.layers.N``.
+
+    list(parts(ranker))  # ["backbone", "backbone.embeddings", "backbone.layers.0", ...]
+    """
     if isinstance(ranker, InteractionForRanking):
         return {"embeddings": ranker.backbone, "interaction": ranker.interaction}
     backbone = backbone_of(ranker)
@@ -127,35 +140,50 @@ def parts(ranker: Ranker) -> dict[str, nn.Module]:
 
 
 def _matched(ranker: Ranker, entry: str) -> list[nn.Parameter]:
+    """Parameters of the parts that an entry names, or else of the names that it matches."""
     known = parts(ranker)
     names = [entry]
     span = _LAYERS.fullmatch(entry)
     if span is not None and span[2]:
         first, last = int(span[1]), int(span[2])
         names = [f"backbone.layers.{number}" for number in range(first, last + 1)]
-    if names and all(name in known for name in names):
+    if names and known.keys() >= set(names):
         parameters: list[nn.Parameter] = []
         for name in names:
             parameters += known[name].parameters()
         return parameters
     # Tied parameters have several names, and each of them counts.
-    every = dict(ranker.named_parameters(remove_duplicate=False))
-    matched = [parameter for name, parameter in every.items() if fnmatchcase(name, entry)]
-    if matched:
-        return matched
-    layers = sum(name.startswith("backbone.layers.") for name in known)
-    shown = [name for name in known if not name.startswith("backbone.layers.")]
+    parameter_by_name = dict(ranker.named_parameters(remove_duplicate=False))
+    matched_names = [name for name in parameter_by_name if fnmatchcase(name, entry)]
+    if not matched_names:
+        raise ValueError(
+            f"training.frozen: {entry!r} is no part of {type(ranker).__name__} and matches no "
+            f"parameter. Parts are {', '.join(_shown(known))}; parameters have names such as "
+            f"{', '.join(_examples(list(parameter_by_name)))}"
+        )
+    return [parameter_by_name[name] for name in matched_names]
+
+
+def _shown(known: Iterable[str]) -> list[str]:
+    """Names of parts for an error, all layers as one."""
+    shown: list[str] = []
+    layers = 0
+    for name in known:
+        if name.startswith("backbone.layers."):
+            layers += 1
+        else:
+            shown.append(name)
     if layers:
+        # Behind the backbone and its embeddings.
         shown.insert(2, f"backbone.layers.0-{layers - 1}")
-    raise ValueError(
-        f"training.frozen: {entry!r} is no part of {type(ranker).__name__} and matches no "
-        f"parameter. Parts are {', '.join(shown)}; parameters have names such as "
-        f"{', '.join(_examples(list(every)))}"
-    )
+    return shown
 
 
 def layers_of(backbone: Any) -> Sequence[nn.Module]:
-    """The backbone's layers: its first list of as many modules as its configuration has layers."""
+    """Use this for a backbone's layers: the first list of as many modules as it has layers.
+
+    len(layers_of(backbone_of(ranker)))
+    """
     number = getattr(backbone.config.get_text_config(), "num_hidden_layers", None)
     for module in backbone.modules():
         if isinstance(module, nn.ModuleList) and len(module) == number:

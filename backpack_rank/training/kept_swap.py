@@ -1,12 +1,12 @@
 """A loss term: at alpha = 1 as gendered as another ranker (``training.keep_swap=FOLDER``).
 
 A Backpack with attribute senses looks at an attribute far less than one without, already at alpha =
-1: its contextual weights cannot see it. For who wants the whole range of the dial, one term holds
-what a swap of words does to a score to what it does to the score of a reference ranker, such as one
-trained with ``model.ranker.attribute_senses=null``::
+1: its contextual weights cannot see it. For who wants the full range of the dial, this term keeps
+what a swap of words does to a score close to what it does to the score of a reference ranker, such
+as one trained with ``model.ranker.attribute_senses=null``::
 
-    mean over documents x with words that can be swapped of ((s(x) - s(x')) - c (r(x) - r(x')))^2 /
-    V
+    mean over documents x with words that can be swapped of
+        ((s(x) - s(x')) - c (r(x) - r(x')))^2 / V
 
 s is the ranker's score, r the reference's, x' the swapped document, V the variance of s within
 lists (at least 1) and c what brings the reference's scores to the spread of s. Gradients pass
@@ -36,7 +36,12 @@ MOST = 8
 
 
 class KeptSwap:
-    """A term of the loss (:class:`~backpack_rank.training.losses.AuxiliaryLoss`), see the module.
+    """Use it as a term of the loss that keeps what a swap of words does to a reference's scores.
+
+        term = KeptSwap(reference, ranker.config.num_senses, weight=1.0)
+        RankingModule(ranker, optimisation, dev, terms=[term])
+
+    The formula stands at the head of this module.
 
     Attributes:
         reference: reads the same tokens; it is not trained.
@@ -49,7 +54,8 @@ class KeptSwap:
 
     def __init__(self, reference: Ranker, senses: int, weight: float) -> None:
         self.reference = reference.eval().requires_grad_(False)
-        self.senses, self.weight = senses, weight
+        self.senses = senses
+        self.weight = weight
 
     def loss(
         self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor
@@ -63,7 +69,8 @@ class KeptSwap:
             # The CPU's generator: its state is set at the start of every epoch, also of a resumed
             # run.
             drawn = torch.randperm(len(rows))[:MOST].sort().values.to(rows.device)
-            swapped, rows = chosen_texts(swapped, drawn), rows[drawn]
+            swapped = chosen_texts(swapped, drawn)
+            rows = rows[drawn]
         # Without dropout: two passes differ by far more through dropout than through a swapped
         # word.
         with eval_mode(ranker):
@@ -85,16 +92,20 @@ class KeptSwap:
     def _score(self, ranker: BackpackForRanking, texts: PackedBatch) -> Tensor:
         """Scores [N] in fp32, with a gradient through the attribute senses alone."""
         senses = ranker(texts, return_senses=True).senses
-        held = torch.cat([senses[:, : self.senses].detach(), senses[:, self.senses :]], dim=1)
+        other_senses = senses[:, : self.senses].detach()
+        attribute_senses = senses[:, self.senses :]
+        senses = torch.cat([other_senses, attribute_senses], dim=1)
         # In half precision a difference of two scores is mostly rounding.
         with torch.autocast(senses.device.type, enabled=False):
-            return ranker.score_senses(held.to(ranker.head.out.weight.dtype)).float()
+            return ranker.score_senses(senses.to(ranker.head.out.weight.dtype)).float()
 
 
 def kept_swap(
     folder: str, ranker: Ranker, pair_tokenizer: PairTokenizer, weight: float
 ) -> KeptSwap:
-    """The term for a ranker and the folder of its reference.
+    """Use it to make the term for a ranker and the folder of its reference.
+
+        term = kept_swap("outputs/train/other/ranker", ranker, pair_tokenizer, weight=1.0)
 
     Raises:
         ValueError: the ranker has no attribute senses, or the reference reads other tokens.
@@ -114,7 +125,11 @@ def kept_swap(
 
 
 def swaps_of(ranker: Ranker) -> Callable[[str], str]:
-    """What swaps the words of a ranker's attributes, one attribute after the other."""
+    """Use it for the function that swaps the words of a ranker's attributes, one after the other.
+
+    swap = swaps_of(ranker)
+    swap("She saw her father.")  # "He saw his mother."
+    """
     names = dict.fromkeys(attribute for attribute, _ in ranker.config.groups)
     # A partial of a module's function, because processes that read data pickle it.
     return partial(_swapped, [Attribute.named(name).swap() for name in names])
@@ -127,9 +142,12 @@ def _swapped(swaps: list[LexiconSwap], text: str) -> str:
 
 
 def variance_within(scores: Tensor, mask: Tensor) -> Tensor:
-    """Variance of scores [L, m] within lists, pooled over lists; 0 without two in a list.
+    """Use it for the variance of scores [L, m] within lists, pooled over lists.
 
-    It has no gradient.
+    >>> variance_within(torch.tensor([[1.0, 3.0]]), torch.tensor([[True, True]]))
+    tensor(2.)
+
+    It is 0 without two scores in a list, and has no gradient.
     """
     scores = scores.detach()
     counts = mask.sum(dim=-1)
@@ -139,7 +157,12 @@ def variance_within(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def chosen_texts(texts: PackedBatch, rows: Tensor) -> PackedBatch:
-    """Some texts of a packed batch, by ascending row."""
+    """Use it for some texts of a packed batch, by ascending row.
+
+    >>> batch = PackedBatch.from_sequences([[1], [2, 3], [4]])
+    >>> chosen_texts(batch, torch.tensor([2, 1])).input_ids.tolist()
+    [2, 3, 4]
+    """
     kept = torch.zeros(len(texts), dtype=torch.bool, device=rows.device)
     kept[rows] = True
     sequences = []

@@ -9,7 +9,6 @@ lists were left out. The loss of no list at all is 0, with a gradient of 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import torch
@@ -93,6 +92,10 @@ def ranknet(
 ) -> tuple[Tensor, int]:
     """Use this to learn from pairs without a margin: log(1 + exp(-(s_i - s_j))).
 
+    >>> labels, mask = torch.tensor([[1, 0]]), torch.tensor([[True, True]])
+    >>> ranknet(torch.zeros(1, 2), labels, mask)
+    (tensor(0.6931), 0)
+
     RankNet (Burges et al. 2005), over pairs with y_i > y_j. Lists without such a pair are left out.
 
     Args:
@@ -110,6 +113,9 @@ def ranknet(
 def lambdarank(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
     """Use this where the top of a list counts most: RankNet with pairs weighed by their nDCG.
 
+    >>> labels, mask = torch.tensor([[1, 0]]), torch.tensor([[True, True]])
+    >>> loss, left_out = lambdarank(torch.tensor([[0.0, 1.0]]), labels, mask)
+
     The weight of a pair is the change of nDCG when its documents swap ranks, see
     :func:`lambda_weights`.
     """
@@ -118,16 +124,23 @@ def lambdarank(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, in
 
 @torch.no_grad()
 def lambda_weights(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """LambdaRank's weights: how much nDCG changes when documents i and j swap ranks. [..., m, m]
+    """Use this to weigh pairs by how much nDCG changes when i and j swap ranks. [..., m, m]
+
+    >>> labels, mask = torch.tensor([[1, 0]]), torch.tensor([[True, True]])
+    >>> lambda_weights(torch.tensor([[1.0, 0.0]]), labels, mask)
+    tensor([[[0.0000, 0.3691],
+             [0.3691, 0.0000]]])
 
     Burges 2010, section 4, with gain 2^y - 1 and discount 1 / log2(1 + rank), over all ranks.
     Equal scores rank by their place in the list. A list without a relevant document has weights of
     0. No gradient flows through the weights.
     """
-    gains = (2.0 ** labels.to(scores.dtype).masked_fill(~mask, 0.0)) - 1.0
-    one_plus_rank = torch.arange(2, labels.shape[-1] + 2, device=scores.device, dtype=scores.dtype)
-    discount_at_rank = 1.0 / one_plus_rank.log2()
-    ideal_dcg = (gains.sort(dim=-1, descending=True).values * discount_at_rank).sum(dim=-1)
+    labels = labels.to(scores.dtype).masked_fill(~mask, 0.0)
+    gains = 2.0**labels - 1.0
+    ranks_from_1 = torch.arange(1, labels.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
+    discount_at_rank = 1.0 / (1.0 + ranks_from_1).log2()
+    ideal_gains = gains.sort(dim=-1, descending=True).values
+    ideal_dcg = (ideal_gains * discount_at_rank).sum(dim=-1)
     order = scores.masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
     # The inverse of the order: the rank of each document.
     ranks = order.argsort(dim=-1)
@@ -142,6 +155,10 @@ def lambda_weights(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 def margin_mse(scores: Tensor, teacher: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
     """Use this to learn a teacher's score differences: ((s_i - s_j) - (t_i - t_j))^2.
+
+    >>> labels, mask = torch.tensor([[1, 0]]), torch.tensor([[True, True]])
+    >>> margin_mse(torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 0.0]]), labels, mask)
+    (tensor(4.), 0)
 
     Hofstätter et al. 2020; the mean is over pairs of a relevant i and a j that is not.
 
@@ -163,6 +180,10 @@ def listwise_kl(
 ) -> tuple[Tensor, int]:
     """Use this to learn a teacher's scores of a list as a distribution, whatever the labels.
 
+    >>> mask = torch.tensor([[True, True]])
+    >>> listwise_kl(torch.tensor([[1.0, 0.0]]), torch.tensor([[5.0, 4.0]]), mask)
+    (tensor(0.), 0)
+
     temperature^2 * KL(softmax(t / temperature) || softmax(s / temperature)). The square keeps the
     gradient's size as the temperature rises (Hinton et al. 2015 section 2).
 
@@ -183,7 +204,12 @@ def listwise_kl(
 
 
 def scatter_lists(scores: Tensor, mask: Tensor) -> Tensor:
-    """Scores of all documents, list by list [N], as rows [L, m] with 0 where ``mask`` is False."""
+    """Use this to lay scores of all documents [N] out in lists [L, m], 0 where ``mask`` is False.
+
+    >>> scatter_lists(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[True, True], [True, False]]))
+    tensor([[1., 2.],
+            [3., 0.]])
+    """
     rows = torch.zeros(mask.shape, dtype=scores.dtype, device=scores.device)
     return rows.masked_scatter(mask, scores)
 
@@ -226,25 +252,32 @@ def _over_lists(losses: Tensor, usable: Tensor) -> tuple[Tensor, int]:
 
 
 @checked("training", name="loss", weight="loss_weight")
-@dataclass(frozen=True)
 class RankingLoss:
     """Use this for the loss that a configuration names, over labelled lists.
 
-    >>> RankingLoss("pairwise_hinge", margin=0.5).name
-    'pairwise_hinge'
-
-    Attributes:
-        name: ``listwise_softmax``, ``pairwise_hinge``, ``ranknet`` or ``lambdarank``.
-        margin: by how much a pair's scores must differ, of ``pairwise_hinge``.
-        weight: factor of the loss beside further terms; 0 leaves the terms alone.
-
-    Raises:
-        ValueError: an unknown name, a margin of 0 or below, or a weight below 0.
+    >>> loss = RankingLoss("pairwise_hinge", margin=0.5)
+    >>> loss(torch.zeros(1, 2), torch.tensor([[1, 0]]), torch.tensor([[True, True]]))
+    (tensor(0.5000), 0)
     """
 
-    name: Annotated[str, OneOf(LOSSES)] = "listwise_softmax"
-    margin: Positive = 1.0
-    weight: NonNegative = 1.0
+    def __init__(
+        self,
+        name: Annotated[str, OneOf(LOSSES)] = "listwise_softmax",
+        margin: Positive = 1.0,
+        weight: NonNegative = 1.0,
+    ) -> None:
+        """
+        Args:
+            name: ``listwise_softmax``, ``pairwise_hinge``, ``ranknet`` or ``lambdarank``.
+            margin: by how much a pair's scores must differ, of ``pairwise_hinge``.
+            weight: factor of the loss beside further terms; 0 leaves the terms alone.
+
+        Raises:
+            ValueError: an unknown name, a margin of 0 or below, or a weight below 0.
+        """
+        self.name = name
+        self.margin = margin
+        self.weight = weight
 
     def __call__(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
         """The loss before its weight, and how many lists were left out."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import lightning as L
@@ -22,7 +21,7 @@ from backpack_rank.models.rankers import Ranker
 from backpack_rank.training.losses import AuxiliaryLoss, RankingLoss, scatter_lists
 
 VALIDATION_MEASURES = ("nDCG@10", "MRR@10")
-WHOLE_DIMENSIONS = "whole_dimensions"
+UNSHARDED_DIMENSIONS = "unsharded_dimensions"
 """Attribute of a parameter that is sharded over processes: its number of dimensions before that."""
 
 
@@ -156,7 +155,6 @@ class RankingModule(L.LightningModule):
         return self.optimisation.configured(self if learns_more else self.ranker, steps)
 
 
-@dataclass(frozen=True)
 class OptimizerConfig:
     """Use this to choose learning rate and weight decay of a training.
 
@@ -166,30 +164,37 @@ class OptimizerConfig:
     >>> optimizer = OptimizerConfig(learning_rate=0.1).optimizer(model)
     >>> [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups]
     [(0.1, 0.01), (0.1, 0.0)]
-
-    Attributes:
-        learning_rate: highest learning rate.
-        weight_decay: for matrices; biases and layer norms have none.
-        warmup_ratio: share of all steps in which the rate rises, in [0, 1).
-        warmup_steps: number of these steps; None: as ``warmup_ratio`` says.
-        head_learning_rate: highest learning rate of everything but a pretrained backbone; None is
-            ``learning_rate``.
-
-    Raises:
-        ValueError: a value is out of its range.
     """
 
-    learning_rate: float = 1e-5
-    weight_decay: float = 0.01
-    warmup_ratio: float = 0.1
-    head_learning_rate: float | None = None
-    warmup_steps: int | None = None
+    def __init__(
+        self,
+        learning_rate: float = 1e-5,
+        weight_decay: float = 0.01,
+        warmup_ratio: float = 0.1,
+        head_learning_rate: float | None = None,
+        warmup_steps: int | None = None,
+    ) -> None:
+        """
+        Args:
+            learning_rate: highest learning rate.
+            weight_decay: for matrices; biases and layer norms have none.
+            warmup_ratio: share of all steps in which the rate rises, in [0, 1).
+            head_learning_rate: highest learning rate of everything but a pretrained backbone; None
+                is ``learning_rate``.
+            warmup_steps: number of steps in which the rate rises; None: as ``warmup_ratio`` says.
 
-    def __post_init__(self) -> None:
-        above("training.learning_rate", self.learning_rate, 0)
-        fraction("training.warmup_ratio", self.warmup_ratio, ends="[)")
-        if self.warmup_steps is not None:
-            whole_number("training.warmup_steps", self.warmup_steps, 1)
+        Raises:
+            ValueError: a value is out of its range.
+        """
+        above("training.learning_rate", learning_rate, 0)
+        fraction("training.warmup_ratio", warmup_ratio, ends="[)")
+        if warmup_steps is not None:
+            whole_number("training.warmup_steps", warmup_steps, 1)
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.warmup_ratio = warmup_ratio
+        self.head_learning_rate = head_learning_rate
+        self.warmup_steps = warmup_steps
 
     def configured(self, model: nn.Module, steps: int) -> OptimizerLRSchedulerConfig:
         """Optimizer and schedule over ``steps``, in the form that Lightning takes."""
@@ -214,8 +219,13 @@ class OptimizerConfig:
             )
         groups = []
         for rate, parameters in self._parameters_by_rate(model):
-            matrices = [parameter for parameter in parameters if _is_matrix(parameter)]
-            vectors = [parameter for parameter in parameters if not _is_matrix(parameter)]
+            matrices: list[nn.Parameter] = []
+            vectors: list[nn.Parameter] = []
+            for parameter in parameters:
+                if _is_matrix(parameter):
+                    matrices.append(parameter)
+                else:
+                    vectors.append(parameter)
             groups += [
                 {"params": matrices, "weight_decay": self.weight_decay, "lr": rate},
                 {"params": vectors, "weight_decay": 0.0, "lr": rate},
@@ -262,11 +272,14 @@ class OptimizerConfig:
 
 def _is_matrix(parameter: nn.Parameter) -> bool:
     # FSDP flattens what it shards, so the number of dimensions was noted before.
-    return getattr(parameter, WHOLE_DIMENSIONS, parameter.ndim) >= 2
+    return getattr(parameter, UNSHARDED_DIMENSIONS, parameter.ndim) >= 2
 
 
 def seed_epoch(module: L.LightningModule, seed: int, batch_index: int) -> None:
-    """Call this before each training batch, so that a resumed run repeats the uninterrupted one.
+    """Use this before each training batch, so that a resumed run repeats the uninterrupted one.
+
+        def on_train_batch_start(self, batch, batch_idx):
+            seed_epoch(self, self.seed, batch_idx)
 
     At an epoch's first batch it seeds torch: dropout then depends on seed, epoch and process alone.
     Not at the epoch's start: a resumed trainer makes its data loader's iterator after that, which

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
 
@@ -25,25 +24,39 @@ _TEXTS = 1024
 
 
 @checked("pretraining")
-@dataclass(frozen=True)
 class Pretraining:
     """Use this for a ranker with random weights: next-token prediction before ranking training.
 
-    It is ``pretraining`` in ``conf/train.yaml``.
+        pretraining = Pretraining(epochs=1)
+        rows = pretraining.sequences(texts, pair_tokenizer)
+        module = LanguageModelModule(ranker, OptimizerConfig(pretraining.learning_rate))
+        trainer.fit(module, pretraining.loader(rows, seed=0))
 
-    Attributes:
-        epochs: passes over the text; 0: no warm-up.
-        sequence_length: tokens per sequence; texts are joined with end tokens and cut into these.
-        batch_size: sequences per step.
-        learning_rate: highest learning rate.
-        max_tokens: text taken from the collection at most.
+    It is ``pretraining`` in ``conf/train.yaml``.
     """
 
-    epochs: CountOrZero = 0
-    sequence_length: Annotated[int, Range(least=2, most=1_000_000)] = 128
-    batch_size: Count = 16
-    learning_rate: LearningRate = 1e-3
-    max_tokens: Annotated[int, Range(least=1)] = 20_000_000
+    def __init__(
+        self,
+        epochs: CountOrZero = 0,
+        sequence_length: Annotated[int, Range(least=2, most=1_000_000)] = 128,
+        batch_size: Count = 16,
+        learning_rate: LearningRate = 1e-3,
+        max_tokens: Annotated[int, Range(least=1)] = 20_000_000,
+    ) -> None:
+        """
+        Args:
+            epochs: passes over the text; 0: no warm-up.
+            sequence_length: tokens per sequence; texts are joined with end tokens and cut into
+                these.
+            batch_size: sequences per step.
+            learning_rate: highest learning rate.
+            max_tokens: text taken from the collection at most.
+        """
+        self.epochs = epochs
+        self.sequence_length = sequence_length
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.max_tokens = max_tokens
 
     def sequences(self, texts: Iterable[str], pair_tokenizer: PairTokenizer) -> Tensor:
         """The texts as rows of ``sequence_length`` token ids. [N, n]
@@ -84,7 +97,10 @@ class Pretraining:
 
 
 class LanguageModelModule(L.LightningModule):
-    """Trains a ranker's network on next-token prediction, with its word embeddings as the head."""
+    """Use this to train a ranker's network on next-token prediction; :class:`Pretraining` shows it.
+
+    The head is the ranker's word embeddings.
+    """
 
     def __init__(self, ranker: Ranker, optimisation: OptimizerConfig) -> None:
         super().__init__()
@@ -109,6 +125,7 @@ class LanguageModelModule(L.LightningModule):
                 f"pretraining.sequence_length={rows.shape[1]} exceeds the ranker's {positions} "
                 "positions by more than one; shorten it"
             )
+        # Each token but the last is read, and each but the first is predicted.
         logits: Tensor = self.ranker.lm_logits(rows[:, :-1])  # type: ignore[operator]
         loss = F.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
         self.log("warmup/loss", loss, prog_bar=True, batch_size=len(rows), sync_dist=True)

@@ -1,6 +1,6 @@
 """A warm-up that distils a pretrained backbone into the mix of senses, on texts without labels.
 
-The sense network and the weight network learn to give the backbone's own pooled vector, which a
+The sense network and the weight network learn to give the pooled vector of the backbone, which a
 ranking head on a plain cross-encoder reads. The backbone is not trained.
 """
 
@@ -32,7 +32,11 @@ log = logging.getLogger(__name__)
 @checked("reconstruct")
 @dataclass(frozen=True)
 class Reconstruction:
-    """How long and on what (``reconstruct`` in ``conf/train.yaml``).
+    """Use it to say how long and on what senses reconstruct a backbone.
+
+        texts, held_out = Reconstruction(steps=500).split(token_ids)
+
+    It is ``reconstruct`` in ``conf/train.yaml``.
 
     Attributes:
         steps: of the optimiser; 0 leaves the warm-up out.
@@ -76,7 +80,11 @@ class Reconstruction:
 
 @dataclass(frozen=True, eq=False)
 class Reconstructed:
-    """How close the mix of senses is to the backbone's pooled vector, both less their means.
+    """Use it to see how close the mix of senses is to the backbone's pooled vector.
+
+        print(Reconstructed.on(ranker, held_out))
+
+    Both are taken less their means.
 
     Attributes:
         explained: share of the pooled vector's variance, 1 - var(pooled - mix) / var(pooled); below
@@ -112,9 +120,10 @@ class Reconstructed:
                 mixes.append(mix_of_batch)
                 pooled_vectors.append(pooled_of_batch)
         mix = torch.cat(mixes).double()
+        mix = mix - mix.mean(dim=0)
         pooled = torch.cat(pooled_vectors).double()
         mean = pooled.mean(dim=0)
-        mix, pooled = mix - mix.mean(dim=0), pooled - mean
+        pooled = pooled - mean
         variance = float(pooled.square().sum(dim=-1).mean())
         if not variance > 0:
             raise ValueError(
@@ -131,13 +140,17 @@ class Reconstructed:
 
 
 class ReconstructionModule(L.LightningModule):
-    """Trains senses and weights so that their mix is the pooled vector less its mean.
+    """Use it to train senses and weights so that their mix is the pooled vector less its mean.
+
+        module = ReconstructionModule(ranker, OptimizerConfig(2e-3), held_out)
+        with train_senses_only(ranker):
+            trainer.fit(module, reconstruction.loader(texts, seed=0))
 
     It logs ``reconstruct/loss``.
 
-    The mean, which most of a pooled vector often is, tells nothing of a text: in the senses it
-    would make all tokens more alike. The loss is the share of the variance that is not explained
-    plus 1 - cosine, which counts short and long vectors alike; mean and variance are those of
+    The mean, which most of a pooled vector often is, says nothing about a text: in the senses it
+    would make all tokens more similar. The loss is the share of the variance that is not explained
+    plus 1 - cosine, in which short and long vectors count the same; mean and variance are those of
     held-out texts, on which ``before`` and ``after`` are measured when training begins and ends.
     """
 
@@ -162,8 +175,9 @@ class ReconstructionModule(L.LightningModule):
 
     def training_step(self, batch: PackedBatch, batch_index: int) -> Tensor:
         """Mean squared error over the variance of the pooled vector, plus 1 - cosine."""
-        mix, pooled = (vectors.float() for vectors in mixed_and_pooled(self.ranker.backpack, batch))
-        target = pooled - self.before.mean
+        mix, pooled = mixed_and_pooled(self.ranker.backpack, batch)
+        mix = mix.float()
+        target = pooled.float() - self.before.mean
         unexplained = (mix - target).square().sum(dim=-1).mean() / self.before.variance
         loss = unexplained + 1 - torch.cosine_similarity(mix, target, dim=-1).mean()
         self.log("reconstruct/loss", loss, prog_bar=True, batch_size=len(batch), sync_dist=True)
@@ -182,7 +196,12 @@ class ReconstructionModule(L.LightningModule):
 
 
 def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """Sums over senses, and the backbone's last hidden states, at pooled tokens. Two [B, d]
+    """Use it to compare senses with the backbone: both vectors of each text. Two [B, d]
+
+        mix, pooled = mixed_and_pooled(ranker.backpack, batch)
+
+    The first is the sum over senses, the second the backbone's last hidden state, at the pooled
+    token.
 
     The backbone reads the texts once, without gradients.
     """
@@ -196,7 +215,11 @@ def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tenso
 
 @contextmanager
 def train_senses_only(ranker: BackpackForRanking) -> Iterator[None]:
-    """In a ``with`` block: all but senses and weights frozen, and no dropout anywhere."""
+    """Use it as a ``with`` block in which all but senses and weights is frozen, without dropout.
+
+    with train_senses_only(ranker):
+        trainer.fit(module, loader)
+    """
     backpack = ranker.backpack
     trained: set[int] = set()
     for part in (backpack.sense_network, backpack.sense_weight_net):

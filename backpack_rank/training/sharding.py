@@ -7,7 +7,7 @@ gathered once a step. Zhao et al. 2023, PyTorch FSDP.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ import lightning as L
 import torch
 from lightning.pytorch.plugins.precision import FSDPPrecision
 from lightning.pytorch.strategies import FSDPStrategy
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.fsdp import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
@@ -28,7 +28,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from backpack_rank.models.rankers import Ranker
 from backpack_rank.training.freezing import backbone_of, layers_of
-from backpack_rank.training.module import WHOLE_DIMENSIONS
+from backpack_rank.training.module import UNSHARDED_DIMENSIONS
 
 SHARDED: Mapping[Any, dict[str, Any]] = {"fsdp": {}, "fsdp_cpu_offload": {"cpu_offload": True}}
 """Names of ``trainer.strategy``, with options of :class:`ShardedStrategy`."""
@@ -36,7 +36,9 @@ _FORMATS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 class ShardedPrecision(FSDPPrecision):
-    """Number formats, and the norm of gradients over all shards, which Lightning does not clip.
+    """Use it with :class:`ShardedStrategy`: number formats, and the norm of gradients.
+
+    Lightning does not clip the norm over all shards.
 
     Attributes:
         root: the networks, once they are shared out.
@@ -45,7 +47,7 @@ class ShardedPrecision(FSDPPrecision):
     root: FullyShardedDataParallel
 
     def convert_module(self, module: nn.Module) -> nn.Module:
-        """Leave number formats as they are, as other strategies do."""
+        """Leave number formats unchanged, as other strategies do."""
         return module
 
     def convert_input(self, data: Any) -> Any:
@@ -66,7 +68,11 @@ class ShardedPrecision(FSDPPrecision):
 
 
 class ShardedStrategy(FSDPStrategy):
-    """Lightning's FSDP with the layers of the backbone as its units, and one file for a checkpoint.
+    """Use it for rankers beyond one GPU: Lightning's FSDP with the backbone's layers as its units.
+
+        lightning.Trainer(**with_sharding({"strategy": "fsdp", "precision": "bf16-mixed"}))
+
+    A checkpoint is one file.
 
     Numbers are computed as by ``trainer=ddp``: shards are in fp32, and autocast computes in half
     precision. It runs on CPUs too, slowly, which Lightning refuses of its own class.
@@ -89,15 +95,17 @@ class ShardedStrategy(FSDPStrategy):
                 f"{_names(formats)}: leave out model.ranker.dtype (trainer.precision=bf16-mixed "
                 "computes in bf16 all the same), or use trainer=ddp"
             )
-        for parameter in model.parameters():  # a shard is a row of numbers
-            setattr(parameter, WHOLE_DIMENSIONS, parameter.ndim)
-        backbones = [backbone_of(ranker) for ranker in cast(Iterable[Ranker], model.children())]
-        layers = [
-            layer for backbone in backbones if backbone is not None for layer in layers_of(backbone)
-        ]
+        # A shard is a row of numbers, which does not show any more what was a matrix.
+        for parameter in model.parameters():
+            setattr(parameter, UNSHARDED_DIMENSIONS, parameter.ndim)
+        layer_types: set[type[nn.Module]] = set()
+        for ranker in cast(Iterable[Ranker], model.children()):
+            backbone = backbone_of(ranker)
+            if backbone is not None:
+                layer_types.update(map(type, layers_of(backbone)))
         self._precision.root = FullyShardedDataParallel(
             model,
-            auto_wrap_policy=ModuleWrapPolicy({type(layer) for layer in layers}),
+            auto_wrap_policy=ModuleWrapPolicy(layer_types),
             device_id=self.root_device,  # Lightning gives its number, and a CPU has none
             cpu_offload=self.cpu_offload,
             mixed_precision=self.mixed_precision,
@@ -108,17 +116,17 @@ class ShardedStrategy(FSDPStrategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Of a checkpoint, which the first process writes."""
-        return self.whole_state(first_process_only=True)
+        return self.gathered_state(first_process_only=True)
 
-    def whole_state(self, first_process_only: bool = False) -> dict[str, Any]:
-        """All weights, on the CPU. All processes must call it."""
-        with self._whole(first_process_only):
+    def gathered_state(self, first_process_only: bool = False) -> dict[str, Any]:
+        """The weights of all shards, on the CPU. All processes must call it."""
+        with self._gathering(first_process_only):
             return self._precision.root.state_dict()
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """Of a checkpoint: the optimiser's whole state, parameters by their numbers."""
+        """Of a checkpoint: the optimiser's state of all shards, parameters by their numbers."""
         root = self._precision.root
-        with self._whole(first_process_only=True):
+        with self._gathering(first_process_only=True):
             state = FullyShardedDataParallel.optim_state_dict(
                 root, getattr(optimizer, "_optimizer", optimizer)
             )
@@ -128,7 +136,8 @@ class ShardedStrategy(FSDPStrategy):
             state, OptimStateKeyType.PARAM_ID, root
         )
 
-    def _whole(self, first_process_only: bool) -> AbstractContextManager:
+    def _gathering(self, first_process_only: bool) -> AbstractContextManager:
+        """A block in which states are those of all shards."""
         # What is on the CPU already torch does not move but free (weights) or write over (the
         # optimiser's state).
         options = {
@@ -144,22 +153,30 @@ class ShardedStrategy(FSDPStrategy):
 
 
 def with_sharding(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of Lightning's trainer, with our strategy for ``fsdp`` and ``fsdp_cpu_offload``.
+    """Use it on options of Lightning's trainer, for ``strategy=fsdp`` and ``fsdp_cpu_offload``.
+
+        trainer = lightning.Trainer(**with_sharding({"strategy": "fsdp", "precision": "32-true"}))
+
+    The strategy becomes a :class:`ShardedStrategy`; other options stay.
 
     Raises:
         ValueError: FSDP does not know the precision.
     """
-    found = dict(options)
-    if found.get("strategy") in SHARDED:
-        found["strategy"] = ShardedStrategy(
-            ShardedPrecision(found.pop("precision")), **SHARDED[found["strategy"]]
-        )
-    return found
+    resolved = dict(options)
+    strategy = resolved.get("strategy")
+    if strategy in SHARDED:
+        # The strategy takes the precision, and Lightning refuses to be given both.
+        precision = ShardedPrecision(resolved.pop("precision"))
+        resolved["strategy"] = ShardedStrategy(precision, **SHARDED[strategy])
+    return resolved
 
 
 @contextmanager
-def whole_afterwards(trainer: L.Trainer, module: L.LightningModule) -> Iterator[None]:
-    """In a block, let a trainer shard a module's networks; behind it they are complete again.
+def gathered_afterwards(trainer: L.Trainer, module: L.LightningModule) -> Iterator[None]:
+    """Use it around a training that may shard a module's networks: behind it they are complete.
+
+        with gathered_afterwards(trainer, module):
+            trainer.fit(module, data)
 
     They are complete in every process.
 
@@ -170,30 +187,28 @@ def whole_afterwards(trainer: L.Trainer, module: L.LightningModule) -> Iterator[
     if not isinstance(strategy, ShardedStrategy):
         yield
         return
-    networks = {name: _copy(network, _on_no_device) for name, network in module.named_children()}
+    # Sharding cannot be undone in a network, so the networks are made anew behind the block: from
+    # copies without numbers ("meta"), which take no memory while the training runs.
+    networks: dict[str, nn.Module] = {}
+    for name, network in module.named_children():
+        networks[name] = _copy_on(network, "meta")
     yield
-    state = strategy.whole_state()
+    state = strategy.gathered_state()
     for name, network in networks.items():
-        setattr(module, name, _copy(network, _on_cpu))
+        setattr(module, name, _copy_on(network, "cpu"))
     module.load_state_dict(state)
 
 
-def _copy(network: nn.Module, make: Callable[[Tensor], Tensor]) -> nn.Module:
-    """A network that differs in its parameters alone; what was tied is tied."""
-    memo: dict[int, Any] = {
-        id(one): nn.Parameter(make(one), requires_grad=one.requires_grad)
-        for one in network.parameters()
-    }
+def _copy_on(network: nn.Module, device: str) -> nn.Module:
+    """The network with parameters of any value on a device; what was tied is tied."""
+    # deepcopy takes what its memo has for an object's id in place of a copy.
+    memo: dict[int, Any] = {}
+    for parameter in network.parameters():
+        values = torch.empty_like(parameter, device=device)
+        memo[id(parameter)] = nn.Parameter(values, requires_grad=parameter.requires_grad)
     return copy.deepcopy(network, memo)
 
 
-def _on_no_device(values: Tensor) -> Tensor:
-    return torch.empty_like(values, device="meta")
-
-
-def _on_cpu(values: Tensor) -> Tensor:
-    return torch.empty_like(values, device="cpu")
-
-
 def _names(formats: set[torch.dtype]) -> str:
-    return " and ".join(sorted(str(one).removeprefix("torch.") for one in formats))
+    """Names of number formats for an error."""
+    return " and ".join(sorted(str(name).removeprefix("torch.") for name in formats))

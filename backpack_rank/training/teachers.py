@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -58,29 +58,38 @@ TEACHER_RUN = "teacher.trec"
 
 
 @checked("teacher", kind="loss")
-@dataclass
 class Distillation:
     """Use this as a term of the loss that draws scores to a teacher's.
 
+        RankingModule(ranker, optimisation, dev, terms=[Distillation("listwise_kl")])
+
     It is an :class:`~backpack_rank.training.losses.AuxiliaryLoss`. Documents without a teacher's
     score, and lists with too few of them, have no effect.
-
-    Attributes:
-        kind: ``margin_mse`` (differences of scores between relevant and other documents) or
-            ``listwise_kl`` (the list as a distribution, whatever the labels).
-        weight: factor of the term.
-        temperature: of both softmaxes of ``listwise_kl``; higher looks more at the lower documents.
-
-    Raises:
-        ValueError: an unknown kind, or a weight or temperature that is not above 0.
     """
 
-    kind: Annotated[str, OneOf(KINDS)] = "margin_mse"
-    weight: Annotated[Positive, Note("(teacher=none trains without a teacher)")] = 1.0
-    temperature: Positive = 1.0
+    name = "distillation"
+    needs_senses = False
 
-    name: str = field(default="distillation", init=False)
-    needs_senses: bool = field(default=False, init=False)
+    def __init__(
+        self,
+        kind: Annotated[str, OneOf(KINDS)] = "margin_mse",
+        weight: Annotated[Positive, Note("(teacher=none trains without a teacher)")] = 1.0,
+        temperature: Positive = 1.0,
+    ) -> None:
+        """
+        Args:
+            kind: ``margin_mse`` (differences of scores between relevant and other documents) or
+                ``listwise_kl`` (the list as a distribution, whatever the labels).
+            weight: factor of the term.
+            temperature: of both softmaxes of ``listwise_kl``; higher looks more at the lower
+                documents.
+
+        Raises:
+            ValueError: an unknown kind, or a weight or temperature that is not above 0.
+        """
+        self.kind = kind
+        self.weight = weight
+        self.temperature = temperature
 
     def loss(
         self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor
@@ -101,7 +110,7 @@ class Distillation:
 
 @dataclass(frozen=True)
 class StudentData:
-    """What a student is trained on.
+    """Use it to tell a teacher what its student is trained on.
 
     Attributes:
         collection: of the training queries.
@@ -127,7 +136,7 @@ class StudentData:
 
 
 class TeacherSource(Protocol):
-    """A source of a teacher's scores, with the term that uses them."""
+    """Implement it for another source of a teacher's scores; :class:`RunTeacher` is an example."""
 
     @property
     def term(self) -> Distillation:
@@ -139,104 +148,106 @@ class TeacherSource(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class NoTeacher:
-    """Training with labels alone (``teacher=none``)."""
+    """Use it to train with labels alone (``teacher=none``)."""
 
 
 @checked("teacher")
-@dataclass(frozen=True, kw_only=True)
 class RunTeacher:
     """Use this for a teacher with scores in TREC runs of the training queries (``teacher=run``).
 
-    Attributes:
-        files: one run or several that have no pair in common; queries and documents not trained on
-            are left out.
-        loss: ``margin_mse`` or ``listwise_kl``.
-        weight: factor of the term.
-        temperature: of ``listwise_kl``.
+        RunTeacher(files=["scores.trec"], loss="margin_mse")
 
-    Raises:
-        ValueError: no file, or an option of the term is wrong.
-        FileNotFoundError: a file is missing.
+    Attributes:
+        term: of the student's loss.
+        paths: of the runs.
     """
 
-    files: PathText | Annotated[Sequence[PathText], Length(1)]
-    loss: Annotated[str, OneOf(KINDS)] = "margin_mse"
-    weight: Positive = 1.0
-    temperature: Positive = 1.0
+    def __init__(
+        self,
+        *,
+        files: PathText | Annotated[Sequence[PathText], Length(1)],
+        loss: Annotated[str, OneOf(KINDS)] = "margin_mse",
+        weight: Positive = 1.0,
+        temperature: Positive = 1.0,
+    ) -> None:
+        """
+        Args:
+            files: one run or several that have no pair in common; queries and documents not trained
+                on are left out.
+            loss: ``margin_mse`` or ``listwise_kl``.
+            weight: factor of the term.
+            temperature: of ``listwise_kl``.
 
-    def __post_init__(self) -> None:
-        if not self._paths:
+        Raises:
+            ValueError: no file, or an option of the term is wrong.
+            FileNotFoundError: a file is missing.
+        """
+        names = [files] if isinstance(files, str) else files
+        self.paths = list(map(Path, names))
+        if not self.paths:
             raise ValueError("teacher.files=[] names no file; give teacher.files=[scores.trec]")
-        for path in self._paths:
+        for path in self.paths:
             if not path.is_file():
                 raise FileNotFoundError(f"teacher.files: there is no file {path}")
-        _ = self.term  # checks its options
-
-    @property
-    def _paths(self) -> list[Path]:
-        names = [self.files] if isinstance(self.files, str) else self.files
-        return [Path(name) for name in names]
-
-    @property
-    def term(self) -> Distillation:
-        return Distillation(self.loss, self.weight, self.temperature)
+        self.term = Distillation(loss, weight, temperature)
 
     def run(self, material: StudentData) -> Run:
         """The files' scores of the training queries."""
-        return read_runs(self._paths, material.lists.query_ids)
+        return read_runs(self.paths, material.lists.query_ids)
 
 
 @checked("teacher")
-@dataclass(frozen=True, kw_only=True)
 class RankerTeacher:
     """Use this for a teacher that is a saved ranker (``teacher=ranker``).
+
+        RankerTeacher(checkpoint="outputs/train/large/ranker", candidates_per_query=30)
 
     It scores once, and its scores are kept in the training run's folder.
 
     Attributes:
-        checkpoint: folder of the ranker or of the run that trained it.
-        candidates_per_query: None scores every relevant document and candidate; a number only what
-            the lists draw, and at most so many documents per query that are not relevant, those
-            that are drawn first.
-        dtype, tokens_per_batch, workers: as in
-            :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
-        loss: ``margin_mse`` or ``listwise_kl``.
-        weight: factor of the term.
-        temperature: of ``listwise_kl``.
-
-    Raises:
-        ValueError: ``candidates_per_query`` below 1, or an option of the scoring or the term is
-            wrong.
-        FileNotFoundError: there is no ranker in the folder.
+        term: of the student's loss.
     """
 
-    checkpoint: PathText
-    candidates_per_query: Count | None = None
-    dtype: Annotated[str, OneOf(FORMATS)] = "float32"
-    tokens_per_batch: Count | None = None
-    workers: Workers = 0
-    loss: Annotated[str, OneOf(KINDS)] = "margin_mse"
-    weight: Positive = 1.0
-    temperature: Positive = 1.0
+    def __init__(
+        self,
+        *,
+        checkpoint: PathText,
+        candidates_per_query: Count | None = None,
+        dtype: Annotated[str, OneOf(FORMATS)] = "float32",
+        tokens_per_batch: Count | None = None,
+        workers: Workers = 0,
+        loss: Annotated[str, OneOf(KINDS)] = "margin_mse",
+        weight: Positive = 1.0,
+        temperature: Positive = 1.0,
+    ) -> None:
+        """
+        Args:
+            checkpoint: folder of the ranker or of the run that trained it.
+            candidates_per_query: None scores every relevant document and candidate; a number only
+                what the lists draw, and at most so many documents per query that are not relevant,
+                those that are drawn first.
+            dtype, tokens_per_batch, workers: as in
+                :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
+            loss: ``margin_mse`` or ``listwise_kl``.
+            weight: factor of the term.
+            temperature: of ``listwise_kl``.
 
-    def __post_init__(self) -> None:
-        # Each checks its options when it is made.
-        _ = self.term
-        _ = self._ranker_folder
-        self._settings("cpu")
-
-    @property
-    def _ranker_folder(self) -> Path:
+        Raises:
+            ValueError: ``candidates_per_query`` below 1, or an option of the scoring or the term is
+                wrong.
+            FileNotFoundError: there is no ranker in the folder.
+        """
+        self.term = Distillation(loss, weight, temperature)
         try:
-            return find_ranker(self.checkpoint, "")
+            self._ranker_folder = find_ranker(checkpoint, "")
         except FileNotFoundError as error:
             raise FileNotFoundError(f"teacher.{error}") from error
-
-    @property
-    def term(self) -> Distillation:
-        return Distillation(self.loss, self.weight, self.temperature)
+        self._candidates_per_query = candidates_per_query
+        self._dtype = dtype
+        self._tokens_per_batch = tokens_per_batch
+        self._workers = workers
+        self._settings("cpu")  # raises for a wrong option now, and not after the data are loaded
 
     def run(self, material: StudentData) -> Run:
         """The ranker's scores, read from the folder where an earlier call has written the same.
@@ -251,7 +262,7 @@ class RankerTeacher:
             ranker, pair_tokenizer = load_ranker(self._ranker_folder)
             pairs = self._pairs(material)
             device = pick_device(material.device, "teacher.device")
-            dtype = resolved_format(self.dtype, device, "teacher.dtype")
+            dtype = resolved_format(self._dtype, device, "teacher.dtype")
             tag = f"{type(ranker).__name__}-{_fingerprint(ranker, pair_tokenizer, pairs, dtype)}"
             if intact(path) and _tag(path) == tag:
                 log.info("teacher: scores of %d pairs taken from %s", len(pairs), path)
@@ -269,10 +280,11 @@ class RankerTeacher:
 
     def _pairs(self, material: StudentData) -> Pairs:
         doc_ids_by_query = material.pairs
-        if self.candidates_per_query is not None:
+        if self._candidates_per_query is not None:
             doc_ids_by_query = drawn_pairs(
-                doc_ids_by_query, material.lists, material.epochs, self.candidates_per_query
+                doc_ids_by_query, material.lists, material.epochs, self._candidates_per_query
             )
+        # Pairs are made from a run; the scores of this one are not looked at.
         run = {}
         for query_id, doc_ids in doc_ids_by_query.items():
             run[query_id] = dict.fromkeys(doc_ids, 0.0)
@@ -280,7 +292,7 @@ class RankerTeacher:
 
     def _settings(self, device: str) -> ScoringSettings:
         try:
-            return ScoringSettings(device, self.dtype, self.tokens_per_batch, self.workers)
+            return ScoringSettings(device, self._dtype, self._tokens_per_batch, self._workers)
         except ValueError as error:
             raise ValueError(str(error).replace("scoring.", "teacher.")) from error
 
@@ -289,6 +301,8 @@ def prepare_teacher(
     source: TeacherSource | NoTeacher, material: StudentData
 ) -> tuple[Teacher | None, tuple[AuxiliaryLoss, ...]]:
     """Use this before a training: the teacher for the lists and the term for the loss.
+
+        teacher, terms = prepare_teacher(RunTeacher(files="scores.trec"), student_data)
 
     Both are empty, (None, ()), without a teacher.
 

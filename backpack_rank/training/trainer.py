@@ -29,14 +29,17 @@ from backpack_rank.training.checkpoints import (
     LastEpoch,
     steps_of,
 )
-from backpack_rank.training.sharding import whole_afterwards, with_sharding
+from backpack_rank.training.sharding import gathered_afterwards, with_sharding
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """What all trainings of a run share: hardware, seed and logger.
+    """Use it for what all trainings of a run share: hardware, seed and logger.
+
+        settings = TrainerSettings({"accelerator": "cpu"}, seed=1)
+        fitted = fit(settings, folder, module, data, monitor="val/nDCG@10", epochs=3, ...)
 
     Attributes:
         options: of :class:`lightning.Trainer`: accelerator, devices, strategy, precision ...
@@ -73,11 +76,11 @@ class TrainerSettings:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A training that has ended, with the best weights in its module.
+    """Use it for a training that has ended, with the best weights in its module.
 
     Attributes:
-        trainer: the one that ran it.
-        best: highest value of the monitored measure; nan when no epoch had one.
+        trainer: that ran it.
+        best: highest value of the monitored measure; nan when no epoch had a value.
         metrics: logged in the last epoch.
     """
 
@@ -99,6 +102,11 @@ def fit(
     start: Path | None = None,
 ) -> Fitted:
     """Use this for every training: it trains, measures after every epoch, and keeps the best epoch.
+
+        fitted = fit(
+            settings, folder, module, data, monitor="val/nDCG@10", epochs=3, gradient_clip=1.0
+        )
+        fitted.best
 
     The best weights are in the module of the first process afterwards.
 
@@ -122,7 +130,7 @@ def fit(
             *callbacks,
             LearningRateMonitor("step"),
             progress_bar(),
-            OwnSignals(),
+            RestoredSignals(),
             best,
             last,
         ],
@@ -133,7 +141,7 @@ def fit(
         log_every_n_steps=10,
         enable_model_summary=False,
     )
-    with quiet_lightning(), whole_afterwards(trainer, module):
+    with quiet_lightning(), gathered_afterwards(trainer, module):
         trainer.fit(module, data, ckpt_path=start, weights_only=True)
     if trainer.is_global_zero and best.best_model_path:
         checkpoint = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
@@ -164,8 +172,12 @@ def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logg
     return logger
 
 
-class OwnSignals(Callback):
-    """Puts the earlier handler of SIGTERM back, and ends other processes with the first.
+class RestoredSignals(Callback):
+    """Use it as a callback that puts the earlier handler of SIGTERM back when training starts.
+
+        lightning.Trainer(callbacks=[RestoredSignals()])
+
+    It also ends other processes with the first.
 
     Lightning's handler, set just before training starts, waits for the other processes, and may
     wait forever. Only the first process has anything to keep.
@@ -188,7 +200,9 @@ class OwnSignals(Callback):
 
 
 class ProgressLines(ProgressBar):
-    """Lines in place of Lightning's bars, for a file or a pipe.
+    """Use it in place of Lightning's bars where a file or a pipe is written to.
+
+        lightning.Trainer(callbacks=[ProgressLines()])
 
     One line for each epoch, and one every ten seconds.
     """
@@ -231,7 +245,7 @@ class ProgressLines(ProgressBar):
 
 
 def progress_bar() -> ProgressBar:
-    """Lightning's bars on a terminal, otherwise lines."""
+    """Use it for what a training shows: Lightning's bars on a terminal, otherwise lines."""
     return TQDMProgressBar(leave=True) if sys.stdout.isatty() else ProgressLines()
 
 
@@ -246,6 +260,8 @@ def _short(value: Any) -> str:
 def trainer_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Use this to resolve ``precision=auto`` in options of Lightning's trainer.
 
+        trainer_options({"precision": "auto"})  # {"precision": "bf16-mixed"}
+
     It is ``bf16-mixed`` where the hardware computes in bf16, else ``32-true``.
     """
     chosen = dict(options)
@@ -257,7 +273,13 @@ def trainer_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_hardware(options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for a GPU that is not there, and for weights in half precision."""
+    """Use this on options of a trainer before anything is loaded.
+
+        check_hardware({"accelerator": "cpu", "precision": "32-true"})
+
+    Raises:
+        ValueError: a GPU that is not there, or weights in half precision.
+    """
     if options["accelerator"] == "gpu" and not torch.cuda.is_available():
         raise ValueError(
             "trainer.accelerator=gpu, but torch sees no GPU. Use trainer=cpu, or install a CUDA "
@@ -275,6 +297,9 @@ def check_hardware(options: Mapping[str, Any]) -> None:
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
     """Use this around a training to hide Lightning's advice on worker counts and the like.
+
+        with quiet_lightning():
+            trainer.fit(module, data)
 
     Its errors and the warnings of this package stay.
     """

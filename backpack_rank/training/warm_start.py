@@ -33,6 +33,9 @@ _TEXTS = 32
 class WarmStart:
     """Use this for a new Backpack over a pretrained backbone: its start before ranking training.
 
+        start = WarmStart("sharp", Reconstruction(steps=500))
+        start.apply(settings, ranker, pair_tokenizer, collection, candidates, folder)
+
     Attributes:
         weights: ``start.weights`` of ``conf/train.yaml``, see
             :func:`~backpack_rank.models.initialisation.start_weights`.
@@ -100,7 +103,7 @@ def reconstruct(
     pairs: Pairs,
     folder: Path,
 ) -> None:
-    """Train senses to reconstruct the backbone's pooled vector, on texts drawn from pairs."""
+    """Use this to train senses to reconstruct the backbone's pooled vector, on texts of pairs."""
     count = reconstruction.texts + reconstruction.held_out
     drawn = sample_texts(pairs, pair_tokenizer, count, settings.seed)
     texts, held_out = reconstruction.split(drawn)

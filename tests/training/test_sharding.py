@@ -20,7 +20,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.rankers import Ranker
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.training.module import OptimizerConfig
-from backpack_rank.training.sharding import ShardedStrategy, whole_afterwards, with_sharding
+from backpack_rank.training.sharding import ShardedStrategy, gathered_afterwards, with_sharding
 
 ON_CPU = [
     "trainer=fsdp",
@@ -84,13 +84,13 @@ def trained(ranker: Ranker, folder: Path) -> Scores:
     assert isinstance(trainer.strategy, FSDPStrategy)
     module = Scores(ranker)
     batches = DataLoader([PackedBatch.from_sequences([[5, 6, 7], [8, 9]])] * 2, batch_size=None)
-    with whole_afterwards(trainer, module):
+    with gathered_afterwards(trainer, module):
         trainer.fit(module, batches)
     return module
 
 
 @pytest.mark.usefixtures("one_process")
-def test_each_layer_of_the_backbone_is_a_unit_and_the_ranker_is_whole_afterwards(
+def test_each_layer_of_the_backbone_is_a_unit_and_the_ranker_is_complete_afterwards(
     make_backpack, tmp_path: Path
 ) -> None:
     ranker = make_backpack(layers=3)
