@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INTEGRATIONS := $(VENV)/.integrations
 
-.PHONY: run serve test test-all lint docs format clean
+.PHONY: run serve test test-all test-oldest lint docs wheel format clean
 
 run: $(STAMP)
 	$(BIN)/python train.py
@@ -23,6 +23,15 @@ test: $(STAMP)
 
 test-all: $(INTEGRATIONS)
 	$(BIN)/python -m pytest -m "browser or packaging or processes or slow or benchmarks or cuda"
+
+# The core tests with the oldest releases of all dependencies: make test-oldest PYTHON=python3.10
+OLDEST := .venv-oldest
+CORE_TESTS := tests/test_cli.py tests/data/test_sources.py tests/data/test_irds.py tests/data/test_bm25_index.py \
+  tests/models/test_backpack.py tests/models/test_attribute_senses.py tests/senses/test_policies.py \
+  tests/evaluation/test_effectiveness.py tests/evaluation/test_fairness_measures.py tests/end_to_end/test_main_path.py
+
+test-oldest: $(OLDEST)/.installed
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest $(CORE_TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -45,12 +54,22 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
+$(OLDEST)/.installed: pyproject.toml constraints/oldest.txt
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints/oldest.txt torch
+	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints/oldest.txt --editable . pytest hypothesis psutil httpx tensorboard
+	touch $@
+
 $(INTEGRATIONS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[integrations]'
 	touch $(INTEGRATIONS)
 
+# The package in dist/, for machines without a checkout: docs/install.md.
+wheel: $(STAMP)
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
 clean:
-	rm -rf $(VENV) outputs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) outputs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 # make demo: set up, serve the ranker of make run, open its page.
 .PHONY: demo

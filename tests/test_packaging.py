@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -126,6 +127,13 @@ def test_every_verb_works_outside_a_checkout(installed: Path, tmp_path: Path) ->
             assert answers(url)
         finally:
             server.terminate()
+
+
+def test_the_core_passes_with_the_oldest_dependencies() -> None:
+    """``make test-oldest``, with the environment where it was left or a new one."""
+    python = shutil.which("python3.10") or sys.executable
+    outside = {"PYTHONPATH": "", "VIRTUAL_ENV": ""}
+    run("make", "test-oldest", f"PYTHON={python}", folder=ROOT, **outside)
 
 
 def answers(url: str) -> bool:

@@ -56,7 +56,7 @@ def test_scores_are_those_of_bm25s(method, max_gb):
     assert set(index._model.vocab_dict) == set(whole.vocab_dict)
     assert (own > 0).sum() > 1000
     # bm25s multiplies in float32 with numpy 1 and in float64 with numpy 2.
-    np.testing.assert_allclose(own, theirs, rtol=2e-7)
+    np.testing.assert_allclose(own, theirs, rtol=3e-7)
 
 
 def test_runs_do_not_depend_on_the_memory_that_is_allowed():

@@ -77,6 +77,6 @@ def test_rankers_that_read_no_joined_text_are_refused(kind: str) -> None:
     reranker = backpack_rank.load(FIXTURES / kind, device="cpu")
     with pytest.raises(
         ValueError,
-        match=r"cannot be exported: only Backpacks and cross-encoders that train\.py saved",
+        match=r"cannot be exported: only Backpacks and cross-encoders that this package",
     ):
         RankerGraph(reranker.local_scorer.ranker, 0)
