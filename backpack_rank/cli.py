@@ -299,6 +299,12 @@ def _serve_parser() -> ArgumentParser:
     formats = ["float32", "bfloat16", "float16", "int8", "auto"]
     add("--dtype", default="float32", choices=formats)
     add("--attribute", default="gender", help="whose words policies are about (conf/attribute)")
+    add("--template", help="how a language model RANKER is asked (conf/template, or YAML)")
+    add(
+        "--labels",
+        metavar="RELEVANT,OTHER",
+        help="of a classifier RANKER with two labels, that of relevant documents first",
+    )
     add("--examples-run", metavar="RUN", help="TREC run whose queries the page at / offers")
     add("--examples-data", metavar="FOLDER", help="its collection, a folder in BEIR's layout")
     add("--api-key-file", metavar="FILE", help="bearer key; default: BACKPACK_RANK_API_KEY")

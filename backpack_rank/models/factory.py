@@ -59,6 +59,8 @@ from backpack_rank.models.word_ranker import InteractionForRanking
 from backpack_rank.parts import folder_kind
 
 log = logging.getLogger(__name__)
+Template = str | Path | PromptTemplate
+"""How a language model is asked: a name of ``conf/template``, a YAML file, or a template."""
 AttributeNames = PathText | Sequence[PathText]
 Where = Annotated[str, OneOf(WHERE)]
 Head = Annotated[str, OneOf(HEADS)]
@@ -376,7 +378,9 @@ def last_trained(rankers: Sequence[Path], output: str | Path) -> Path:
 
 
 def load_ranker(
-    folder: str | Path, template: str | Path | None = None
+    folder: str | Path,
+    template: Template | None = None,
+    labels: Sequence[str] | None = None,
 ) -> tuple[Ranker, PairTokenizer]:
     """Use it to load a saved ranker with its tokenizer, or a cross-encoder trained elsewhere.
 
@@ -385,11 +389,13 @@ def load_ranker(
         ranker, pair_tokenizer = load_ranker("outputs/train/DATE/ranker")
 
     Args:
-        folder: written by :func:`save_ranker`; or by transformers for a classifier with one label,
-            or by sentence-transformers for a cross-encoder in modules; or a language model that
-            answers whether a document is relevant.
-        template: for a language model, how it is asked: a name of ``conf/template`` or a YAML file;
-            None: what its folder holds (``reranker_template.yaml``).
+        folder: written by :func:`save_ranker`; or by transformers for a classifier, by
+            sentence-transformers for a cross-encoder in modules, or by peft for an adapter of
+            either; or a language model that answers whether a document is relevant.
+        template: for a language model, how it is asked: a name of ``conf/template``, a YAML file,
+            or a template; None: what its folder holds (``reranker_template.yaml``).
+        labels: for a classifier with two labels, their names, the relevant one first; None: what
+            its folder holds (``reranker_labels.yaml``).
 
     Raises:
         FileNotFoundError: no ``config.json`` in the folder.
@@ -406,14 +412,16 @@ def load_ranker(
         )
     with readable(folder):
         check_files(folder)
-        ranker, pair_tokenizer = _load_ranker(Path(folder), template)
+        ranker, pair_tokenizer = _load_ranker(Path(folder), template, labels)
         check_model(folder, ranker, pair_tokenizer.tokenizer)
     return ranker, pair_tokenizer
 
 
-def _load_ranker(folder: Path, template: str | Path | None) -> tuple[Ranker, PairTokenizer]:
+def _load_ranker(
+    folder: Path, template: Template | None, labels: Sequence[str] | None
+) -> tuple[Ranker, PairTokenizer]:
     if is_lora(folder):
-        return _load_adapted(LoraFolder(folder), template)
+        return _load_adapted(LoraFolder(folder), template, labels)
     config_file = folder / "config.json"
     config = json_object(read_text(config_file))
     names = config.get("architectures") or ["(none named)"]
@@ -421,13 +429,15 @@ def _load_ranker(folder: Path, template: str | Path | None) -> tuple[Ranker, Pai
     if not isinstance(names, list) or not isinstance(names[0], str):
         raise ValueError(f"{config_file}: architectures={names} must be a list of names")
     if is_language_model(names[0]):
+        _refuse_labels(labels, folder, names[0])
         prompt = _prompt_of(template, names[0], folder)
         return load_prompted(folder, load_tokenizer(folder), prompt)
     _refuse_template(template, folder, names[0])
+    if names[0] not in classes and is_classifier(names[0]) and not is_modular(folder):
+        return load_classifier(folder, load_tokenizer(folder), labels)
+    _refuse_labels(labels, folder, names[0])
     if names[0] not in classes and is_modular(folder):
         return load_modular(folder, load_tokenizer(folder))
-    if names[0] not in classes and is_classifier(names[0]):
-        return load_classifier(folder, load_tokenizer(folder))
     if names[0] not in classes:
         raise ValueError(
             f"{config_file}: architecture {names[0]} is not a ranker; known are "
@@ -454,22 +464,26 @@ def _load_ranker(folder: Path, template: str | Path | None) -> tuple[Ranker, Pai
     return ranker, pair_tokenizer
 
 
-def _load_adapted(adapter: LoraFolder, template: str | Path | None) -> tuple[Ranker, PairTokenizer]:
+def _load_adapted(
+    adapter: LoraFolder, template: Template | None, labels: Sequence[str] | None
+) -> tuple[Ranker, PairTokenizer]:
     """A classifier, cross-encoder in modules or language model with an adapter in its weights."""
     folder, architecture = adapter.folder, adapter.architecture
     tokenizer = load_tokenizer(adapter.tokenizer_folder)
     if is_language_model(architecture) and not is_modular(folder):
+        _refuse_labels(labels, folder, architecture)
         prompt = _prompt_of(template, architecture, folder, adapter.base)
         return load_prompted(folder, tokenizer, prompt)
     _refuse_template(template, folder, architecture)
     if is_modular(folder):
+        _refuse_labels(labels, folder, architecture)
         return load_modular(folder, tokenizer)
     if architecture in _own_classes() or not is_classifier(architecture):
         raise ValueError(
             f"{folder}: an adapter of a {architecture} is no ranker, which is a classifier of "
             "pairs (task_type=SEQ_CLS) or a language model that answers a prompt (CAUSAL_LM)"
         )
-    return load_classifier(folder, tokenizer)
+    return load_classifier(folder, tokenizer, labels, adapter.base)
 
 
 def _own_classes() -> dict[str, type[Ranker]]:
@@ -483,8 +497,10 @@ def _own_classes() -> dict[str, type[Ranker]]:
     return classes
 
 
-def _prompt_of(template: str | Path | None, architecture: str, *folders: Path) -> PromptTemplate:
+def _prompt_of(template: Template | None, architecture: str, *folders: Path) -> PromptTemplate:
     """The template that was given, else the one in the first folder that has one."""
+    if isinstance(template, PromptTemplate):
+        return template
     if template is not None:
         return PromptTemplate.of(template)
     for folder in folders:
@@ -497,11 +513,20 @@ def _prompt_of(template: str | Path | None, architecture: str, *folders: Path) -
     )
 
 
-def _refuse_template(template: str | Path | None, folder: Path, architecture: str) -> None:
+def _refuse_template(template: Template | None, folder: Path, architecture: str) -> None:
     if template is not None:
+        name = "..." if isinstance(template, PromptTemplate) else template
         raise ValueError(
-            f"template={template} is for language models, and {folder} is a {architecture}: leave "
-            "it out"
+            f"template={name} is for language models, and {folder} is a {architecture}: leave it "
+            "out"
+        )
+
+
+def _refuse_labels(labels: Sequence[str] | None, folder: Path, architecture: str) -> None:
+    if labels is not None:
+        raise ValueError(
+            f"labels={list(labels)} are for classifiers with two labels, and {folder} is a "
+            f"{architecture}: leave them out"
         )
 
 

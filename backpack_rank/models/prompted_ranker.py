@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
+from backpack_rank.constructors import Count, FilePath, Length, Name
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.pretrained import no_panic
 from backpack_rank.data.tokenisation import PairTokenizer
@@ -55,11 +56,11 @@ class PromptTemplate:
         max_length: tokens of a prompt.
     """
 
-    pieces: Sequence[str]
-    relevant: str
-    not_relevant: str | None = None
-    instruction: str | None = None
-    max_length: int = 8192
+    pieces: Annotated[Sequence[str], Length(1)]
+    relevant: Name
+    not_relevant: Name | None = None
+    instruction: Name | None = None
+    max_length: Count = 8192
 
     def __post_init__(self) -> None:
         text = "\0".join(self.pieces)
@@ -141,9 +142,24 @@ class PromptTemplate:
                 "file"
             )
         try:
-            return cls(**read_yaml(path))
+            options = dict(read_yaml(path))
+            # Files of conf/ say what evaluate.py makes of them; here it is known.
+            options.pop("_target_", None)
+            return cls(**options)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def template_file(file: FilePath) -> PromptTemplate:
+    """Name of ``template=file``: a template of the user's own, in a YAML file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no template.
+    """
+    if Path(file).suffix != ".yaml" or not Path(file).expanduser().is_file():
+        raise FileNotFoundError(f"template.file={file}: there is no such .yaml file")
+    return PromptTemplate.of(file)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Cross-encoders that were trained elsewhere: any classifier of transformers with one label.
+"""Cross-encoders that were trained elsewhere: classifiers of transformers.
 
 The MS MARCO cross-encoders of sentence-transformers and the BGE rerankers are such models. Their
 scores are the raw logits; ``CrossEncoder.predict`` puts a sigmoid on most of them.
@@ -20,6 +20,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.pretrained import no_panic
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backbone import depends_on_others
+from backpack_rank.models.label_pair import score_columns
 from backpack_rank.models.lora_folder import load_network
 from backpack_rank.models.packed_body import pack_body
 from backpack_rank.models.rankers import Ranker, RankerOutput
@@ -144,12 +145,13 @@ class TemplatePairTokenizer(PairTokenizer):
 
 
 class SequenceClassifierForRanking(Ranker):
-    """Use this for a cross-encoder that was trained elsewhere: its one logit is the score.
+    """Use this for a cross-encoder that was trained elsewhere: its logit is the score.
 
     Policies change its scores and evaluation measures them; it is not trained here.
     :func:`load_classifier` reads one from a folder.
 
     Attributes:
+        columns: which logit is the score; of two, the second one is subtracted.
         one_by_one: each text is read in a batch of its own, because scores depend on the batch.
     """
 
@@ -158,15 +160,22 @@ class SequenceClassifierForRanking(Ranker):
     _supports_flash_attn = True
     _supports_attention_backend = True
 
-    def __init__(self, classifier: Any, pair_tokenizer: TemplatePairTokenizer) -> None:
+    def __init__(
+        self,
+        classifier: Any,
+        pair_tokenizer: TemplatePairTokenizer,
+        columns: tuple[int] | tuple[int, int] = (0,),
+    ) -> None:
         """A ranker around a classifier.
 
         Args:
-            classifier: what ``AutoModelForSequenceClassification`` loads, with one label.
+            classifier: what ``AutoModelForSequenceClassification`` loads.
             pair_tokenizer: joins its texts.
+            columns: see above.
         """
         super().__init__(classifier.config)
         self.classifier = classifier
+        self.columns = columns
         self._spelled = pair_tokenizer.spelled
         self._separator = None if self._spelled is None else pair_tokenizer.middle[0]
         self._padding = pair_tokenizer.tokenizer.pad_token_id or 0
@@ -200,7 +209,10 @@ class SequenceClassifierForRanking(Ranker):
         token_shift: TokenShift | None = None,
         return_senses: bool = False,
     ) -> RankerOutput:
-        """The classifier's raw logits [B]; ``token_shift`` moves its word embeddings."""
+        """The classifier's raw logits, or differences of two [B].
+
+        ``token_shift`` moves its word embeddings.
+        """
         self.refuse_senses(sense_weights, return_senses)
         if len(batch) > 1 and self.one_by_one:
             scores = [self(text, token_shift=token_shift).scores for text in batch.texts()]
@@ -214,33 +226,45 @@ class SequenceClassifierForRanking(Ranker):
             spelled: Any = ids == self._spelled
             inputs["input_ids"] = ids.masked_fill(spelled, self._separator)
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
-            return RankerOutput(self.classifier(**inputs).logits[:, 0])
+            logits = self.classifier(**inputs).logits
+        if len(self.columns) == 1:
+            return RankerOutput(logits[:, 0])
+        relevant, not_relevant = self.columns
+        return RankerOutput(logits[:, relevant] - logits[:, not_relevant])
 
 
 def load_classifier(
-    folder: str | Path, tokenizer: PreTrainedTokenizerBase
+    folder: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    labels: Sequence[str] | None = None,
+    base: Path | None = None,
 ) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
-    """Use this to load a classifier with one label from a folder in the form of transformers.
+    """Use this to load a classifier from a folder in the form of transformers.
 
     Code in the folder is not run.
 
+    Args:
+        folder: of the classifier, or of an adapter.
+        tokenizer: its tokenizer.
+        labels: of a classifier with two, the relevant one first; None: what its folder says.
+        base: folder of the base model of an adapter.
+
     Raises:
-        ValueError: it has several labels, weights are missing, or the tokenizer's template is not
-            understood.
+        ValueError: it has several labels and none was named, weights are missing, or the
+            tokenizer's template is not understood.
     """
     model, missing = load_network(AutoModelForSequenceClassification, folder)
-    if model.config.num_labels != 1:
-        raise ValueError(
-            f"{folder} is a classifier with {model.config.num_labels} labels; a ranker has one, "
-            "the score of a pair"
-        )
+    columns = score_columns(model.config, labels, *filter(None, (folder, base)))
+    if len(columns) == 2:
+        # Whoever compares rankers by their configurations has to see which label was taken.
+        model.config.reranker_columns = list(columns)
     if missing:
         raise ValueError(
             f"{folder} lacks weights of {type(model).__name__}: {', '.join(missing[:6])}; it was "
             "not trained to rank"
         )
     max_length = longest_pair(model.config, tokenizer)
-    return ranker_of(model, tokenizer, max_length, reads_packed=pack_body(model))
+    return ranker_of(model, tokenizer, max_length, pack_body(model), columns)
 
 
 def longest_pair(config: Any, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -256,8 +280,9 @@ def ranker_of(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     reads_packed: bool = False,
+    columns: tuple[int] | tuple[int, int] = (0,),
 ) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
-    """Use this to make a ranker of a network with one logit for each text.
+    """Use this to make a ranker of a network that gives logits for each text.
 
     Args:
         classifier: called and shaped like a classifier of transformers.
@@ -265,12 +290,13 @@ def ranker_of(
         max_length: tokens of a pair.
         reads_packed: whether it reads its texts without padding
             (:mod:`backpack_rank.models.packed_body`).
+        columns: see :class:`SequenceClassifierForRanking`.
 
     Raises:
         ValueError: the tokenizer's template is not understood.
     """
     pair_tokenizer = TemplatePairTokenizer.of(tokenizer, max_length)
-    ranker = SequenceClassifierForRanking(classifier, pair_tokenizer)
+    ranker = SequenceClassifierForRanking(classifier, pair_tokenizer, columns)
     _check_types(ranker, pair_tokenizer)
     if reads_packed:
         # What reads without padding cannot depend on it.

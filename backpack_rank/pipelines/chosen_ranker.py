@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.models.factory import find_ranker, load_ranker, split_attribute
-from backpack_rank.reranking.load import is_address, local_folder
+from backpack_rank.models.prompted_ranker import PromptTemplate
+from backpack_rank.reranking.load import is_address, local_folder, refuse_ways_of_asking
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote import RemoteScorer
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
@@ -23,6 +25,8 @@ class ChosenRanker:
         scoring: how scores are computed; None: by the defaults.
         cache: of sense vectors on disk, or None.
         split_attribute: give attribute senses to a Backpack that was trained without them.
+        template: how a language model is asked; None: as its folder says.
+        labels: of a classifier with two labels, the relevant one first; None: as its folder says.
     """
 
     def __init__(
@@ -34,6 +38,8 @@ class ChosenRanker:
         scoring: ScoringSettings | None = None,
         cache: SenseCache | None = None,
         split_attribute: bool = True,
+        template: PromptTemplate | None = None,
+        labels: Sequence[str] | None = None,
     ) -> None:
         self.checkpoint = checkpoint
         self.output = output
@@ -41,6 +47,8 @@ class ChosenRanker:
         self.scoring = scoring
         self.cache = cache
         self.split_attribute = split_attribute
+        self.template = template
+        self.labels = labels
 
     def find(self) -> Path | str:
         """Folder of the ranker, downloaded where it is on the hub, or the address of its server.
@@ -61,8 +69,9 @@ class ChosenRanker:
             checkpoint: folder of the ranker, or the address of its server.
         """
         if isinstance(checkpoint, str):
+            refuse_ways_of_asking(checkpoint, self.template, self.labels)
             return PointwiseReranker(RemoteScorer(checkpoint), attribute=self.attribute)
-        ranker, pair_tokenizer = load_ranker(checkpoint)
+        ranker, pair_tokenizer = load_ranker(checkpoint, self.template, self.labels)
         if self.split_attribute:
             split_attribute(ranker, pair_tokenizer, self.attribute)
         scorer = Scorer(ranker, pair_tokenizer, self.scoring)

@@ -12,6 +12,7 @@ from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.pretrained import ADAPTER
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.results import Report
+from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.parts import evaluations, imported
 from backpack_rank.pipelines.alpha import AUTO, choose_alpha
 from backpack_rank.pipelines.breakdowns import write_class_counts
@@ -143,6 +144,8 @@ class RankUnderAlpha(EvaluationTask):
         checkpoint: str | None = None,
         output: str = "outputs",
         split_attribute: bool = True,
+        template: PromptTemplate | None = None,
+        labels: Sequence[str] | None = None,
         ties: str = "trec_eval",
         measures: str | Sequence[str] | None = None,
         swap: bool = True,
@@ -176,6 +179,8 @@ class RankUnderAlpha(EvaluationTask):
             scoring=scoring,
             cache=cache,
             split_attribute=split_attribute,
+            template=template,
+            labels=labels,
         )
         self.attribute = attribute
         self.policy = policy

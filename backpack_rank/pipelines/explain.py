@@ -5,11 +5,12 @@ A pair is a query and a document.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.pipelines.alpha import AUTO
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.chosen_ranker import ChosenRanker
@@ -42,6 +43,8 @@ class ExplainScore(EvaluationTask):
         checkpoint: str | None = None,
         output: str = "outputs",
         split_attribute: bool = True,
+        template: PromptTemplate | None = None,
+        labels: Sequence[str] | None = None,
         scoring: ScoringSettings | None = None,
         cache: SenseCache | None = None,
     ) -> None:
@@ -65,6 +68,8 @@ class ExplainScore(EvaluationTask):
             scoring=scoring,
             cache=cache,
             split_attribute=split_attribute,
+            template=template,
+            labels=labels,
         )
         self.policy = policy
         self.alpha = alpha

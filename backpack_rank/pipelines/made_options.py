@@ -50,6 +50,7 @@ MAKERS: Mapping[str, Callable[[Any], Any]] = {
     "attribute": lambda node: made(Attribute, node, "attribute"),
     "policy": lambda node: build(node, "policy"),
     "bias": lambda node: build(node, "bias"),
+    "template": lambda node: build(node, "template"),
     "scoring": lambda node: build(node, "scoring"),
     "variants": lambda node: None if node is None else dataset_of(node),
     "cache": _cache,

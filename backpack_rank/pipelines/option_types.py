@@ -38,6 +38,7 @@ from backpack_rank.data.run_order import TIES
 from backpack_rank.data.training_lists import AUGMENTATIONS, NEGATIVES
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.models.initialisation import WEIGHTS
+from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.reranking.pointwise import WAYS_TO_EXPLAIN
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
@@ -65,6 +66,9 @@ Rows = Annotated[
 ]
 """Rows of a table, first stages or collections, by name."""
 Text = Annotated[str, Called("a text")]
+Labels = Annotated[
+    Sequence[Name], Length(2, 2), Called("two labels, such as [relevant,not_relevant]")
+]
 StartWeights = Annotated[str, OneOf(WEIGHTS)]
 FirstStageNode = Annotated[FirstStage, Called("one of list=first_stage")]
 OfTheModel = Annotated[None, Note("for what the model says")]
@@ -159,6 +163,8 @@ class EvaluationOptions(Options):
     budget: Texts | None
     checkpoint: FilePath | None
     split_attribute: bool
+    template: Annotated[PromptTemplate, Called("one of list=template")] | None
+    labels: Labels | None
     run: Files | None
     ties: Annotated[str, OneOf(TIES)]
     output: FilePath

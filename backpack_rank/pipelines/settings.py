@@ -16,6 +16,7 @@ from backpack_rank.data.collection import Collection
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.rotation import Rotation
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
+from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.chosen_ranker import ChosenRanker
 from backpack_rank.pipelines.made_options import made_options
@@ -52,6 +53,8 @@ class EvaluationSettings:
         checkpoint: str | None = None,
         output: str = "outputs",
         split_attribute: bool = True,
+        template: PromptTemplate | None = None,
+        labels: Sequence[str] | None = None,
         ties: str = "trec_eval",
         measures: str | Sequence[str] | None = None,
         swap: bool = True,
@@ -68,6 +71,8 @@ class EvaluationSettings:
             scoring=scoring,
             cache=cache,
             split_attribute=split_attribute,
+            template=template,
+            labels=labels,
         )
         self.attribute = attribute
         self.policy = policy

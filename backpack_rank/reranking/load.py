@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.models.factory import load_ranker, ranker_folder
+from backpack_rank.models.factory import Template, load_ranker, ranker_folder
 from backpack_rank.models.factory import split_attribute as add_missing_senses
 from backpack_rank.parts import at_load, folder_kind, imported
 from backpack_rank.reranking.pointwise import PointwiseReranker
@@ -20,7 +21,15 @@ from backpack_rank.senses.cache import SenseCache
 
 _URL = re.compile(r"https?://.+")
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "reranker_template.yaml"]
+_FILES = [
+    "*.json",
+    "*.safetensors",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+    "reranker_template.yaml",
+    "reranker_labels.yaml",
+]
 
 
 def load(
@@ -32,17 +41,18 @@ def load(
     cache: str | Path | None = None,
     revision: str | None = None,
     split_attribute: bool = True,
-    template: str | Path | None = None,
+    template: Template | None = None,
+    labels: Sequence[str] | None = None,
 ) -> TextReranker:
     """Use this first: it loads a ranker that ``train.py`` saved, or one that was trained elsewhere.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
     >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
 
-    Of rankers trained elsewhere, any classifier of transformers with one label is taken
+    Of rankers trained elsewhere, any classifier of transformers with one label, or two, is taken
     (``CrossEncoder`` models of sentence-transformers, also in modules), a language model that
-    answers a prompt (Qwen3-Reranker), and any HTTP rerank endpoint. No code is loaded, and from the
-    hub no weights but safetensors.
+    answers a prompt (Qwen3-Reranker), a LoRA adapter of either, and any HTTP rerank endpoint. No
+    code is loaded, and from the hub no weights but safetensors.
 
     Args:
         name: the folder of a run or of a ranker, an id of the Hugging Face hub, or ``http://...``
@@ -61,6 +71,9 @@ def load(
             Backpack.
         template: how a language model is asked, a name of ``conf/template`` or a YAML file; None:
             by ``reranker_template.yaml`` of its folder.
+        labels: of a classifier with two labels, their names in its ``config.json``, that of
+            relevant documents first; the score is the difference of their logits. None: by
+            ``reranker_labels.yaml`` of its folder.
 
     Raises:
         FileNotFoundError: there is neither such a folder nor such an id.
@@ -71,13 +84,14 @@ def load(
     if isinstance(attribute, str):
         attribute = Attribute.named(attribute)
     if is_address(name):
+        refuse_ways_of_asking(str(name), template, labels)
         return PointwiseReranker(RemoteScorer(str(name)), attribute=attribute)
     folder = local_folder(name, "load", revision)
     kind = folder_kind(folder)
     if kind is not None:
         reranker: TextReranker = imported(kind.loader)(folder, device=device, dtype=dtype)
         return reranker
-    ranker, pair_tokenizer = load_ranker(folder, template)
+    ranker, pair_tokenizer = load_ranker(folder, template, labels)
     if split_attribute:
         add_missing_senses(ranker, pair_tokenizer, attribute)
     scorer = Scorer(ranker, pair_tokenizer, ScoringSettings(device=device, dtype=dtype))
@@ -94,6 +108,18 @@ def is_address(name: str | Path) -> bool:
     (True, False)
     """
     return _URL.fullmatch(str(name)) is not None
+
+
+def refuse_ways_of_asking(
+    address: str, template: Template | None, labels: Sequence[str] | None
+) -> None:
+    """Raise ``ValueError`` where a server would be told how to make its scores."""
+    for option, value in (("template", template), ("labels", labels)):
+        if value is not None:
+            raise ValueError(
+                f"{option}=... says how a model is read, and {address} is a server, which does "
+                "that itself: leave it out"
+            )
 
 
 def local_folder(name: str | Path, option: str, revision: str | None = None) -> Path:

@@ -17,6 +17,7 @@ from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import RunFile
 from backpack_rank.data.trec import run_rows
 from backpack_rank.digests import digest
+from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.models.utils import pick_device
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.chosen_ranker import ChosenRanker
@@ -28,6 +29,7 @@ from backpack_rank.pipelines.option_types import (
     AttributeOptions,
     DataOptions,
     FirstStageNode,
+    Labels,
 )
 from backpack_rank.pipelines.settings import slugify
 from backpack_rank.reranking.scorer import ScoringSettings
@@ -59,6 +61,8 @@ class RerankOptions(Options):
     scoring: ScoringSettings
     output: FilePath
     checkpoint: FilePath | None
+    template: Annotated[PromptTemplate, Called("one of list=template")] | None
+    labels: Labels | None
 
 
 class RerankSettings:
@@ -118,7 +122,7 @@ class RerankSettings:
         self.workers = workers or _workers(options["scoring"]["device"], self.threads)
         self.folder = self._folder()
 
-        made = made_options(options, ("attribute", "policy", "scoring"))
+        made = made_options(options, ("attribute", "policy", "scoring", "template"))
         self._policy: Policy = made["policy"]
         self._data = ChosenData(options.get("data"), options.get("first_stage"))
         # No cache of sense vectors: a pair is scored at all alphas before the next one is read.
@@ -127,6 +131,8 @@ class RerankSettings:
             str(options["output"]),
             attribute=made["attribute"],
             scoring=made["scoring"],
+            template=made.get("template"),
+            labels=options["labels"],
         )
 
     @classmethod

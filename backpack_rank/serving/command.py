@@ -244,6 +244,16 @@ def _name_of(source: str) -> str:
 
 
 def _load(name: str, source: str, options: Namespace) -> Served:
-    return served(
-        name, load(source, attribute=options.attribute, device=options.device, dtype=options.dtype)
+    more: dict[str, Any] = {}
+    # Rankers of --model say such things in their folders.
+    if source == options.ranker:
+        more["template"] = options.template
+        more["labels"] = None if options.labels is None else options.labels.split(",")
+    reranker = load(
+        source,
+        attribute=options.attribute,
+        device=options.device,
+        dtype=options.dtype,
+        **more,
     )
+    return served(name, reranker)

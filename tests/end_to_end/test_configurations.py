@@ -13,7 +13,7 @@ from workplace import ROOT
 from backpack_rank.reporting.published import published
 
 CONF = ROOT / "conf"
-NO_GROUPS = {"experiment", "experiment_base", "published", "recipe", "template"}
+NO_GROUPS = {"experiment", "experiment_base", "published", "recipe"}
 GROUPS = [
     (path.parent.name, path.stem)
     for path in sorted(CONF.glob("*/*.yaml"))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from foreign_rankers import bert, saved, score, served
 from in_process import configured, evaluated, inline
+from prompted_models import qwen3_card, save_model
 from rerank_servers import running
-from workplace import Workplace
+from workplace import ROOT, Workplace
 
 from backpack_rank.data.trec import read_run
 from backpack_rank.pipelines.train import train
@@ -95,3 +96,44 @@ def test_a_classifier_is_not_trained_further(place: Workplace) -> None:
             place.folder / "run",
             [],
         )
+
+
+def test_two_labels_are_named_on_the_command_line(place: Workplace) -> None:
+    folder = place.folder / "two"
+    model, tokenizer = bert()
+    model.config.id2label = {0: "bad", 1: "good"}
+    model.config.label2id = {"bad": 0, "good": 1}
+    type(model)(model.config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(ValueError, match=r"name it first, as labels=\[RELEVANT,OTHER\]"):
+        evaluated(place, place.folder / "none", f"checkpoint={folder}", data=DATA)
+    runs = []
+    for name, labels in {"a": "[good,bad]", "b": "[bad,good]"}.items():
+        options = (f"checkpoint={folder}", f"labels={labels}")
+        assert evaluated(place, place.folder / name, *options, data=DATA) is not None
+        runs.append(read_run(place.folder / name / "runs" / "alpha-1__inline.run"))
+    for doc_id, score_of_a in runs[0]["q1"].items():
+        assert runs[1]["q1"][doc_id] == pytest.approx(-score_of_a, abs=1e-5)
+
+
+def test_a_language_model_is_asked_as_the_command_line_says(place: Workplace) -> None:
+    folder = save_model("Qwen3", place.folder / "qwen3")
+    options = [f"checkpoint={folder}", "template=qwen3_reranker"]
+    with pytest.raises(ValueError, match="give template=qwen3_reranker"):
+        evaluated(place, place.folder / "none", options[0], data=DATA)
+    assert evaluated(place, place.folder / "card", *options, data=DATA) is not None
+    run = read_run(place.folder / "card" / "runs" / "alpha-1__inline.run")
+    pairs = [(QUERIES["q1"], DOCUMENTS[doc_id]) for doc_id in run["q1"]]
+    assert list(run["q1"].values()) == pytest.approx(qwen3_card(folder, pairs), abs=1e-5)
+    # Another instruction is an option of the template, or stands in a file.
+    options.append("template.instruction='Find a nurse'")
+    assert evaluated(place, place.folder / "asked", *options, data=DATA) is not None
+    asked = read_run(place.folder / "asked" / "runs" / "alpha-1__inline.run")
+    assert asked != run
+    text = (ROOT / "conf" / "template" / "qwen3_reranker.yaml").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("instruction:")]
+    mine = place.folder / "mine.yaml"
+    mine.write_text("\n".join([*lines, "instruction: Find a nurse"]))
+    options = [f"checkpoint={folder}", "template=file", f"template.file={mine}"]
+    assert evaluated(place, place.folder / "file", *options, data=DATA) is not None
+    assert read_run(place.folder / "file" / "runs" / "alpha-1__inline.run") == asked

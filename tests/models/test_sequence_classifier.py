@@ -130,7 +130,7 @@ def test_what_is_no_ranker_is_refused(tmp_path):
     model.config.num_labels = 3
     BertForSequenceClassification(model.config).save_pretrained(tmp_path / "three")
     tokenizer.save_pretrained(tmp_path / "three")
-    with pytest.raises(ValueError, match="a classifier with 3 labels; a ranker has one"):
+    with pytest.raises(ValueError, match=r"a classifier with 3 labels .*; a ranker has one"):
         load(tmp_path / "three")
     headless = model.bert
     headless.config.architectures = ["BertForSequenceClassification"]

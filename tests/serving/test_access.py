@@ -6,6 +6,8 @@ import logging
 from argparse import Namespace
 
 import pytest
+from foreign_rankers import bert
+from prompted_models import save_model
 from rerank_servers import gated, running, wait_for
 
 from backpack_rank import cli
@@ -269,3 +271,21 @@ def test_rankers_are_served_under_the_names_given(
     for wrong in (["--model", "other"], ["--model", "a=b", "--model", "a=c"]):
         with pytest.raises(ValueError, match=r"give NAME=FOLDER|is the name of another ranker"):
             loaders_of(options(monkeypatch, *wrong))
+
+
+def test_a_classifier_with_two_labels_is_served_when_they_are_named(monkeypatch, tmp_path):
+    model, tokenizer = bert()
+    model.config.id2label = {0: "bad", 1: "good"}
+    model.config.label2id = {"bad": 0, "good": 1}
+    type(model)(model.config).save_pretrained(tmp_path / "two")
+    tokenizer.save_pretrained(tmp_path / "two")
+    with pytest.raises(ValueError, match="nothing says which one means relevant"):
+        loaders_of(options(monkeypatch, str(tmp_path / "two")))["two"]()
+    named = options(monkeypatch, str(tmp_path / "two"), "--labels", "good,bad")
+    assert loaders_of(named)["two"]().name == "two"
+
+
+def test_a_language_model_is_served_with_its_template(monkeypatch, tmp_path):
+    folder = save_model("Qwen3", tmp_path / "qwen3")
+    asked = options(monkeypatch, str(folder), "--template", "qwen3_reranker")
+    assert loaders_of(asked)["qwen3"]().name == "qwen3"

@@ -56,7 +56,7 @@ RAW = re.compile(
 _SKIPPED = ("defaults", "hydra", "_target_", "_recursive_", "_partial_")
 _GIVEN: dict[str, Any] = {"paths": ["a.trec", "b.trec"], "files": ["a.trec"], "values": [1.0, 0.0]}
 """Values of options that must be given, where a name is none."""
-_UNREAD = ("published", "experiment_base", "template")
+_UNREAD = ("published", "experiment_base")
 """Folders whose files are read by their own readers, or taken by other files: they are no options.
 """
 
