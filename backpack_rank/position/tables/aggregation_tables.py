@@ -32,28 +32,30 @@ _RRF = "rrf"
 def spread_table(scores: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
     """Use it to show how far single runs spread, and what each aggregator makes of all of them.
 
-    Rows are tasks, sections are temperatures.
+    Rows are tasks, such as ``WordSort | Kendall's tau``, and sections are temperatures.
 
     Raises:
         ValueError: there are no scores, or of tasks with other aggregators than the first.
     """
     names = _aggregators(scores)
     sections, records = [], []
-    for temperature in dict.fromkeys(of_task.temperature for of_task in scores):
+    for temperature in dict.fromkeys(task_scores.temperature for task_scores in scores):
         rows = []
-        for of_task in scores:
-            if of_task.temperature != temperature:
+        for task_scores in scores:
+            if task_scores.temperature != temperature:
                 continue
-            quartiles = np.quantile(of_task.singles, [0, 0.25, 0.5, 0.75, 1]).tolist()
-            rows.append(_spread_row(of_task, names, quartiles))
-            about = (of_task.task, of_task.measure, temperature, of_task.lists)
+            quartiles = np.quantile(task_scores.singles, [0, 0.25, 0.5, 0.75, 1]).tolist()
+            rows.append(_spread_row(task_scores, names, quartiles))
+            about = (task_scores.task, task_scores.measure, temperature, task_scores.lists)
+            spread = (len(task_scores.singles), *quartiles, task_scores.mean)
             for name in names:
-                score, beaten = of_task.aggregate(name), of_task.share_beaten(name)
-                spread = (len(of_task.singles), *quartiles, of_task.mean)
-                records.append((*about, *spread, name, score, beaten))
+                aggregate = task_scores.aggregate(name)
+                beaten = task_scores.share_beaten(name)
+                records.append((*about, *spread, name, aggregate, beaten))
         heading = "" if temperature is None else f"Sampling temperature {temperature:g}"
         sections.append(Section(heading, rows))
-    paper, most = published(PUBLISHED).paper, scores[0].numbers[-1]
+    paper = published(PUBLISHED).paper
+    most = scores[0].numbers[-1]
     sentences = (
         f"{paper}, Figures 3 and 6. Scores times 100: min, median, max and interquartile range "
         f"(IQR) of {len(scores[0].singles)} single runs, each of one shuffle of every list; "
@@ -81,26 +83,31 @@ def spread_table(scores: Sequence[AggregationScores], notes: Sequence[str] = ())
 def numbers_table(scores: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
     """Use it to show how many rankings are worth aggregating.
 
-    The table has the first aggregator at the first temperature; the CSV file has all of both.
+    The table has the first aggregator at the first temperature; the CSV file has all aggregators
+    at all temperatures.
 
     Raises:
         ValueError: as :func:`spread_table`, or tasks with other numbers than the first.
     """
-    names, numbers = _aggregators(scores), scores[0].numbers
+    names = _aggregators(scores)
+    numbers = scores[0].numbers
+    first_temperature = scores[0].temperature
     rows: list[Row] = []
     records: list[tuple[Any, ...]] = []
-    for of_task in scores:
-        if of_task.numbers != numbers:
-            raise ValueError(f"{of_task.task} has other numbers of rankings than {scores[0].task}")
-        if of_task.temperature == scores[0].temperature:
-            shown = (of_task.mean, *of_task.aggregates[of_task.main])
-            cells = [_times_100(score) for score in shown]
-            rows.append(Row((of_task.task, of_task.measure), cells))
-        about = (of_task.task, of_task.measure, of_task.temperature, of_task.lists)
+    for task_scores in scores:
+        task, measure, temperature = task_scores.task, task_scores.measure, task_scores.temperature
+        if task_scores.numbers != numbers:
+            raise ValueError(f"{task} has other numbers of rankings than {scores[0].task}")
+        if temperature == first_temperature:
+            shown = (task_scores.mean, *task_scores.aggregates[task_scores.main])
+            rows.append(Row((task, measure), [_times_100(score) for score in shown]))
+        about = (task, measure, temperature, task_scores.lists)
         for name in names:
-            for number, score in zip(numbers, of_task.aggregates[name], strict=True):
-                share = of_task.share_of_gain(score, name)
-                records.append((*about, name, number, score, None if math.isnan(share) else share))
+            for number, score in zip(numbers, task_scores.aggregates[name], strict=True):
+                share: float | None = task_scores.share_of_gain(score, name)
+                if share is not None and math.isnan(share):
+                    share = None  # an aggregate without gain
+                records.append((*about, name, number, score, share))
     sentences = (
         f"{published(PUBLISHED).paper}, Figure 5 (a). Scores times 100: mean of the single runs, "
         f"and {names[0]} of the first so many of them.",
@@ -123,40 +130,47 @@ def numbers_table(scores: Sequence[AggregationScores], notes: Sequence[str] = ()
 
 def spread_notes(scores: Sequence[AggregationScores]) -> list[str]:
     """Use it to set what the paper's text says about its figures beside what was measured here."""
-    first_temperature = [
-        of_task for of_task in scores if of_task.temperature == scores[0].temperature
-    ]
-    measured = {
-        "figure3": _against_best_run(first_temperature),
-        "figure5a": _gain_of_five_runs(first_temperature),
+    at_first_temperature = []
+    for task_scores in scores:
+        if task_scores.temperature == scores[0].temperature:
+            at_first_temperature.append(task_scores)
+    sentences = {
+        "figure3": _against_best_run(at_first_temperature),
+        "figure5a": _gain_of_five_runs(at_first_temperature),
         "figure5b": _largest_change_by_temperature(scores),
-        "figure6": _against_rrf(first_temperature),
+        "figure6": _against_rrf(at_first_temperature),
     }
     says = published(PUBLISHED).says
-    return [f"{says[figure]} Here: {here}" for figure, here in measured.items() if here]
+    notes = []
+    for figure, sentence in sentences.items():
+        if sentence:
+            notes.append(f"{says[figure]} Here: {sentence}")
+    return notes
 
 
-def _spread_row(
-    of_task: AggregationScores, names: Sequence[str], quartiles: Sequence[float]
-) -> Row:
+def _spread_row(scores: AggregationScores, names: Sequence[str], quartiles: Sequence[float]) -> Row:
+    """Spread of the single runs, aggregates, and the share of runs that the first one beats."""
     low, first, middle, third, high = quartiles
     cells = [_times_100(score) for score in (low, middle, high, third - first)]
-    # Of scores as they are printed, so that all equal to the best are bold.
-    best = max(round(100 * of_task.aggregate(name), 2) for name in names)
+    # Rounded as in print, so that all that read like the best aggregate are bold.
+    best = max(round(100 * scores.aggregate(name), 2) for name in names)
     for name in names:
-        score = of_task.aggregate(name)
-        cells.append(_times_100(score, bold=round(100 * score, 2) == best))
-    cells.append(Cell(f"{100 * of_task.share_beaten(of_task.main):.0f}%"))
-    return Row((of_task.task, of_task.measure), cells)
+        aggregate = scores.aggregate(name)
+        cells.append(_times_100(aggregate, bold=round(100 * aggregate, 2) == best))
+    cells.append(Cell(f"{100 * scores.share_beaten(scores.main):.0f}%"))
+    return Row((scores.task, scores.measure), cells)
 
 
 def _against_best_run(scores: Sequence[AggregationScores]) -> str:
-    words = []
-    for of_task in scores:
-        best, aggregate = max(of_task.singles), of_task.aggregate()
-        change = f" ({100 * (aggregate / best - 1):+.1f}%)" if best > 0 else ""
-        words.append(f"{of_task.task} {100 * (aggregate - best):+.2f}{change}")
-    return f"{scores[0].main} against the best single run, points: {'; '.join(words)}."
+    differences = []
+    for task_scores in scores:
+        best = max(task_scores.singles)
+        aggregate = task_scores.aggregate()
+        difference = f"{task_scores.task} {100 * (aggregate - best):+.2f}"
+        if best > 0:
+            difference += f" ({100 * (aggregate / best - 1):+.1f}%)"
+        differences.append(difference)
+    return f"{scores[0].main} against the best single run, points: {'; '.join(differences)}."
 
 
 def _gain_of_five_runs(scores: Sequence[AggregationScores]) -> str:
@@ -166,8 +180,9 @@ def _gain_of_five_runs(scores: Sequence[AggregationScores]) -> str:
         return ""
     place = numbers.index(5)
     shares = {}
-    for of_task in scores:
-        shares[of_task.task] = of_task.share_of_gain(of_task.aggregates[of_task.main][place])
+    for task_scores in scores:
+        of_five = task_scores.aggregates[task_scores.main][place]
+        shares[task_scores.task] = task_scores.share_of_gain(of_five)
     return f"five give {_in_words(shares)} of the gain of {numbers[-1]} over the mean single run."
 
 
@@ -175,21 +190,20 @@ def _largest_change_by_temperature(scores: Sequence[AggregationScores]) -> str:
     """Empty where there is one temperature."""
     first = scores[0].temperature
     aggregate_at_first: dict[str, float] = {}
-    for of_task in scores:
-        if of_task.temperature == first:
-            aggregate_at_first.setdefault(of_task.task, of_task.aggregate())
+    for task_scores in scores:
+        if task_scores.temperature == first:
+            aggregate_at_first.setdefault(task_scores.task, task_scores.aggregate())
     changes = []
-    for of_task in scores:
-        if of_task.temperature != first:
-            change = 100 * (of_task.aggregate() - aggregate_at_first[of_task.task])
-            changes.append((change, of_task))
+    for task_scores in scores:
+        if task_scores.temperature != first:
+            change = 100 * (task_scores.aggregate() - aggregate_at_first[task_scores.task])
+            changes.append((change, task_scores))
     if not changes:
         return ""
     change, changed = max(changes, key=lambda pair: abs(pair[0]))
     return (
         f"the largest change of {changed.main} is {change:+.2f} points ({changed.task}, "
-        "temperature "
-        f"{_temperature(changed.temperature)} in place of {_temperature(first)})."
+        f"temperature {_temperature(changed.temperature)} in place of {_temperature(first)})."
     )
 
 

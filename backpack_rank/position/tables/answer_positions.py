@@ -1,4 +1,4 @@
-"""Where answers stand in the passages of collections, as they are and rotated.
+"""Where answers stand in the original and the rotated passages of collections.
 
 Figure 1 of Hofstätter et al. 2021.
 """
@@ -33,7 +33,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AnswerPositionStudy(Experiment):
-    """``task`` of ``evaluate.py experiment=answer_positions``.
+    """Use it to see whether a collection's answers stand at the beginning of its passages.
+
+    It is the ``task`` of ``evaluate.py experiment=answer_positions``.
 
     Attributes:
         sources: BEIR folders with ``answers.jsonl``, files of SQuAD, ir_datasets ids; see
@@ -82,20 +84,37 @@ class AnswerPositionStudy(Experiment):
             print(f"Written to {folder}")
 
     def _measured(self, answers: Answers, rotation: Rotation) -> CollectionPositions:
-        positions = answer_positions(answers, (None, rotation), self.match, self.certain_only)
-        original = positions[0]
-        uncertain = 0 if self.certain_only else sum(not row.certain for row in answers.rows)
-        counts = (original.answers, original.unmatched, answers.unanswered, uncertain)
-        histograms = []
-        for label, of_passages in zip(("original", rotation.label), positions, strict=True):
-            histograms.append(_histogram(label, of_passages, self.bins))
-        return CollectionPositions(answers.name, *counts, self.match, tuple(histograms))
+        original, rotated = answer_positions(
+            answers, (None, rotation), self.match, self.certain_only
+        )
+        uncertain = 0
+        if not self.certain_only:
+            uncertain = sum(not row.certain for row in answers.rows)
+        return CollectionPositions(
+            name=answers.name,
+            answers=original.answers,
+            unmatched=original.unmatched,
+            unanswered=answers.unanswered,
+            uncertain=uncertain,
+            match=self.match,
+            histograms=(
+                _histogram("original", original, self.bins),
+                _histogram(rotation.label, rotated, self.bins),
+            ),
+        )
 
 
 def _histogram(label: str, positions: AnswerPositions, bins: int) -> PositionHistogram:
     matches = len(positions.starts)
-    counts = tuple(positions.histogram(bins).tolist())
-    if not matches:
-        return PositionHistogram(label, matches, positions.cut, None, None, counts)
-    mean, distance = float(positions.relative.mean()), positions.uniform_distance
-    return PositionHistogram(label, matches, positions.cut, mean, distance, counts)
+    mean = uniform_distance = None
+    if matches:
+        mean = float(positions.relative.mean())
+        uniform_distance = positions.uniform_distance
+    return PositionHistogram(
+        passages=label,
+        matches=matches,
+        cut=positions.cut,
+        mean=mean,
+        uniform_distance=uniform_distance,
+        histogram=tuple(positions.histogram(bins).tolist()),
+    )

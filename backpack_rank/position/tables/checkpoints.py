@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from backpack_rank.data.dataset import Dataset
-from backpack_rank.data.rotation import Rotation
 from backpack_rank.files import RANKER
 from backpack_rank.pipelines.chosen_data import dataset_of, rotation_of
 from backpack_rank.pipelines.run_folder import CONFIG, plain_values, run_config
@@ -22,10 +21,16 @@ _LONGEST = 10
 
 @dataclass(frozen=True)
 class TrainingStage:
-    """One training: name of the data, and whether (and how) its passages were rotated."""
+    """A training on a collection.
+
+    Attributes:
+        data: name of the collection.
+        rotation: level at which its passages were rotated, ``word`` or ``sentence``; None where
+            they were not.
+    """
 
     data: str
-    rotation: str | None = None  # None, word or sentence
+    rotation: str | None = None
 
 
 Stages: TypeAlias = tuple[TrainingStage, ...]
@@ -34,7 +39,7 @@ Stages: TypeAlias = tuple[TrainingStage, ...]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A saved ranker.
+    """A saved ranker and what it was trained on; :func:`find_checkpoints` finds them.
 
     Attributes:
         ranker: its folder.
@@ -55,7 +60,10 @@ class Checkpoint:
 
 
 def find_checkpoints(folders: Sequence[str]) -> list[Checkpoint]:
-    """Use it to find every saved ranker below some folders, the oldest first.
+    """Use it to find every saved ranker below some folders, the oldest first::
+
+        for checkpoint in find_checkpoints(["outputs/train"]):
+            print(checkpoint.model, checkpoint.stages, checkpoint.seed)
 
     A ranker counts where its run's configuration lies beside it. Of rankers that differ in nothing
     that is known (model, stages, seed) only the newest is kept.
@@ -69,12 +77,12 @@ def find_checkpoints(folders: Sequence[str]) -> list[Checkpoint]:
         if not root.is_dir():
             raise FileNotFoundError(f"task.runs: there is no folder {root}")
         configs = root.glob(f"**/{RANKER}/config.json")
-        here = [path for path in configs if (path.parents[1] / CONFIG).is_file()]
-        if not here:
+        of_runs = [path for path in configs if (path.parents[1] / CONFIG).is_file()]
+        if not of_runs:
             raise FileNotFoundError(
                 f"task.runs: no training run with a saved ranker lies in {root}"
             )
-        for path in here:
+        for path in of_runs:
             saved_at[path.parent.resolve()] = path.stat().st_mtime
     newest: dict[tuple[str, Stages, int], Checkpoint] = {}
     for ranker in sorted(saved_at, key=lambda path: saved_at[path]):
@@ -91,7 +99,10 @@ def find_checkpoints(folders: Sequence[str]) -> list[Checkpoint]:
 
 
 def trained_run(ranker: Path) -> Checkpoint:
-    """What the run of a saved ranker says about it, and what the runs say that it goes on from."""
+    """Use it for a saved ranker's model, seed and training stages, read from its run.
+
+    Earlier stages are read from the runs that it goes on from.
+    """
     run = plain_values(ranker.parent)
     if "data" not in run or "seed" not in run:
         raise ValueError(f"{ranker.parent / CONFIG} does not say what the ranker was trained on")
@@ -99,7 +110,7 @@ def trained_run(ranker: Path) -> Checkpoint:
 
 
 def group_by_seed(runs: Iterable[Checkpoint]) -> dict[tuple[str, Stages], list[Checkpoint]]:
-    """Runs that differ in their seeds only, by model and stages."""
+    """Use it to put runs together that differ in their seeds only, by model and stages."""
     groups: dict[tuple[str, Stages], list[Checkpoint]] = {}
     for run in runs:
         groups.setdefault((run.model, run.stages), []).append(run)
@@ -107,16 +118,16 @@ def group_by_seed(runs: Iterable[Checkpoint]) -> dict[tuple[str, Stages], list[C
 
 
 def _stages(run: dict[str, Any]) -> list[TrainingStage]:
+    """The stages of a run, the last training last; earlier ones are read from earlier runs."""
     stages: list[TrainingStage] = []
     current: dict[str, Any] | None = run
     while current is not None and len(stages) < _LONGEST:
-        rotation = _rotation(current["data"])
-        stages.insert(
-            0,
-            TrainingStage(
-                str(current["data"]["name"]), None if rotation is None else rotation.level
-            ),
-        )
+        data = current["data"]
+        # "test" rotates what the ranker is tested on, which is no part of its training.
+        level = None
+        if (data.get("rotation") or "none") in ("train", "both"):
+            level = rotation_of(data).level
+        stages.insert(0, TrainingStage(str(data["name"]), level))
         before = current.get("checkpoint")
         folder = None if before is None else Path(before).parent
         if folder is not None and not (folder / CONFIG).is_file():
@@ -129,12 +140,10 @@ def _stages(run: dict[str, Any]) -> list[TrainingStage]:
     return stages
 
 
-def _rotation(data: dict[str, Any]) -> Rotation | None:
-    """How the passages of the train split were rotated."""
-    return rotation_of(data) if (data.get("rotation") or "none") in ("train", "both") else None
-
-
 def _model(ranker: Path, run: dict[str, Any]) -> str:
-    if name := run.get("model", {}).get("name"):
+    """The model's name in the run's configuration, or the class of the saved ranker."""
+    name = run.get("model", {}).get("name")
+    if name:
         return str(name)
-    return str(json.loads((ranker / "config.json").read_text(encoding="utf-8"))["architectures"][0])
+    config = json.loads((ranker / "config.json").read_text(encoding="utf-8"))
+    return str(config["architectures"][0])

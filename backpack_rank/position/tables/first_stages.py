@@ -1,12 +1,8 @@
-"""``evaluate.py experiment=lists/first_stages``: a listwise ranker behind several first stages.
-
-Their fusion is one more.
-"""
+"""``evaluate.py experiment=lists/first_stages``: a listwise ranker behind several first stages."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,12 +29,14 @@ from backpack_rank.reporting.writers import write_table
 
 @dataclass(frozen=True)
 class FirstStages(ListTask):
-    """``task`` of ``conf/experiment/lists/first_stages.yaml`` (as Table 2 of DebiasFirst).
+    """Use it to see whether a listwise ranker depends on its first stage (DebiasFirst, Table 2).
+
+    It is the ``task`` of ``conf/experiment/lists/first_stages.yaml``.
 
     Attributes:
         collections: by name, nodes of ``conf/data``.
         stages: by name, what each first stage changes about a collection, such as its candidates.
-        fused: also rank the reciprocal rank fusion of all stages.
+        fused: whether the reciprocal rank fusion of all stages is a further first stage.
     """
 
     collections: Rows
@@ -76,8 +74,14 @@ class FirstStages(ListTask):
         stages: list[StageFigures] = []
         for name, node in self.collections.items():
             test, runs = self._runs(node)
-            fusions = [ReciprocalRankFusion()] if self.fused and len(runs) > 1 else []
-            depth = listwise.depth or _longest(runs.values())
+            fusions = []
+            if self.fused and len(runs) > 1:
+                fusions.append(ReciprocalRankFusion())
+            depth = listwise.depth
+            if depth is None:  # all candidates
+                depth = 0
+                for run in runs.values():
+                    depth = max(depth, *map(len, run.values()))
             studied = first_stage_study(
                 ranker, test, runs, depth=depth, fusions=fusions, measures=[self.measure]
             )
@@ -110,7 +114,7 @@ class FirstStages(ListTask):
         for name, changes in self.stages.items():
             _, dataset = dataset_with(node, changes)
             test = dataset.split("test")
-            runs[name] = dataset.candidates("test", test)[1]
+            _, runs[name] = dataset.candidates("test", test)
         return test, runs
 
     def _figures(self, collection: str, label: str, stage: FirstStage) -> StageFigures:
@@ -122,11 +126,3 @@ class FirstStages(ListTask):
             after=stage.after.summary().figures[self.measure],
             p=p_wilcoxon(stage.after, stage.before, self.measure),
         )
-
-
-def _longest(runs: Iterable[Run]) -> int:
-    """Candidates of the query that has most."""
-    lengths: list[int] = []
-    for run in runs:
-        lengths += [len(scores) for scores in run.values()]
-    return max(lengths)

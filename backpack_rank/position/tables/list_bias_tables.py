@@ -41,7 +41,7 @@ STAGE_COLUMNS = (
 
 @dataclass(frozen=True)
 class SystemOrders:
-    """One system on the same lists in several input orders.
+    """A row of :func:`order_table`: a system on the same lists in several input orders.
 
     Attributes:
         label: name of the system.
@@ -57,13 +57,13 @@ class SystemOrders:
 
 @dataclass(frozen=True)
 class PositionBiasStats:
-    """What input positions make out for one system, over shuffled lists.
+    """A row of :func:`evenness_table`: position bias of a system over shuffled lists.
 
     Attributes:
         label: name of the system.
-        rankings: that were looked at.
+        rankings: that were counted.
         total_variation: of the transitions from even ones; 0 is no position bias.
-        chance: what it is expected to be for random rankings, as many.
+        chance: what it is expected to be for as many random rankings.
         reversed: share of the pairs of passages that come out in another order than they were read
             in; 1/2 without position bias.
         reversed_range: of that share over the pairs of input positions.
@@ -81,7 +81,7 @@ class PositionBiasStats:
 
 @dataclass(frozen=True)
 class StageFigures:
-    """One first stage on one collection.
+    """A row of :func:`first_stage_table`: a first stage on a collection.
 
     Attributes:
         collection: the queries' collection.
@@ -121,7 +121,7 @@ def remedies_table(
     for system, curve in zip(report.systems, curves, strict=True):
         milliseconds = None if system.seconds is None else 1000 * system.seconds
         cells = [
-            # Bold as printed: all that read like the best one.
+            # Rounded as in print: all that read like the best are bold.
             Cell(f"{curve.mean:.4f}", bold=round(curve.mean, 4) == best_mean),
             Cell(f"{curve.range:.4f}", bold=round(curve.range, 4) == best_range),
             Cell(NONE if curve is base else signed(curve.range - base.range)),
@@ -136,10 +136,8 @@ def remedies_table(
         records.append((system.label, measure, *summary, *costs))
     sentences = (
         f"{report.collection}: {report.lists:,} lists, the relevant passage of each at every one "
-        "of "
-        f"{report.positions} positions. Mean, range (best position minus worst) and variance are "
-        "of "
-        "the positions' means over the lists.",
+        f"of {report.positions} positions. Mean, range (best position minus worst) and variance "
+        "are of the positions' means over the lists.",
         f"Change: of the range, against {report.systems[0].label}. Passes: forward passes for one "
         "list. ms: wall-clock time for one list.",
         *report.notes,
@@ -173,7 +171,8 @@ def order_table(
     """
     if not systems:
         raise ValueError("a table of input orders needs a system")
-    orders, pairs = tuple(systems[0].figures), tuple(systems[0].taus)
+    orders = tuple(systems[0].figures)
+    pairs = tuple(systems[0].taus)
     rows: list[Row] = []
     records: list[tuple[Any, ...]] = []
     for system in systems:
@@ -211,12 +210,17 @@ def order_table(
 def evenness_table(
     systems: Sequence[PositionBiasStats], collection: str, notes: Sequence[str] = ()
 ) -> Table:
-    """Use it to show how evenly input positions are treated, by rankings of shuffled lists."""
+    """Use it to show how evenly a system treats input positions, by rankings of shuffled lists.
+
+    Transitions are where passages of each input position come out; pairs are how often two of them
+    are reversed.
+    """
     with_wrong = any(system.wrong is not None for system in systems)
     rows, records = [], []
     for system in systems:
         evenness = (system.total_variation, system.chance, system.reversed, system.reversed_range)
-        cells = [Cell(f"{system.rankings:,}"), *(Cell(number(share, 3)) for share in evenness)]
+        cells = [Cell(f"{system.rankings:,}")]
+        cells += [Cell(number(share, 3)) for share in evenness]
         if with_wrong:
             cells.append(Cell(number(system.wrong, 3)))
         rows.append(Row((system.label,), cells))
@@ -224,16 +228,14 @@ def evenness_table(
     pairs = ("reversed", "range", "wrong") if with_wrong else ("reversed", "range")
     about_pairs = (
         "Pairs: share that comes out in the opposite of the input order, 1/2 without position "
-        "bias, "
-        "and its range over the pairs of input positions"
+        "bias, and its range over the pairs of input positions"
     )
     if with_wrong:
         about_pairs += "; share in the wrong order"
     sentences = (
         f"{collection}, lists shuffled. TV: total variation between transitions from input to "
-        "output "
-        "positions and even ones, 0 is no position bias; chance: what random rankings, as many, "
-        "would have.",
+        "output positions and even ones, 0 is no position bias; chance: what random rankings, as "
+        "many, would have.",
         f"{about_pairs}.",
         *notes,
     )
@@ -259,11 +261,15 @@ def first_stage_table(
     measure: str = "nDCG@10",
     notes: Sequence[str] = (),
 ) -> Table:
-    """Use it to show each first stage before and after a listwise ranker, by collection."""
+    """Use it to show each first stage before and after a listwise ranker, by collection.
+
+    It has a row for each first stage, such as ``BM25 | 0.5058 | 0.6512 | +0.1454``.
+    """
     rows_by_collection: dict[str, list[Row]] = {}
     for stage in stages:
         rows_by_collection.setdefault(stage.collection, []).append(_first_stage_row(stage))
     records = []
+    # In the order of the table, by collection.
     for collection in rows_by_collection:
         for stage in stages:
             if stage.collection == collection:
@@ -306,8 +312,10 @@ def _first_stage_records(stage: StageFigures, measure: str) -> list[tuple[Any, .
 
 
 def _per_list(system: SystemPositions, total: float | None, decimals: int) -> str:
-    """A cost of one list; a dash where nobody counted."""
-    return NONE if total is None or not system.ranked else f"{total / system.ranked:,.{decimals}f}"
+    """A cost divided by the lists; a dash where it was not counted."""
+    if total is None or not system.ranked:
+        return NONE
+    return f"{total / system.ranked:,.{decimals}f}"
 
 
 def _short(order: str) -> str:

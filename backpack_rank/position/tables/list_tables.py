@@ -18,7 +18,7 @@ SORTING_COLUMNS = ("source", "model", "task", "kind", "tau", "exact")
 
 @dataclass(frozen=True)
 class Sorted:
-    """Figures of a model on a sorting task.
+    """Figures of a model on a sorting task, as :func:`sorting_table` takes them.
 
     Attributes:
         tau: mean Kendall's tau.
@@ -31,10 +31,7 @@ class Sorted:
 
 @dataclass(frozen=True)
 class SortingFigures:
-    """Figures of one model, by task and by way of ranking.
-
-    Ways are ``Orig.``, ``PSC``, ``PRP`` and others.
-    """
+    """Figures of a model by task and by way of ranking, such as ``Orig.``, ``PSC`` and ``PRP``."""
 
     model: str
     figures: Mapping[tuple[str, str], Sorted] = field(default_factory=dict)
@@ -66,8 +63,9 @@ def list_table(
         notes: sentences below the table.
     """
     table = published(name)
-    columns = list(dict.fromkeys([*(column for _, column in measured), *table.shown]))
-    width = max(map(len, table.rows), default=1)
+    measured_columns = [column for _, column in measured]
+    columns = list(dict.fromkeys([*measured_columns, *table.shown]))
+    num_labels = max(map(len, table.rows), default=1)
     sections = (f"Measured: {source}", "Published")
     rows = []
     for label in dict.fromkeys(label for label, _ in measured):
@@ -75,11 +73,14 @@ def list_table(
         for column in columns:
             if (label, column) in measured:
                 value = measured[label, column]
-                mark = marks.get((label, column), "")
-                cells[column] = Cell(_as_printed(value, table.scale), raised=mark)
+                # The paper prints 50.58 or .5058.
+                text = f"{100 * value:.2f}"
+                if table.scale != 100:
+                    text = f"{value:.4f}".removeprefix("0")
+                cells[column] = Cell(text, raised=marks.get((label, column), ""))
                 records.append(("measured", label, column, value))
-        # A measured row has one label, a published one may have several.
-        labels = (label, *[""] * (width - 1))
+        # A measured row has one label, and a published row may have several.
+        labels = (label, *[""] * (num_labels - 1))
         rows.append(PaperRow(labels, sections[0], measured=cells, records=records))
     for labels, printed in table.rows.items():
         cells, records = {}, []
@@ -94,7 +95,7 @@ def list_table(
         told_by="sections",
         csv_columns=LIST_COLUMNS,
         notes=[note for note in (table.note, *notes) if note],
-        labels=table.labels or ("",) * width,
+        labels=table.labels or ("",) * num_labels,
         sections=sections,
     )
 
@@ -114,7 +115,7 @@ def sorting_table(
     Args:
         name: of the published table. Where its columns are ``TASK WAY`` (Table 3), a row is a
             model; where they are tasks (Table 8), a row is ``MODEL (WAY)``.
-        measured: one for each model.
+        measured: figures of each model.
         notes: further sentences.
 
     Raises:
@@ -137,6 +138,7 @@ def sorting_table(
     tasks = list(dict.fromkeys(task for task, _ in keys))
     ways = list(dict.fromkeys(way for _, way in keys))
 
+    # Where tasks are the columns, a column has no way.
     rows = []
     for model in measured:
         for label, keys in _keys_by_row(model.model, model.figures, ways_are_columns).items():
@@ -170,17 +172,13 @@ def sorting_table(
     )
 
 
-def _as_printed(value: float, scale: int) -> str:
-    """A measured figure as the paper would print it: ``50.58`` or ``.5058``."""
-    return f"{scale * value:.2f}" if scale == 100 else f"{value:.4f}".removeprefix("0")
-
-
 def _printed_by_task_and_way(
     table: PublishedTable, ways_are_columns: bool
 ) -> list[tuple[str, dict[tuple[str, str], str]]]:
     """Rows of a published table as (model, figures by task and way)."""
     rows = []
     for (label,), printed in table.rows.items():
+        # "GPT-4 (PSC)" is a model and a way, where columns are tasks.
         model, _, way_of_row = label.removesuffix(")").partition(" (")
         texts = {}
         for column, figure in printed.items():

@@ -1,6 +1,6 @@
-"""Does rotation change gender bias, and does alpha change position bias?
+"""Position bias and gender bias of rankers of original and rotated passages, by alpha.
 
-Both biases are measured over rotation and alpha.
+Does rotation change gender bias, and does alpha change position bias?
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ Values = dict[str, dict[str, PerQuery]]
 
 @dataclass(frozen=True)
 class RotationByAlpha(Experiment):
-    """``task`` of ``evaluate.py experiment=passage_rotation/alpha``.
+    """Use it to see whether rotation changes gender bias, and alpha position bias.
+
+    It is the ``task`` of ``evaluate.py experiment=passage_rotation/alpha``.
 
     Attributes:
-        alphas: positions of the dial; 1 is always among them.
+        alphas: values of alpha; 1 is always among them.
         runs: folders that hold the runs of train.py; None takes all of ``output``.
         trained_on: name of the training data; None is that of ``data=``.
         models: names to measure; None measures all that have senses.
@@ -80,59 +82,63 @@ class RotationByAlpha(Experiment):
         """
         dataset = settings.needed_dataset()
         source = self.trained_on or dataset.name
-        stages = trainings_on(source, settings)
-        alphas = sorted({1.0, *(check_alpha(alpha) for alpha in self.alphas)}, reverse=True)
+        training_by_stages = trainings_on(source, settings)
+        # From 1 down, the order of the rows.
+        alphas = sorted({1.0, *map(check_alpha, self.alphas)}, reverse=True)
         metrics = settings.metrics(dataset)
-        works = {}
+        test_data = {}
         for name, rotation in ((ORIGINAL, "none"), (ROTATED, "test")):
             load = evaluation_loader(settings, dataset.with_rotation(rotation), metrics)
-            works[name] = load("test")
+            test_data[name] = load("test")
         places = answer_places(settings, dataset)
         runs: list[Checkpoint] = []
         rows: list[RankersAtAlpha] = []
         values_of_row: dict[tuple[str, str, float], Values] = {}
-        chosen = chosen_runs(self.runs, self.models, settings, list(stages))
-        for (model, of), group in group_by_seed(chosen).items():
-            rerankers = {run.ranker: settings.reranker(run.ranker) for run in group}
-            if not next(iter(rerankers.values())).scorer.ranker.has_senses:
+        chosen = chosen_runs(self.runs, self.models, settings, list(training_by_stages))
+        for (model, stages), runs_of_seeds in group_by_seed(chosen).items():
+            rerankers = {run.ranker: settings.reranker(run.ranker) for run in runs_of_seeds}
+            first_reranker = next(iter(rerankers.values()))
+            if not first_reranker.scorer.ranker.has_senses:
                 log.info("%s has no senses, so there is no alpha to turn", model)
                 continue
-            runs += group
-            by_alpha = _values_by_alpha(rerankers, settings.policy, alphas, works, metrics)
+            runs += runs_of_seeds
+            by_alpha = _values_by_alpha(rerankers, settings.policy, alphas, test_data, metrics)
             for alpha, values in zip(alphas, by_alpha, strict=True):
-                key = (paper_name(model), stages[of], alpha)
-                values_of_row[key] = values
-                rows.append(
-                    RankersAtAlpha(
-                        *key,
-                        figures=_figures(values),
-                        thirds=_thirds(values, places),
-                        rankers=len(group),
-                    )
+                row = RankersAtAlpha(
+                    model=paper_name(model),
+                    training=training_by_stages[stages],
+                    alpha=alpha,
+                    figures=_figures(values),
+                    thirds=_thirds(values, places),
+                    rankers=len(runs_of_seeds),
                 )
+                rows.append(row)
+                values_of_row[row.model, row.training, alpha] = values
         if not rows:
             raise ValueError(
                 f"no ranker with senses that was trained on {source} was found: train some by "
-                f"{called('train')} -m "
-                f"data={source} data.rotation=none,train model=backpack_tiny, and say where by "
-                "task.runs=[FOLDER]"
+                f"{called('train')} -m data={source} data.rotation=none,train "
+                "model=backpack_tiny, and say where by task.runs=[FOLDER]"
             )
-        work = works[ORIGINAL]
-        about = metrics.fairness.describe(RunInfo(), work.stage)
+
+        original = test_data[ORIGINAL]
+        about = metrics.fairness.describe(RunInfo(), original.stage)
         notes = [*findings(values_of_row), *ranker_notes(runs)]
         sign = about.sign_in_words.rstrip(".")
-        table = alpha_table(rows, work.test.name, work.bias_set, sign, notes)
+        table = alpha_table(rows, original.test.name, original.bias_set, sign, notes)
         per_query = []
         for (model, training, alpha), values in values_of_row.items():
-            for name, kinds in values.items():
+            for name, values_by_kind in values.items():
                 label = f"{model} ({training}) alpha={alpha:g} on {name}"
-                per_query += [(label, of_kind.values) for of_kind in kinds.values()]
+                for values_of_kind in values_by_kind.values():
+                    per_query.append((label, values_of_kind.values))
         finish(settings, folder, table, per_query, quiet)
 
 
 def answer_places(settings: EvaluationSettings, dataset: Dataset) -> dict[str, dict[str, float]]:
-    """Relative start of every query's answer in both test sets.
+    """Use it for the relative start of every query's answer in both test sets.
 
+    ``answer_places(settings, dataset)["rotated"]["q1"]`` is 0 where the answer starts the passage.
     Empty for data without ``answers``.
     """
     if dataset.answers is None:
@@ -145,7 +151,7 @@ def answer_places(settings: EvaluationSettings, dataset: Dataset) -> dict[str, d
 
 
 def findings(values_of_row: Mapping[tuple[str, str, float], Values]) -> list[str]:
-    """Sentences that answer both questions by Wilcoxon's test over the queries.
+    """Use it for sentences that answer both questions by Wilcoxon's test over the queries.
 
     Args:
         values_of_row: by model, training and alpha.
@@ -153,9 +159,10 @@ def findings(values_of_row: Mapping[tuple[str, str, float], Values]) -> list[str
     original, debiased = TRAININGS
     sentences = []
     for (model, training, alpha), values in values_of_row.items():
-        others = values_of_row.get((model, debiased, alpha))
-        if training == original and others is not None:
-            of_original, of_debiased = values[ORIGINAL][BIAS], others[ORIGINAL][BIAS]
+        values_of_debiased = values_of_row.get((model, debiased, alpha))
+        if training == original and values_of_debiased is not None:
+            of_original = values[ORIGINAL][BIAS]
+            of_debiased = values_of_debiased[ORIGINAL][BIAS]
             p = p_wilcoxon(of_original, of_debiased, GENDER)
             sentences.append(
                 f"Does rotation change gender bias? {model}, alpha={alpha:g}: {GENDER} "
@@ -178,66 +185,65 @@ def _values_by_alpha(
     rerankers: Mapping[Path, PointwiseReranker],
     policy: Policy,
     alphas: Sequence[float],
-    works: Mapping[str, EvaluationData],
+    test_data: Mapping[str, EvaluationData],
     metrics: MetricSuite,
 ) -> list[Values]:
-    """Mean values of several rankers at each alpha."""
+    """Values at each alpha, as means over rankers of several seeds."""
 
     def prepare(reranker: PointwiseReranker) -> list[PointwiseReranker]:
         return [reranker.with_policy(policy, alpha) for alpha in alphas]
 
     def measure(
-        _: Path, controlled: list[PointwiseReranker], name: str, work: EvaluationData
+        _: Path, controlled: list[PointwiseReranker], name: str, data: EvaluationData
     ) -> list[dict[str, PerQuery]]:
-        systems = metrics.evaluate(controlled, work).systems
+        systems = metrics.evaluate(controlled, data).systems
         return [dict(system.values) for system in systems]
 
-    cells = fill_grid(rerankers, works, prepare, measure)
+    cells = fill_grid(rerankers, test_data, prepare, measure)
     by_alpha = []
-    for number in range(len(alphas)):
+    for place in range(len(alphas)):
         means: Values = {}
-        for name in works:
-            of_rankers = [cells[ranker, name][number] for ranker in rerankers]
+        for name in test_data:
+            values_of_rankers = [cells[folder, name][place] for folder in rerankers]
             means[name] = {}
-            for kind in of_rankers[0]:
-                means[name][kind] = mean_values([kinds[kind] for kinds in of_rankers])
+            for kind in values_of_rankers[0]:
+                means[name][kind] = mean_values([values[kind] for values in values_of_rankers])
         by_alpha.append(means)
     return by_alpha
 
 
 def _figures(values: Values) -> dict[str, dict[str, Estimate]]:
-    """All measures by test set."""
+    """Figures of all measures by test set, whatever their kind."""
     figures: dict[str, dict[str, Estimate]] = {}
-    for name, kinds in values.items():
+    for name, values_by_kind in values.items():
         figures[name] = {}
-        for of_kind in kinds.values():
-            figures[name] |= of_kind.summary().figures
+        for values_of_kind in values_by_kind.values():
+            figures[name] |= values_of_kind.summary().figures
     return figures
 
 
 def _thirds(
     values: Values, places: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, tuple[Estimate, int]]]:
-    """Effectiveness by the third of the passage in which the answer starts.
-
-    And how many queries.
-    """
+    """Effectiveness by the third of the passage in which the answer starts, with its queries."""
     thirds: dict[str, dict[str, tuple[Estimate, int]]] = {}
-    for name, start_of in places.items():
+    for name, starts in places.items():
         scores = values[name][EFFECTIVENESS]
-        for number, third in enumerate(THIRDS):
-            queries = []
-            for query in scores.query_ids:
-                if query in start_of and int(3 * start_of[query]) == number:
-                    queries.append(query)
-            if queries:
-                figure = scores.select_queries(queries).summary().figures[PLACE]
-                thirds.setdefault(name, {})[third] = (figure, len(queries))
+        for place, third in enumerate(THIRDS):
+            query_ids = []
+            for query_id in scores.query_ids:
+                # Starts are relative, in [0, 1).
+                if query_id in starts and int(3 * starts[query_id]) == place:
+                    query_ids.append(query_id)
+            if query_ids:
+                figure = scores.select_queries(query_ids).summary().figures[PLACE]
+                thirds.setdefault(name, {})[third] = (figure, len(query_ids))
     return thirds
 
 
 def _effect(values: Values) -> PerQuery:
-    """What rotated passages cost each query."""
+    """What rotated passages cost each query: its value on original less that on rotated ones."""
     original = values[ORIGINAL][EFFECTIVENESS].values[EFFECT]
     rotated = values[ROTATED][EFFECTIVENESS].values[EFFECT]
-    return PerQuery({EFFECT: {query: value - rotated[query] for query, value in original.items()}})
+    losses = {query_id: value - rotated[query_id] for query_id, value in original.items()}
+    return PerQuery({EFFECT: losses})

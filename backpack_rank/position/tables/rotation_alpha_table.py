@@ -21,12 +21,12 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class RankersAtAlpha:
-    """Rankers of one training at one position of the dial.
+    """A row of :func:`alpha_table`: rankers of a training at a value of alpha.
 
     Attributes:
         model: its name.
         training: ``Original`` or ``Debiased``.
-        alpha: position of the dial.
+        alpha: of the policy.
         figures: by test set (``original``, ``rotated``) and measure, all that was measured.
         thirds: by test set and third of the passage, the figure of :data:`PLACE` over the queries
             whose answer starts there, and their number.
@@ -50,7 +50,7 @@ def alpha_table(
 ) -> Table:
     """Use it to see whether rotation changes gender bias, and alpha position bias.
 
-    A row for each training and alpha.
+    It has a row for each training and alpha, such as ``Debiased | 0.5``.
 
     Args:
         rows: in the order of the table; models become sections.
@@ -62,8 +62,8 @@ def alpha_table(
     rows_by_model: dict[str, list[Row]] = {}
     records: list[tuple[object, ...]] = []
     for row in rows:
-        shown = Row((row.training, f"{row.alpha:g}"), _both_biases(row))
-        rows_by_model.setdefault(row.model, []).append(shown)
+        labels = (row.training, f"{row.alpha:g}")
+        rows_by_model.setdefault(row.model, []).append(Row(labels, _both_biases(row)))
         records += _records(row)
     sentences = (
         f"Effectiveness on {collection}. Gender bias on {bias_set}; {sign_in_words}.",
@@ -92,12 +92,18 @@ def alpha_table(
 
 
 def _both_biases(row: RankersAtAlpha) -> list[Cell]:
+    """Position bias by test set and by third of the passage, then gender bias by test set."""
     original, rotated = row.figures["original"], row.figures["rotated"]
     effect = BothSets(original[EFFECT].mean, rotated[EFFECT].mean)
     texts = [number(effect.original), number(effect.rotated), percent(effect.change)]
+    # A third without answers and a measure without values are dashes.
     thirds = row.thirds.get("original", {})
     for third in (THIRDS[0], THIRDS[-1]):
-        texts.append(number(thirds[third][0].mean if third in thirds else None))
+        mean = None
+        if third in thirds:
+            figure, _ = thirds[third]
+            mean = figure.mean
+        texts.append(number(mean))
     for name in BIAS:
         for figures in (original, rotated):
             texts.append(number(figures[name].mean if name in figures else None))

@@ -25,7 +25,7 @@ KNOWN_AS: Mapping[str, str] = {
     "DualEncoderForRanking": "BERT_DOT",
     "tk": "TK",
 }
-"""Our names of the paper's models."""
+"""The paper's models by the names of their configurations and classes."""
 
 TRAININGS = ("Original", "Debiased")
 """The paper calls rotated passages debiased."""
@@ -47,23 +47,29 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class BothSets:
-    """A measure on the original and on the rotated test set."""
+    """A measure on the original and on the rotated test set.
+
+    >>> round(BothSets(original=0.312, rotated=0.254).change, 3)
+    -0.228
+    """
 
     original: float
     rotated: float
 
     @property
     def change(self) -> float:
-        """Relative difference; nan where the figure of the rotated test set is 0.
+        """Relative difference; NaN where the figure of the rotated test set is 0.
 
         The paper divides by the figure of the rotated test set, not by that of the original one.
         """
-        return (self.rotated - self.original) / self.rotated if self.rotated else float("nan")
+        if self.rotated == 0:
+            return math.nan
+        return (self.rotated - self.original) / self.rotated
 
 
 @dataclass(frozen=True)
 class RotationRow:
-    """Rankers of one model and training, on the original and on the rotated test set.
+    """A row of :func:`effect_table`: rankers of a model and training, on both test sets.
 
     Attributes:
         original, rotated: figures by measure.
@@ -86,7 +92,7 @@ class RotationRow:
 
 @dataclass(frozen=True)
 class TransferRow:
-    """Rankers of one model that were trained on one collection after another.
+    """A row of :func:`transfer_table`: rankers of a model, trained on collections in a chain.
 
     Attributes:
         figures: by measure.
@@ -119,14 +125,13 @@ def printed_on_both(table: PublishedTable) -> dict[tuple[str, ...], dict[str, Bo
         raise ValueError(
             f"the published table {table.name} must have the columns {', '.join(wanted)}"
         )
-    printed = {}
+    printed: dict[tuple[str, ...], dict[str, BothSets]] = {}
     for labels in table.rows:
         figures = table.values(*labels)
-        both_by_measure = {}
+        printed[labels] = {}
         for name in MEASURES:
             both = BothSets(figures[f"{name} original"], figures[f"{name} rotated"])
-            both_by_measure[name] = both
-        printed[labels] = both_by_measure
+            printed[labels][name] = both
     return printed
 
 
@@ -184,8 +189,7 @@ def effect_table(
         sentences.append(f"{label}: the candidates that are ranked, the same of both test sets.")
     sentences += [
         "Δ = (Deb. - Orig.) / Deb., as the paper's figures were computed. Bold: the smaller Δ of "
-        "the "
-        "two trainings.",
+        "the two trainings.",
         f"{MARK} the two test sets differ by Wilcoxon's signed-rank test over the queries, "
         f"p < {SIGNIFICANCE:g}, not corrected (the paper has no such test here).",
         *notes,
@@ -212,13 +216,16 @@ def similarity_table(
     """
     table = published(name)
     printed: dict[tuple[str, ...], dict[str, tuple[float, float]]] = {}
-    printed_on = [
-        column.removesuffix(" MATS") for column in table.columns if column.endswith(" MATS")
-    ]
+    # A collection has two columns: "MS MARCO MATS" and "MS MARCO Std.dev.".
+    printed_on = []
+    for column in table.columns:
+        if column.endswith(" MATS"):
+            printed_on.append(column.removesuffix(" MATS"))
     for labels in table.rows:
         values = table.values(*labels)
-        pairs = {on: (values[f"{on} MATS"], values[f"{on} Std.dev."]) for on in printed_on}
-        printed[labels] = pairs
+        printed[labels] = {}
+        for on in printed_on:
+            printed[labels][on] = (values[f"{on} MATS"], values[f"{on} Std.dev."])
     here: dict[tuple[str, ...], dict[str, tuple[float, float]]] = {}
     for (model, on, training), pair in measured.items():
         here.setdefault((model, training), {})[on] = pair
@@ -271,13 +278,16 @@ def transfer_table(
     table = published(name)
     printed: dict[tuple[str, ...], TransferRow] = {}
     for labels, figures in table.rows.items():
-        values = {measure: _estimate(figures[measure].value) for measure in MEASURES}
-        letters = {measure: figures[measure].marks for measure in MEASURES}
-        printed[labels] = TransferRow(values, letters, rankers=None)
+        estimates = {}
+        letters = {}
+        for measure in MEASURES:
+            estimates[measure] = _estimate(figures[measure].value)
+            letters[measure] = figures[measure].marks
+        printed[labels] = TransferRow(estimates, letters, rankers=None)
 
     rows = []
     for model, letter in itertools.product(ordered(measured), LETTERS):
-        # The chains of the paper have other names than those of here, so each is a row of its own.
+        # The paper's chains have other names than those measured, so each has a separate row.
         if (model, letter) in printed:
             chain = _chain(letter, "MS", "SQuAD")
             chains = _of_model(printed, model)
@@ -286,12 +296,12 @@ def transfer_table(
             records = _transfer_records(key, chains[letter])
             rows.append(PaperRow((chain, letter), model, published=cells, records=records))
         chain = _chain(letter, source, target)
-        of_model_here = measured.get(model, {})
+        measured_chains = measured.get(model, {})
         cells, records = {}, []
-        if letter in of_model_here:
-            cells = _transfer_cells(of_model_here, letter, HERE)
+        if letter in measured_chains:
+            cells = _transfer_cells(measured_chains, letter, HERE)
             key = (table.file_name, model, chain, HERE)
-            records = _transfer_records(key, of_model_here[letter])
+            records = _transfer_records(key, measured_chains[letter])
         rows.append(PaperRow((chain, letter), model, measured=cells, records=records))
     sentences = [
         _source(table),
@@ -308,7 +318,7 @@ def transfer_table(
 
 
 def ordered(models: Iterable[str], first: Iterable[str] = MODELS) -> list[str]:
-    """The paper's models, then the others.
+    """Use it for the order of rows: the paper's models, then the others.
 
     >>> ordered(["knrm", "TK"])
     ['BERT_CAT', 'BERT_DOT', 'TK', 'knrm']
@@ -318,7 +328,11 @@ def ordered(models: Iterable[str], first: Iterable[str] = MODELS) -> list[str]:
 
 def _of_model(rows: Mapping[Any, _Row], model: str) -> dict[str, _Row]:
     """Rows of one model, by training or letter."""
-    return {key: row for (of, key), row in rows.items() if of == model}
+    rows_of_model = {}
+    for (model_of_row, key), row in rows.items():
+        if model_of_row == model:
+            rows_of_model[key] = row
+    return rows_of_model
 
 
 def _source(table: PublishedTable) -> str:
@@ -339,6 +353,7 @@ def _record(
 
 
 def _estimate(value: Estimate | float) -> Estimate:
+    """A printed figure has no confidence interval."""
     return value if isinstance(value, Estimate) else Estimate(value, abs(value))
 
 
@@ -348,7 +363,7 @@ def _effect_cells(
     source: str,
     p_values: Mapping[str, float] | None = None,
 ) -> dict[tuple[str, str], Cell]:
-    """The figures of a training; what is printed bold depends on the model's other one."""
+    """The figures of a training; the model's other training decides which are bold."""
     original, rotated, change = _TESTS
     cells = {}
     for measure in MEASURES:
@@ -400,19 +415,21 @@ def _similarity_records(
 
 
 def _chain(letter: str, source: str, target: str) -> str:
-    """What a chain was trained on, one after another: ``MS(Debiased) -> SQuAD(Original)``."""
+    """What a chain was trained on in turn: ``MS(Debiased) -> SQuAD(Original)``."""
     last = f"{target}(Original)"
-    if letter == "a":
+    first_by_letter = {"b": f"{source}(Original)", "c": f"{source}(Debiased)"}
+    if letter not in first_by_letter:
         return last
-    return f"{source}({'Original' if letter == 'b' else 'Debiased'}) -> {last}"
+    return f"{first_by_letter[letter]} -> {last}"
 
 
 def _transfer_cells(chains: Mapping[str, TransferRow], letter: str, source: str) -> dict[str, Cell]:
-    """The figures of a chain; what is printed bold depends on the model's other ones."""
+    """The figures of a chain; the model's other chains decide which are bold."""
     cells = {}
     for measure in MEASURES:
         mean = chains[letter].figures[measure].mean
-        highest = extreme((row.figures[measure].mean for row in chains.values()), smallest=False)
+        means = [row.figures[measure].mean for row in chains.values()]
+        highest = extreme(means, smallest=False)
         bold = len(chains) > 1 and round(mean, 4) == highest
         letters = chains[letter].better_than.get(measure, "")
         cells[measure] = Cell(number(mean, _DECIMALS[source]), bold, letters)
