@@ -22,6 +22,7 @@ FLOORS = [
         "options",
         "parts",
         "completion",
+        "notebook",
     ),
     ("data",),
     ("models", "attributes"),

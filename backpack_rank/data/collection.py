@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 from backpack_rank.digests import digest, with_lengths
+from backpack_rank.notebook import ShownInNotebooks
 
 Queries: TypeAlias = dict[str, str]
 """``{query id: text}``"""
@@ -99,7 +100,7 @@ class MemoryStore:
 
 
 @dataclass(frozen=True)
-class Collection:
+class Collection(ShownInNotebooks):
     """Use it for the data of one dataset and split: documents, queries, judgements, candidates.
 
     The loaders of :mod:`backpack_rank.data.sources` make it; by hand it is::

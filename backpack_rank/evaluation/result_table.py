@@ -14,6 +14,7 @@ from backpack_rank.evaluation.results import (
     shared_measures,
 )
 from backpack_rank.evaluation.significance import Comparison, compare
+from backpack_rank.notebook import PlottedInNotebooks
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,13 +51,14 @@ class SystemMetrics:
 
 
 @dataclass(frozen=True)
-class ResultTable:
+class ResultTable(PlottedInNotebooks):
     """What :func:`backpack_rank.evaluate` gives: ask it for averages, tests, or every value.
 
         table = backpack_rank.evaluate([reranker], collection)
         table.summary()             # mean and interval of each system and measure, a pandas frame
         table.compare(["nDCG@10"])  # paired tests between the systems
         table.frame()               # the value of every query
+        table.plot()                # effectiveness against bias, in a notebook
 
     Attributes:
         systems: in the order of the tables.

@@ -129,6 +129,17 @@ def save_chart(stem: Path, spec: Spec, title: str = "", width: int = 560) -> tup
     """
     import vl_convert
 
+    svg = svg_of(with_look(spec, title, width))
+    png_path = stem.with_name(f"{stem.name}.png")
+    svg_path = stem.with_name(f"{stem.name}.svg")
+    with atomic_path(png_path) as temporary:
+        temporary.write_bytes(vl_convert.svg_to_png(svg, scale=2))
+    write_text(svg_path, svg)
+    return png_path, svg_path
+
+
+def with_look(spec: Spec, title: str = "", width: int = 560) -> Spec:
+    """Use this for a chart that can be drawn by itself, on white; arguments as of save_chart."""
     chart = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         **spec,
@@ -140,13 +151,14 @@ def save_chart(stem: Path, spec: Spec, title: str = "", width: int = 560) -> tup
     chart["padding"] = 12
     if title:
         chart["title"] = title
-    svg = _with_counted_ids(vl_convert.vegalite_to_svg(chart))
-    png_path = stem.with_name(f"{stem.name}.png")
-    svg_path = stem.with_name(f"{stem.name}.svg")
-    with atomic_path(png_path) as temporary:
-        temporary.write_bytes(vl_convert.svg_to_png(svg, scale=2))
-    write_text(svg_path, svg)
-    return png_path, svg_path
+    return chart
+
+
+def svg_of(chart: Spec) -> str:
+    """The drawing of a chart; equal charts give equal texts."""
+    import vl_convert
+
+    return _with_counted_ids(vl_convert.vegalite_to_svg(chart))
 
 
 def save_figure(

@@ -19,6 +19,7 @@ from backpack_rank.reranking.planned_scores import (
     scores_of_texts,
     scores_of_tokens,
 )
+from backpack_rank.reranking.rankings import AlphaSweep, Ranking
 from backpack_rank.reranking.reading_plan import rewrites
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents
@@ -253,11 +254,12 @@ class PointwiseReranker(TextReranker):
         for query, texts in zip(queries, checked, strict=True):
             pairs += [(query, text) for text in texts]
         scores = self.predict(pairs, **options)
-        rankings = []
+        rankings: list[list[dict[str, Any]]] = []
         start = 0
-        for texts in checked:
+        for query, texts in zip(queries, checked, strict=True):
             end = start + len(texts)
-            rankings.append(ranked_rows(scores[start:end], texts, top_k, return_documents))
+            rows = ranked_rows(scores[start:end], texts, top_k, return_documents)
+            rankings.append(Ranking(rows, query, texts))
             start = end
         return rankings
 
@@ -269,6 +271,8 @@ class PointwiseReranker(TextReranker):
         policy: Policy | str | None = None,
     ) -> np.ndarray:
         """Use this to compare alphas: raw logits of m documents at each alpha. [A, m] float32
+
+        A notebook shows the array with its texts, and ``.plot()`` draws it.
 
         The network reads the texts once where the policy weighs senses. Texts with a token that
         moves are read twice where it moves in the senses alone, and once for each alpha where it
@@ -289,8 +293,11 @@ class PointwiseReranker(TextReranker):
         # A policy that rewrites a text reads several texts for it. These are read in portions, and
         # their sense vectors are not kept in memory.
         if rewrites(policies) or not isinstance(self.scorer, Scorer):
-            return scores_of_texts(policies, self.scorer, [(query, text) for text in texts])
-        return scores_of_tokens(policies, self.scorer, self.scorer.join(query, texts))
+            pairs = [(query, text) for text in texts]
+            scores = np.asarray(scores_of_texts(policies, self.scorer, pairs))
+        else:
+            scores = scores_of_tokens(policies, self.scorer, self.scorer.join(query, texts))
+        return AlphaSweep.of(scores, query, texts, alphas)
 
     def explain(
         self,

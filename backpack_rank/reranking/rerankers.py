@@ -10,10 +10,11 @@ from typing import Any
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.run_order import untied
 from backpack_rank.data.trec import read_run
+from backpack_rank.notebook import ShownInNotebooks
 from backpack_rank.reranking.recalibration import deltas, recalibrate
 
 
-class Reranker(ABC):
+class Reranker(ABC, ShownInNotebooks):
     """Derive from it to measure a ranker of your own beside others: it orders candidates.
 
     >>> class LongestFirst(Reranker):

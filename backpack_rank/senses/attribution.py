@@ -42,6 +42,7 @@ from backpack_rank.models.rankers import (
 )
 from backpack_rank.models.ranking_heads import LinearSigmoidHead, RankingHead
 from backpack_rank.models.utils import eval_mode
+from backpack_rank.notebook import ShownInNotebooks
 from backpack_rank.senses.alignment import TokenAlignment, Word, align_tokens
 from backpack_rank.senses.views import View
 
@@ -114,7 +115,7 @@ class ExplainedGroup:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(ShownInNotebooks):
     """A score and where it comes from, as plain rows.
 
     It is by senses and tokens (:func:`explanation` makes it), or by words that are left out
