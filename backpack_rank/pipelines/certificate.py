@@ -1,5 +1,4 @@
-"""``certificate=true``: which candidates keep their score whatever their listed words, and if they
-do.
+"""``certificate=true``: which candidates should keep their score under a swap of words, and if so.
 
 At alpha = 0 one score for both wordings is promised by
 
@@ -44,7 +43,7 @@ from backpack_rank.senses.renditions import MeanOfRenditions
 log = logging.getLogger(__name__)
 FILE, PAIRS_FILE = "certificate.json", "certificate.csv"
 LARGEST = 1e-6
-"""Difference of two scores up to which they count as one; of fp32 scores."""
+"""Largest difference of two fp32 scores that count as equal."""
 SAYS = "Invariance to the listed words, not fairness."
 SAYS_NAMES = (
     "First names: invariance to one swap, each name and its partner, where the rule of "
@@ -66,7 +65,9 @@ Promise = Callable[[str, str, str], bool]
 
 @dataclass(frozen=True)
 class Part:
-    """Candidates of one kind, and the largest difference among them.
+    """Use it for the candidates of one kind, and the largest difference among them.
+
+        Part("covered", 120, 2e-7)
 
     Attributes:
         kind: :data:`NO_WORDS`, :data:`COVERED`, or one of :data:`REASONS`.
@@ -82,12 +83,12 @@ class Part:
 
 @dataclass(frozen=True)
 class HumanPairs:
-    """Pairs of texts in two wordings that people wrote.
+    """Use it for pairs of texts in two wordings that people wrote, and what was measured on them.
 
     Attributes:
         source: collection or file.
         pairs: how many.
-        alike: how many of them the policy promises one score.
+        alike: how many of them the policy promises equal scores.
         largest_alike: largest absolute difference of scores among these, None where there are none.
         mean_others, largest_others: absolute differences among the others.
     """
@@ -102,7 +103,10 @@ class HumanPairs:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a policy promises, and what was measured.
+    """Use it for what a policy promises, and what was measured: :func:`certify` makes it.
+
+        certificate = certify(reranker, collection, candidates, folder)
+        print(*certificate.sentences, sep="\n")
 
     Attributes:
         policy, ranker, collection, number_format: what it is about.
@@ -121,7 +125,7 @@ class Certificate:
 
     @property
     def kept(self) -> bool | None:
-        """Whether all that is covered has one score.
+        """Whether everything that is covered has equal scores in both wordings.
 
         None where nothing is covered, or scores are not fp32 of this machine.
         """
@@ -132,9 +136,14 @@ class Certificate:
     @property
     def _promised(self) -> list[float]:
         """Differences that should be 0."""
-        differences = [part.largest for part in self.parts if part.kind == COVERED]
-        differences += [pairs.largest_alike for pairs in self.human]
-        return [difference for difference in differences if difference is not None]
+        differences: list[float] = []
+        for part in self.parts:
+            if part.kind == COVERED and part.largest is not None:
+                differences.append(part.largest)
+        for pairs in self.human:
+            if pairs.largest_alike is not None:
+                differences.append(pairs.largest_alike)
+        return differences
 
     @property
     def sentences(self) -> list[str]:
@@ -187,6 +196,8 @@ class Certificate:
 def check_certificate(reranker: PointwiseReranker, files: Sequence[str | Path] = ()) -> None:
     """Use this to refuse what :func:`certify` refuses, before anything is ranked.
 
+        check_certificate(reranker, files=["pairs.jsonl"])
+
     Args:
         reranker, files: as of :func:`certify`.
 
@@ -213,6 +224,9 @@ def certify(
     files: Sequence[str | Path] = (),
 ) -> Certificate:
     """Use this to score the candidates in both wordings and see whether a promise is kept.
+
+        reranker = backpack_rank.load("outputs/train/DATE/ranker").at(0)
+        certificate = certify(reranker, collection, candidates, Path("certificate"))
 
     Writes ``certificate.json`` and ``certificate.csv``.
 
@@ -306,7 +320,8 @@ def _kind(
 
 def _promise(reranker: PointwiseReranker) -> Promise:
     """What the policy of a reranker promises; refuses other alphas and policies without promise."""
-    policy, alpha = reranker.hook.policy, reranker.hook.alpha
+    policy = reranker.hook.policy
+    alpha = reranker.hook.alpha
     if policy is None or alpha != 0:
         raise ValueError(
             "certificate=true is about alpha=0, where a policy acts in full, and not "
@@ -330,10 +345,12 @@ def _promise(reranker: PointwiseReranker) -> Promise:
 
 
 def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
-    """Whether all senses of the attribute are weighed 0, in a ranker that was trained to read its
-    words as one.
+    """Whether all senses of the attribute have weight 0.
+
+    Only of a ranker that was trained to read all words of a class as the same.
     """
-    ranker, view = reranker.scorer.ranker, reranker.hook.views[0]
+    ranker = reranker.scorer.ranker
+    view = reranker.hook.views[0]
     if not isinstance(ranker, BackpackForRanking) or view.sense_weights is None:
         return False
     senses = ranker.backpack.attribute_senses
@@ -343,7 +360,8 @@ def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
             places.append(place)
     if senses is None or not places:
         return False
-    of_attribute = torch.isin(senses.group_of, torch.tensor(places, device=senses.group_of.device))
+    groups_of_attribute = torch.tensor(places, device=senses.group_of.device)
+    of_attribute = torch.isin(senses.group_of, groups_of_attribute)
     # Weights of the attribute's senses stand behind those of the senses that every Backpack has.
     weights = view.sense_weights[ranker.config.num_senses :][places]
     return bool(senses.read_as_one[of_attribute].all()) and not bool(weights.any())
@@ -360,7 +378,8 @@ def _same_form(policy: MeanOfRenditions, query: str, document: str, other: str) 
 
 def _same_classes(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:
     """Whether two documents differ in words of one class alone, with any numbers of tokens."""
-    ranker, scorer = reranker.scorer.ranker, reranker.local_scorer
+    ranker = reranker.scorer.ranker
+    scorer = reranker.local_scorer
     assert isinstance(ranker, BackpackForRanking)
     senses = ranker.backpack.attribute_senses
     assert senses is not None
@@ -375,7 +394,8 @@ def _same_classes(reranker: PointwiseReranker, query: str, document: str, other:
 
 def _same_tokens(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:
     """Whether two documents differ in tokens of one class alone, at the same places."""
-    shift, scorer = reranker.hook.view.token_shift, reranker.local_scorer
+    shift = reranker.hook.view.token_shift
+    scorer = reranker.local_scorer
     assert shift is not None
     first, second = _chunks_of_both(scorer, query, document, other)
     if len(first) != len(second):
@@ -421,8 +441,12 @@ def _differences(
     # equal scores in batches of equal composition, and texts with as many tokens as their partner
     # make such batches when each side is a call of its own.
     for rows in (np.flatnonzero(promised).tolist(), np.flatnonzero(~promised).tolist()):
-        first = [(triples[row][0], triples[row][1]) for row in rows]
-        second = [(triples[row][0], triples[row][2]) for row in rows]
+        first: list[tuple[str, str]] = []
+        second: list[tuple[str, str]] = []
+        for row in rows:
+            query, document, other = triples[row]
+            first.append((query, document))
+            second.append((query, other))
         if reranker.hook.reads_one_text:
             first_scores = reranker.predict(first)
             second_scores = reranker.predict(second)
@@ -431,9 +455,9 @@ def _differences(
             first_scores, second_scores = np.split(reranker.predict(first + second), 2)
         differences[rows] = np.abs(first_scores.astype(np.float64) - second_scores)
 
-    # A score depends on its batch in the last bits, and attribute senses read words of unlike
-    # numbers of tokens as one. Texts that differ although one score is promised are scored once
-    # more, each by itself.
+    # A score depends on its batch in the last bits, and with attribute senses the two wordings may
+    # have different numbers of tokens, so that they come into different batches. Texts that differ
+    # although one score is promised are scored once more, each by itself.
     for row in np.flatnonzero(promised & (differences > 0)).tolist():
         query, document, other = triples[row]
         score = _score_by_itself(reranker, query, document)
@@ -457,9 +481,11 @@ def _human_pairs(
     source: str,
     triples: Iterable[tuple[str, str, str]],
 ) -> HumanPairs:
+    """Measure pairs from a file or a collection."""
     texts = list(triples)
     differences, promised = _differences(reranker, promise, texts)
-    same, others = differences[promised], differences[~promised]
+    same = differences[promised]
+    others = differences[~promised]
     return HumanPairs(
         source=source,
         pairs=len(texts),
@@ -471,6 +497,7 @@ def _human_pairs(
 
 
 def _wordings(wordings: WordingVariants, collection: Collection) -> Iterator[tuple[str, str, str]]:
+    """A query, and the male and the female wording of a document."""
     for pair in wordings.pairs():
         # As for the score gaps, which are measured on relevant documents.
         if pair.relevance == 0:

@@ -1,6 +1,6 @@
 """One ranker at several alphas, with as few passes as the policy allows.
 
-Gives the scores of many pairs, and what they hang on.
+Gives the scores of many pairs, and what they depend on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ threads.
 
 
 class AlphaSweep:
-    """A ranker under a policy at A alphas.
+    """Use it to score many pairs by a ranker under a policy at A alphas.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
     >>> sweep = AlphaSweep(reranker, [1, 0.5, 0])  # doctest: +SKIP
@@ -73,10 +73,12 @@ class AlphaSweep:
             raise ValueError(
                 f"alpha={list(alphas)}: {max(self.labels, key=self.labels.count)} is given twice"
             )
-        named = [
-            hook.policy.name for hook in self.hooks if hook.policy is not None and hook.alpha != 1
-        ]
-        self.policy = named[0] if named else ""
+        self.policy = ""
+        for hook in self.hooks:
+            # At alpha = 1 no policy acts. At the other alphas it is the same policy.
+            if hook.policy is not None and hook.alpha != 1:
+                self.policy = hook.policy.name
+                break
 
     def scores(self, pairs: Pairs) -> np.ndarray:
         """Raw logits of every pair at every alpha. [N, A] float32
@@ -106,9 +108,11 @@ class AlphaSweep:
         return np.ascontiguousarray(scores_by_alpha.T, dtype=np.float32)
 
     def fingerprint(self, collection: Collection) -> dict[str, Any]:
-        """Everything but the pairs that the scores hang on, by name, as values of JSON."""
+        """Everything but the pairs that the scores depend on, by name, as values of JSON."""
         queries = json.dumps(sorted(collection.queries.items()))
-        views = [[_view_key(view) for view in hook.views] for hook in self.hooks]
+        views = []
+        for hook in self.hooks:
+            views.append(list(map(_view_key, hook.views)))
         chunks = {}
         if self.scorer.long_documents.in_chunks:
             chunks = {"long documents": asdict(self.scorer.long_documents)}
@@ -128,13 +132,14 @@ class AlphaSweep:
 
 
 def _view_key(view: View) -> list[Any]:
+    """What a view does to a score, as values of JSON."""
     weights = None
     if view.sense_weights is not None:
         weights = [f"{weight:.{_DIGITS}g}" for weight in view.sense_weights.tolist()]
     shift = None if view.token_shift is None else view.token_shift.key
     rewrite = None
     if view.rewrite is not None:
-        # A rewriting of ours has a key of its rules; of another function the name is all that is
-        # known.
+        # A rewriting of this package has a key of its rules; of another function the name is all
+        # that is known.
         rewrite = getattr(view.rewrite, "key", None) or getattr(view.rewrite, "__qualname__", None)
     return [view.coefficient, weights, shift, rewrite]

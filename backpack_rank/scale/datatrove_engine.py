@@ -22,6 +22,8 @@ from backpack_rank.scale.shards import score_shard
 def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
     """Use this to let an executor of datatrove score every shard.
 
+        score_by_datatrove(settings, Plan.read(settings.folder))
+
     Logs go to ``datatrove/`` in the folder of the plan.
 
     Raises:
@@ -57,7 +59,9 @@ def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
 
 
 class ShardTask:
-    """A step of a pipeline of datatrove: it scores the shard with the task's number.
+    """Use it as a step of a pipeline of datatrove: it scores the shard with the task's number.
+
+        LocalPipelineExecutor(pipeline=[ShardTask(json.dumps(options))], tasks=len(plan))
 
     It holds nothing but text, so that every executor can send it to its tasks.
     """
@@ -77,7 +81,8 @@ class ShardTask:
 def _opened(options: str) -> tuple[RerankSettings, Plan, AlphaSweep]:
     settings = RerankSettings.of(json.loads(options))
     torch.set_num_threads(settings.threads)
-    plan, sweep = Plan.read(settings.folder), settings.sweep()
+    plan = Plan.read(settings.folder)
+    sweep = settings.sweep()
     # The data or the ranker may have changed since the plan was made.
     plan.check(sweep.fingerprint(settings.collection))
     return settings, plan, sweep

@@ -14,6 +14,8 @@ from backpack_rank._gc import exit_without_gc, without_gc
 def begin(function: str, *arguments: Any) -> None:
     """Use this as the target of a process that starts by importing torch and transformers.
 
+        context.Process(target=begin, args=("backpack_rank.scale.workers:work", options, 0))
+
     Args:
         function: module and name, such as ``backpack_rank.scale.workers:work``. A name, because a
             function would be imported to be unpickled, before this is called.

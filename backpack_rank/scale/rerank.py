@@ -24,10 +24,13 @@ from backpack_rank.scale.workers import score_by_processes, score_here
 
 log = logging.getLogger(__name__)
 _POLL = 0.5
+"""Seconds between two looks at shards that other processes score."""
 
 
 def rerank(config: Mapping[str, Any]) -> Path:
     """Use this to do what ``conf/rerank.yaml`` and the command line ask for.
+
+        folder = rerank(config)  # config: composed from conf/rerank.yaml
 
     Returns:
         The folder of the plan.
@@ -58,6 +61,8 @@ def rerank(config: Mapping[str, Any]) -> Path:
 def score_open(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
     """Use this to score every open shard by the engine that is asked for.
 
+        score_open(settings, plan, settings.sweep())
+
     Raises:
         ValueError: as :func:`backpack_rank.scale.shards.score_shard`.
         KeyboardInterrupt: with a line that says what is kept.
@@ -82,6 +87,8 @@ def score_open(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
 
 def status(plan: Plan) -> Table:
     """Use this to see how far a re-ranking is.
+
+        print_table(status(Plan.read("outputs/rerank/bm25.trec")))
 
     Returns:
         Shards, pairs and tokens that are scored and open, and how fast it went.
@@ -185,16 +192,19 @@ def _describe(plan: Plan, folder: Path) -> None:
         "number format": plan.fingerprint["number format"],
         "weights": plan.fingerprint["weights"],
     }
-    under = ""
+    first = plan.about["candidates"]
+    description = f"{plan.about['label']}, over the candidates of {first}."
     if policy:
         params |= {"policy": policy, "alpha": alpha}
-        under = f", policy {policy} at alpha={alpha:g}"
-    first = plan.about["candidates"]
+        description = (
+            f"{plan.about['label']}, policy {policy} at alpha={alpha:g}, "
+            f"over the candidates of {first}."
+        )
     write_metadata(
         folder,
         folder.name,
         collection=plan.about["collection"],
-        description=f"{plan.about['label']}{under}, over the candidates of {first}.",
+        description=description,
         stages=[
             {"name": first, "method": "first stage"},
             {"name": folder.name, "method": "reranker", "params": params},
@@ -204,18 +214,15 @@ def _describe(plan: Plan, folder: Path) -> None:
 
 def _row(plan: Plan, name: str, numbers: Sequence[int], seconds: float | None) -> Row:
     """Figures of some shards; ``seconds`` is how long they took, None where they are open."""
-    shards = [plan.shards[number] for number in numbers]
-    pairs = sum(shard.pairs for shard in shards)
+    queries = pairs = tokens = 0
+    for number in numbers:
+        shard = plan.shards[number]
+        queries += shard.queries
+        pairs += shard.pairs
+        tokens += shard.tokens
     hours = speed = NONE
     if seconds is not None and seconds > 0 and pairs:
         hours = f"{seconds / 3600:.3f}"
         speed = f"{pairs / seconds:.1f}"
-    figures = [
-        str(len(shards)),
-        str(sum(shard.queries for shard in shards)),
-        str(pairs),
-        str(sum(shard.tokens for shard in shards)),
-        hours,
-        speed,
-    ]
-    return Row((name,), [Cell(figure) for figure in figures])
+    figures = (str(len(numbers)), str(queries), str(pairs), str(tokens), hours, speed)
+    return Row((name,), list(map(Cell, figures)))

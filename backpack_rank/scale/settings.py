@@ -39,7 +39,7 @@ from backpack_rank.senses.policies import Policy
 
 
 class RerankOptions(Options):
-    """``conf/rerank.yaml``."""
+    """Use it to check composed options of ``conf/rerank.yaml``, which says what each is."""
 
     data: DataOptions | None
     first_stage: FirstStageNode | None
@@ -66,7 +66,9 @@ class RerankOptions(Options):
 
 
 class RerankSettings:
-    """What ``backpack-rank rerank`` is asked for: made by :meth:`of` from composed options.
+    """Use it for what ``backpack-rank rerank`` is asked for.
+
+        settings = RerankSettings.of(config)  # config: composed from conf/rerank.yaml
 
     Every option is described in ``conf/rerank.yaml``.
 
@@ -180,7 +182,9 @@ class RerankSettings:
             if not self.run.is_file():
                 raise FileNotFoundError(f"run={self.run}: there is no such file")
             path = self.run
-            return Candidates(str(path), lambda: _pairs_of_file(path), _file_digest(path))
+            with open(path, "rb") as handle:
+                file_digest = digest(handle)
+            return Candidates(str(path), lambda: _pairs_of_file(path), file_digest)
         stage, run = self.dataset.candidates(self.split, self.collection)
         name = f"{stage} of {self.collection.name}"
         total = sum(map(len, run.values()))
@@ -218,11 +222,7 @@ def _pairs_of(run: Run) -> Iterator[tuple[str, str]]:
             yield query_id, doc_id
 
 
-def _file_digest(path: Path) -> str:
-    with open(path, "rb") as handle:
-        return digest(handle)
-
-
 def _run_digest(run: Run) -> str:
     """Hash of which documents are candidates of which query; scores and orders do not count."""
+    # Line by line: a large run would take as much memory again as one text.
     return digest(json.dumps([query_id, sorted(run[query_id])]) for query_id in sorted(run))

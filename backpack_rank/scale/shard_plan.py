@@ -1,4 +1,4 @@
-"""A large re-ranking cut into shards: whole queries, balanced by tokens, ids only.
+"""A large re-ranking cut into shards of about equal size, between queries; a plan holds ids only.
 
 A plan is a folder: ``plan.json`` says what the scores depend on and how large each shard is,
 ``00000.tsv`` holds the pairs of the first shard as ``query id<TAB>document id``, sorted. The folder
@@ -47,7 +47,7 @@ _SAMPLE = 256
 
 @dataclass(frozen=True)
 class Shard:
-    """Some queries with all their documents.
+    """Use it for the size of a shard, which has some queries with all their documents.
 
     Attributes:
         queries, pairs: how many.
@@ -63,7 +63,11 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be scored.
+    """Use it for what is to be scored: :func:`make_plan` writes it, every worker reads it.
+
+        plan = Plan.read("outputs/rerank/bm25.trec")
+        plan.check(sweep.fingerprint(collection))
+        next(plan.pairs(0))  # ("q1", "d17")
 
     Attributes:
         folder: of the re-ranking; the plan lies in ``plan/`` in it.
@@ -103,14 +107,7 @@ class Plan:
                 f"{path} is damaged ({error}): give another folder=, or remove this one"
             ) from error
         for label in plan.labels:
-            # A label becomes the name of a folder, and a plan may come from anybody: a label such
-            # as ".." would write outside the folder of the re-ranking.
-            if (
-                not isinstance(label, str)
-                or label != run_tag(label)
-                or label in ("", ".", "..")
-                or "\0" in label
-            ):
+            if not _is_label(label):
                 raise ValueError(
                     f"{path}: {str(label)[:80]!r} is no label of a run: "
                     "plan again in another folder="
@@ -167,7 +164,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs to score.
+    """Use it to name the pairs of a plan, which need not fit into memory.
+
+        Candidates("bm25.trec", lambda: [("q1", "d1"), ("q1", "d2")], digest="5f1c")
 
     Attributes:
         name: of the run, for errors.
@@ -182,31 +181,45 @@ class Candidates:
     total: int | None = None
 
 
-@dataclass(frozen=True)
 class Sharding:
     """Use it to say how many shards a plan has: their number, or the pairs of each.
+
+    >>> Sharding(pairs_per_shard=100).number(pairs=250, queries=20)
+    3
 
     With neither, a shard has about 10,000 pairs, and there are 40 shards at least.
     """
 
-    shards: int | None = None
-    pairs_per_shard: int | None = None
+    def __init__(self, shards: int | None = None, pairs_per_shard: int | None = None) -> None:
+        """
+        Args:
+            shards: their number, or None.
+            pairs_per_shard: pairs of each, or None.
 
-    def __post_init__(self) -> None:
-        if self.shards is not None and self.pairs_per_shard is not None:
+        Raises:
+            ValueError: both are given, or one is no whole number of at least 1.
+        """
+        if shards is not None and pairs_per_shard is not None:
             raise ValueError(
-                f"shards={self.shards} and pairs_per_shard={self.pairs_per_shard} say the same "
+                f"shards={shards} and pairs_per_shard={pairs_per_shard} say the same "
                 "twice: leave one out"
             )
-        for name, value in asdict(self).items():
+        for name, value in (("shards", shards), ("pairs_per_shard", pairs_per_shard)):
             if value is not None:
                 whole_number(name, value, 1, ", or null")
+        self.shards = shards
+        self.pairs_per_shard = pairs_per_shard
 
-    def number(self, pairs: int) -> int:
-        """Shards of so many pairs."""
+    def number(self, pairs: int, queries: int) -> int:
+        """Shards of so many pairs and queries."""
         if self.shards is not None:
             return self.shards
-        return math.ceil(pairs / (self.pairs_per_shard or PAIRS_PER_SHARD)) if pairs else 1
+        number = max(1, math.ceil(pairs / (self.pairs_per_shard or PAIRS_PER_SHARD)))
+        if self.pairs_per_shard is not None:
+            return number
+        # Unless the user chose: enough shards for workers to end together, but no more than
+        # queries, because a query is never cut.
+        return max(number, min(SHARDS, queries))
 
 
 class _Size:
@@ -229,7 +242,12 @@ def make_plan(
     sharding: Sharding | None = None,
     about: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Cut candidates into shards, or give the plan that the folder has already.
+    """Use it to cut candidates into shards, or to get the plan that the folder has already.
+
+        plan = make_plan(
+            folder, candidates, collection, sweep.scorer.pair_tokenizer,
+            sweep.fingerprint(collection), sweep.labels,
+        )
 
     Memory holds one line for each query; pairs are sorted in a table on disk. Tokens are estimated
     from characters: reading them exactly would tokenise every document once more.
@@ -254,8 +272,8 @@ def make_plan(
     fingerprint = {**fingerprint, "candidates": candidates.digest}
     (folder / LOCKS).mkdir(parents=True, exist_ok=True)
     with FileLock(folder / LOCKS / "plan.lock"):
-        # Left by a process that was killed while it planned. The lock is ours, so no process that
-        # still runs can own them.
+        # Left by a process that was killed while it planned. This process holds the lock, so no
+        # other one can be writing them.
         for leftover in folder.glob(f".{PLAN}.*"):
             shutil.rmtree(leftover, ignore_errors=True)
         if (folder / PLAN).exists():
@@ -266,11 +284,8 @@ def make_plan(
             atomic_path(folder / PLAN) as temporary,
         ):
             sizes = _read_candidates(table, candidates, collection, pair_tokenizer)
-            number = sharding.number(sum(size.pairs for size in sizes.values()))
-            # Unless the user chose: enough shards for workers to end together, but no more than
-            # queries, because a query is never cut.
-            if sharding == Sharding():
-                number = max(number, min(SHARDS, len(sizes)))
+            pairs = sum(size.pairs for size in sizes.values())
+            number = sharding.number(pairs, queries=len(sizes))
             tokens = {query_id: sizes[query_id].tokens for query_id in sorted(sizes)}
             temporary.mkdir()
             shards = _write_shards(temporary, table, sizes, _balanced(tokens, number))
@@ -287,7 +302,13 @@ def make_plan(
 
 @contextmanager
 def room_for(path: Path, what: str) -> Iterator[None]:
-    """Turn the error of a full disk into a sentence that says what to do; others pass unchanged."""
+    """Use it around what is written: the error of a full disk becomes a sentence with advice.
+
+        with room_for(path, "the run"):
+            write_run(path, run, "bm25")
+
+    Other errors pass unchanged.
+    """
     try:
         yield
     except (OSError, sqlite3.Error) as error:
@@ -298,6 +319,16 @@ def room_for(path: Path, what: str) -> Iterator[None]:
             f"{path}: no room for {what} ({os.strerror(number)}). What is scored is kept: make "
             "room and give the same command again"
         ) from error
+
+
+def _is_label(label: object) -> bool:
+    """Whether a label of a plan may become the name of a folder.
+
+    A plan may come from anybody, and a label such as ".." would write outside its folder.
+    """
+    if not isinstance(label, str) or label in ("", ".", ".."):
+        return False
+    return label == run_tag(label) and "\0" not in label
 
 
 @contextmanager
@@ -384,12 +415,11 @@ def _read_candidates(
 
 
 def _texts(candidates: Candidates, collection: Collection, doc_ids: list[str]) -> dict[str, str]:
+    distinct_ids = dict.fromkeys(doc_ids)
     try:
-        return collection.documents.get_many(dict.fromkeys(doc_ids))
+        return collection.documents.get_many(distinct_ids)
     except KeyError:
-        missing = [
-            doc_id for doc_id in dict.fromkeys(doc_ids) if doc_id not in collection.documents
-        ]
+        missing = [doc_id for doc_id in distinct_ids if doc_id not in collection.documents]
         raise ValueError(
             f"{candidates.name}: {missing_message(missing)} {collection.name}; is data= the "
             "collection that it ranks?"
@@ -398,9 +428,10 @@ def _texts(candidates: Candidates, collection: Collection, doc_ids: list[str]) -
 
 def _characters_per_token(pair_tokenizer: PairTokenizer, texts: list[str]) -> float:
     # Only beginnings are tokenised, so their characters are counted and not those of the texts.
-    beginnings = pair_tokenizer.beginnings(texts)
-    tokens = sum(len(beginning.ids) for beginning in beginnings)
-    characters = sum(len(beginning.text) for beginning in beginnings)
+    tokens = characters = 0
+    for beginning in pair_tokenizer.beginnings(texts):
+        tokens += len(beginning.ids)
+        characters += len(beginning.text)
     if not tokens:
         return 4.0  # of English prose, about
     return max(characters / tokens, 0.1)
@@ -414,17 +445,16 @@ def _balanced(tokens: Mapping[str, float], number: int) -> dict[str, int]:
     """
     total = sum(tokens.values())
     tokens_before = 0.0
-    wanted = {}
+    shard_by_query: dict[str, int] = {}
+    # A query that is larger than a stretch leaves stretches without a query, so shards are
+    # numbered as they come: the stretch of a query is never before that of an earlier query.
+    shard_by_stretch: dict[int, int] = {}
     for query_id, tokens_of_query in tokens.items():
         middle = tokens_before + tokens_of_query / 2
-        wanted[query_id] = min(number - 1, int(middle / total * number)) if total else 0
+        stretch = min(number - 1, int(middle / total * number)) if total else 0
+        shard_by_query[query_id] = shard_by_stretch.setdefault(stretch, len(shard_by_stretch))
         tokens_before += tokens_of_query
-
-    # A query that is larger than a shard leaves numbers without a query.
-    numbers: dict[int, int] = {}
-    for shard in sorted(set(wanted.values())):
-        numbers[shard] = len(numbers)
-    return {query_id: numbers[shard] for query_id, shard in wanted.items()}
+    return shard_by_query
 
 
 def _write_shards(
@@ -441,8 +471,11 @@ def _write_shards(
     rows = table.execute("SELECT query, document FROM pairs ORDER BY query, document")
     shards = []
     for number, query_ids in queries_of_shard.items():
-        pairs = sum(sizes[query_id].pairs for query_id in query_ids)
-        tokens = sum(sizes[query_id].tokens for query_id in query_ids)
+        pairs = 0
+        tokens = 0.0
+        for query_id in query_ids:
+            pairs += sizes[query_id].pairs
+            tokens += sizes[query_id].tokens
         lines = [f"{query_id}\t{doc_id}\n" for query_id, doc_id in islice(rows, pairs)]
         data = "".join(lines).encode()
         (folder / _name(number)).write_bytes(data)

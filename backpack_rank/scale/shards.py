@@ -48,7 +48,7 @@ RUN = "run.txt"
 
 @dataclass(frozen=True)
 class ScoredShard:
-    """The scores of a shard and how they came about.
+    """Use it for the scores of a shard and how they came about: :func:`read_shard` gives it.
 
     Attributes:
         scores: float32 [N, A]
@@ -64,29 +64,43 @@ class ScoredShard:
 
 
 def scores_path(plan: Plan, number: int) -> Path:
-    """Where the scores of a shard are."""
+    """Use it for the file that the scores of a shard are in, or will be."""
     return plan.folder / SCORES / f"{number:05d}.safetensors"
 
 
 def read_shard(plan: Plan, number: int) -> ScoredShard | None:
-    """The scores of a shard; None where they are missing, damaged or of another shard."""
+    """Use it to read the scores of a shard.
+
+        shard = read_shard(plan, 0)
+        shard.scores  # [N, A]
+
+    Returns:
+        None where they are missing, damaged or of another shard.
+    """
     path = scores_path(plan, number)
     if not path.is_file():
         return None
     try:
         with safe_open(path, "np") as file:
-            scores, about = file.get_tensor(SCORES), file.metadata() or {}
-        if about.get("checksum") == _checksum(plan, number, scores):
-            return ScoredShard(
-                scores, float(about["seconds"]), float(about["processor seconds"]), about["host"]
-            )
+            scores = file.get_tensor(SCORES)
+            about = file.metadata() or {}
+        if about.get("checksum") != _checksum(plan, number, scores):
+            return None
+        return ScoredShard(
+            scores=scores,
+            seconds=float(about["seconds"]),
+            processor_seconds=float(about["processor seconds"]),
+            host=about["host"],
+        )
     except (SafetensorError, OSError, KeyError, ValueError):
-        pass
-    return None
+        return None
 
 
 def open_shards(plan: Plan) -> list[int]:
-    """Numbers of the shards that are still to be scored: their file is missing or damaged."""
+    """Use it to see which shards are still to be scored: their file is missing or damaged.
+
+    open_shards(plan)  # [3, 7, 8, 9]
+    """
     return [number for number in range(len(plan)) if read_shard(plan, number) is None]
 
 
@@ -97,7 +111,10 @@ def score_shard(
     collection: Collection,
     progress: Callable[[int], object] = lambda pairs: None,
 ) -> bool:
-    """Score the pairs of a shard, unless that is done or another process is at it.
+    """Use it to score the pairs of a shard, unless that is done or another process is at it.
+
+        for number in open_shards(plan):
+            score_shard(plan, number, sweep, collection)
 
     Args:
         plan: which must be of this ranker and collection: see :meth:`Plan.check`.
@@ -117,8 +134,8 @@ def score_shard(
         raise ValueError(
             f"shard={number}: {plan.folder} has {len(plan)} shards, 0 to {len(plan) - 1}"
         )
-    with _claimed(plan, number) as mine:
-        if not mine or read_shard(plan, number) is not None:
+    with _claimed(plan, number) as is_claimed:
+        if not is_claimed or read_shard(plan, number) is not None:
             return False
         if scores_path(plan, number).exists():
             log.warning(
@@ -143,13 +160,16 @@ def score_shard(
 
 
 def is_held(plan: Plan, number: int) -> bool:
-    """Whether another process is at a shard."""
-    with _claimed(plan, number) as mine:
-        return not mine
+    """Use it to see whether another process is at a shard."""
+    with _claimed(plan, number) as is_claimed:
+        return not is_claimed
 
 
 def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) -> list[Path]:
-    """Make one TREC run of each alpha from the shards' scores: ``runs/LABEL/run.txt``.
+    """Use it to make one TREC run of each alpha from the scores: ``runs/LABEL/run.txt``.
+
+        for path in merge(Plan.read(folder)):
+            print(path)
 
     Memory holds the scores of one shard and the documents of one query.
 
@@ -160,7 +180,8 @@ def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) ->
     Raises:
         ValueError: shards are missing; they are named.
     """
-    if missing := open_shards(plan):
+    missing = open_shards(plan)
+    if missing:
         raise ValueError(
             f"{plan.folder}: {len(missing)} of {len(plan)} shards have no scores yet: "
             f"{ranges(missing)}. Score them with action=score (or action=all) and the options of "
@@ -174,8 +195,11 @@ def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) ->
         Progress(total=total, desc="merging", unit="query") as bar,
     ):
         # Hidden files and folders are of processes that were killed while they wrote.
-        for written_to in (plan.folder / SCORES, *(path.parent for path in paths)):
-            for leftover in written_to.glob(".*"):
+        folders = [plan.folder / SCORES]
+        for path in paths:
+            folders.append(path.parent)
+        for folder in folders:
+            for leftover in folder.glob(".*"):
                 shutil.rmtree(leftover, ignore_errors=True)
         for column, path in enumerate(paths):
             with room_for(path, "the run"):
@@ -187,7 +211,11 @@ def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) ->
 
 
 def ranges(numbers: list[int]) -> str:
-    """Ascending numbers as text: ``3, 7-9``."""
+    """Use it to write ascending numbers as text.
+
+    >>> ranges([3, 7, 8, 9])
+    '3, 7-9'
+    """
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -203,6 +231,7 @@ def ranges(numbers: list[int]) -> str:
 def _rankings(
     plan: Plan, column: int, step: Callable[[], object]
 ) -> Iterator[tuple[str, dict[str, float]]]:
+    """Scores at one alpha, query by query."""
     for number in range(len(plan)):
         shard = read_shard(plan, number)
         if shard is None:

@@ -1,4 +1,4 @@
-"""Processes that score the shards of a plan, each with a ranker of its own.
+"""Processes that score the shards of a plan; each loads the ranker itself.
 
 Nobody hands out work: a worker takes any shard that is open and that no other process holds. So a
 worker may be killed, a second command may run beside the first, on this machine or on another one
@@ -32,12 +32,15 @@ from backpack_rank.scale.shards import open_shards, score_shard, scores_path
 
 log = logging.getLogger(__name__)
 _POLL = 0.2
+"""Seconds between two looks at the counts of workers, for the bar."""
 _REPLACED = 3
 """Killed workers that are replaced; more of them have a reason, such as too little memory."""
 
 
 def score_here(settings: RerankSettings, plan: Plan, sweep: AlphaSweep, numbers: list[int]) -> int:
     """Use this to score shards in this process.
+
+        score_here(settings, plan, settings.sweep(), open_shards(plan))
 
     Returns:
         How many it scored; the others are scored already, or another process is at them.
@@ -58,6 +61,8 @@ def score_here(settings: RerankSettings, plan: Plan, sweep: AlphaSweep, numbers:
 
 def score_by_processes(settings: RerankSettings, plan: Plan) -> None:
     """Use this to score all open shards with ``settings.workers`` processes.
+
+        score_by_processes(settings, Plan.read(settings.folder))
 
     Raises:
         ValueError: what a worker cannot score.
@@ -112,11 +117,13 @@ class _Pool:
     def replace_killed(self) -> None:
         """Start another worker for one that a signal ended."""
         for place, process in enumerate(self._processes):
-            if process.exitcode is not None and process.exitcode < 0 and self._replaced < _REPLACED:
+            # A negative exit code is the number of the signal that ended a process.
+            code = process.exitcode
+            if code is not None and code < 0 and self._replaced < _REPLACED:
                 log.warning(
                     "worker %d was ended by signal %d; another one takes its place",
                     place,
-                    -process.exitcode,
+                    -code,
                 )
                 self._replaced += 1
                 self.counts[place] = 0
@@ -155,7 +162,9 @@ class _Pool:
 
 
 def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], errors: Any) -> None:
-    """What a worker does: score any open shard that nobody holds, until there is none.
+    """Use this as the function of a worker: it scores open shards that nobody holds.
+
+        begin("backpack_rank.scale.workers:work", options, 0, counts, errors)
 
     Args:
         options: of the re-ranking, as plain values.
@@ -167,9 +176,10 @@ def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], e
     quiet_libraries()
     start_worker(place)
     try:
-        settings = RerankSettings.of(on_own_device(options, place))
+        settings = RerankSettings.of(with_device_of_worker(options, place))
         torch.set_num_threads(settings.threads)
-        plan, sweep = Plan.read(settings.folder), settings.sweep()
+        plan = Plan.read(settings.folder)
+        sweep = settings.sweep()
         # The data or the ranker may have changed since the plan was made.
         plan.check(sweep.fingerprint(settings.collection))
 
@@ -190,8 +200,10 @@ def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], e
         raise SystemExit(1) from None
 
 
-def on_own_device(options: Mapping[str, Any], place: int) -> Mapping[str, Any]:
+def with_device_of_worker(options: Mapping[str, Any], place: int) -> Mapping[str, Any]:
     """Use this for the options of one worker: it gets a GPU where there are several.
+
+        with_device_of_worker(options, 1)["scoring"]["device"]  # "cuda:1"
 
     A device that is named with its number stays.
     """

@@ -21,6 +21,7 @@ from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.result_table import ResultTable
 from backpack_rank.models.factory import load_ranker, save_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKER = "outputs/train/DATE/ranker"
@@ -116,6 +117,7 @@ def test_skipped_examples_run_with_a_small_ranker(
         "backpack_rank": backpack_rank,
         "folder": RANKER,
         "reranker": backpack_rank.load(RANKER),
+        "scorer": Scorer(ranker, pair_tokenizer),
         "ranker": ranker,
         "pair_tokenizer": pair_tokenizer,
         "tokenizer": pair_tokenizer.tokenizer,
