@@ -31,7 +31,7 @@ CPU_TOKENS, GPU_TOKENS = 4096, 32_768
 
 
 class Calibration(Protocol):
-    """What a ranker asks of a correction of identifier probabilities (:mod:`.calibration`)."""
+    """What to implement for a correction of identifier probabilities (:mod:`.calibration`)."""
 
     @property
     def label(self) -> str:
@@ -151,7 +151,7 @@ class CausalLmRanker(ListwiseRanker):
     def sharing_model(
         self, *, calibration: Calibration | None = None, temperature: float = 0.0, seed: int = 0
     ) -> CausalLmRanker:
-        """Another ranker with the same model in memory, and its own calibration, draws and usage.
+        """A ranker with the same model in memory, but another calibration, draws and usage.
 
         Raises:
             ValueError: a temperature below 0.
@@ -177,7 +177,7 @@ class CausalLmRanker(ListwiseRanker):
         return self._usage
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list.
+        """A ranking for each list.
 
         Raises:
             ValueError: a prompt cannot fit; the query is named.
@@ -191,7 +191,11 @@ class CausalLmRanker(ListwiseRanker):
             scores = self._first_tokens(prompts)
             calibration = self._active_calibration
             if calibration is not None:
-                priors = calibration.priors(lists, self._content_free_scores, owner=self)
+
+                def content_free_scores(lists: list[PassageList]) -> list[np.ndarray]:
+                    return self._first_tokens(self.pair_tokenizer.encode_all(lists))
+
+                priors = calibration.priors(lists, content_free_scores, owner=self)
                 scores = list(map(calibration.scores, scores, priors))
         rankings = []
         rngs = list_rngs(lists, self.temperature, self.seed)
@@ -210,20 +214,19 @@ class CausalLmRanker(ListwiseRanker):
         corrected = self._active_calibration is not None
         return sample_scores(scores, self.temperature, rng, corrected=corrected)
 
-    def _content_free_scores(self, lists: list[PassageList]) -> list[np.ndarray]:
-        return self._first_tokens(self.pair_tokenizer.encode_all(lists))
-
     def _first_tokens(self, prompts: Sequence[EncodedPrompt]) -> list[np.ndarray]:
         """Log-probabilities of the identifiers at the beginning of each answer. float64 [m] each"""
         scores: list[np.ndarray] = [np.empty(0)] * len(prompts)
         for rows in self._batches(prompts):
-            trees = [self._first_tree(prompts[row].count) for row in rows]
+            prompts_of_batch = [prompts[row] for row in rows]
+            trees = [self._first_tree(prompt.count) for prompt in prompts_of_batch]
             # Trees without nodes have identifiers of one token: the prompt's logits suffice.
             once = not any(map(len, trees))
-            state = self._read([prompts[row] for row in rows], once)
+            state = self._read(prompts_of_batch, once)
             nothing_forced: list[list[int]] = [[]] * len(rows)
-            for row, values in zip(rows, state.step(nothing_forced, trees), strict=True):
-                scores[row] = values
+            scores_of_batch = state.step(nothing_forced, trees)
+            for row, scores_of_list in zip(rows, scores_of_batch, strict=True):
+                scores[row] = scores_of_list
             self._usage.passes += state.passes
             self._usage.generated_tokens += len(rows)
         return scores
@@ -241,8 +244,10 @@ class CausalLmRanker(ListwiseRanker):
     def _tree(self, positions: Sequence[int]) -> TokenTrie:
         """The identifiers of these input positions, each with its closing bracket."""
         identifiers = self.pair_tokenizer.identifiers(max(positions) + 1)
-        closing = self.pair_tokenizer.closing
-        return TokenTrie.of([[*identifiers[position], *closing] for position in positions])
+        candidates = []
+        for position in positions:
+            candidates.append([*identifiers[position], *self.pair_tokenizer.closing])
+        return TokenTrie.of(candidates)
 
     def _generated(
         self, lists: Sequence[PassageList], prompts: Sequence[EncodedPrompt]
@@ -258,7 +263,7 @@ class CausalLmRanker(ListwiseRanker):
             for row, order in zip(rows, self._decode(states, shown), strict=True):
                 rankings[row] = Ranking(np.array(order))
                 self._usage.generated_tokens += len(self.pair_tokenizer.answer(order))
-        # Batches hold every row once.
+        # Batches hold every row once, so no ranking is None.
         return [ranking for ranking in rankings if ranking is not None]
 
     def _read_content_free(
@@ -290,7 +295,7 @@ class CausalLmRanker(ListwiseRanker):
         # Tokens to read before the next identifier: the identifier written last, and what follows.
         forced: list[list[int]] = [[] for _ in lists]
         in_states = list(range(len(lists)))
-        # The last passage of a list needs no question.
+        # The model need not be asked about the last passage of a list.
         active = [row for row in in_states if len(remaining[row]) > 1]
         while active:
             # Lists that are finished leave the batch.
@@ -320,6 +325,7 @@ class CausalLmRanker(ListwiseRanker):
         return [order + rest for order, rest in zip(orders, remaining, strict=True)]
 
     def _read(self, prompts: Sequence[EncodedPrompt], once: bool = False) -> DecodingState:
+        """Read prompts and count their tokens; ``once``: nothing will be read behind them."""
         self._usage.prompt_tokens += sum(map(len, prompts))
         ids = [prompt.ids for prompt in prompts]
         return read(self.model, ids, self.pair_tokenizer.max_length, once)
@@ -335,7 +341,7 @@ class CausalLmRanker(ListwiseRanker):
 
 
 def position_limit(model: PreTrainedModel) -> int | None:
-    """The number of tokens that a model has positions for, where its configuration says so."""
+    """Use this for the number of tokens that a model has positions for; None: not known."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return int(limit) if limit else None
 

@@ -27,7 +27,7 @@ _PURPOSE = "sampling"
 
 @dataclass(frozen=True, eq=False)
 class TokenTrie:
-    """m candidates, and the N nodes behind which a model has to be asked for the next token.
+    """Use this to score m candidates of several tokens: where a model is asked for the next token.
 
     >>> tree = TokenTrie.of([[1, 9], [1, 0, 9]])  # "1]" and "10]"
     >>> tree.tokens.tolist()  # behind "1" and behind "10"; the root is known
@@ -62,7 +62,7 @@ class TokenTrie:
     @classmethod
     def of(cls, candidates: Sequence[Sequence[int]]) -> TokenTrie:
         """The tree of token ids of candidates; none of them is empty, two may be equal."""
-        # Numbers of the nodes by their tokens from the root; shorter beginnings come first.
+        # Numbers of the nodes by their tokens from the root; shorter paths come first.
         nodes: dict[tuple[int, ...], int] = {}
         entries = []
         for number, ids in enumerate(map(tuple, candidates)):
@@ -125,7 +125,12 @@ class DecodingState(ABC):
 def read(
     model: PreTrainedModel, prompts: Sequence[np.ndarray], max_length: int, once: bool = False
 ) -> DecodingState:
-    """Read prompts of different lengths in one forward pass; the model is in evaluation mode.
+    """Use this to read prompts of different lengths in one pass, and to go on from there::
+
+        state = read(model, prompt_ids, max_length=4096)
+        log_probabilities = state.step(forced=[[]] * len(prompt_ids), trees=trees)
+
+    The model must be in evaluation mode.
 
     Args:
         prompts: token ids of each text. int64 [n]
@@ -138,10 +143,9 @@ def read(
 
 
 def can_share(model: PreTrainedModel, max_length: int) -> bool:
-    """Whether texts of that length can be continued in several ways from one cache.
+    """Use this to see whether texts of that length can be continued in several ways from a cache.
 
-    It takes a model that attends to all tokens before, and that lets its positions and its mask be
-    given.
+    The model must attend to all tokens before, and take given positions and masks.
     """
     config = model.config.get_text_config()
     if not {"past_key_values", "position_ids"} <= _forward_options(model):
@@ -161,9 +165,9 @@ def can_share(model: PreTrainedModel, max_length: int) -> bool:
 
 
 class KVCacheState(DecodingState):
-    """Keys and values of the texts are kept, so that a step reads only what is new, in one pass.
+    """Keeps keys and values of the texts, so that a step reads only what is new, in one pass.
 
-    That is the forced tokens and the nodes of the trees. Each node sees its text and the nodes
+    New are the forced tokens and the nodes of the trees. Each node sees its text and the nodes
     above it (a mask of four dimensions), and leaves the cache afterwards.
 
     Attributes:
@@ -192,7 +196,8 @@ class KVCacheState(DecodingState):
 
     def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie]) -> list[np.ndarray]:
         """As :meth:`DecodingState.step`, in one pass over the new tokens and all nodes."""
-        width, nodes = max(map(len, forced)), max(map(len, trees))
+        width = max(map(len, forced))
+        nodes = max(map(len, trees))
         if not width + nodes:
             return _candidates(self.last, trees)
         logits = self._append(forced, trees, width, nodes)
@@ -267,7 +272,7 @@ class KVCacheState(DecodingState):
 
 
 class RereadState(DecodingState):
-    """For models without a usable cache: the text behind every node is read from its beginning."""
+    """Reads the text behind every node from its beginning, for models without a usable cache."""
 
     def __init__(self, model: PreTrainedModel, prompts: Sequence[np.ndarray]) -> None:
         self.model = model
@@ -366,7 +371,11 @@ def _left_padded(texts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
 
 
 def check_temperature(temperature: float) -> float:
-    """The temperature as a number. Raises ``ValueError`` unless it is finite and at least 0."""
+    """Use this for the temperature as a number; ``ValueError`` unless it is finite and at least 0.
+
+    >>> check_temperature(1)
+    1.0
+    """
     number = float(temperature)
     finite("listwise ranker: temperature", number, 0)
     return number
@@ -375,7 +384,7 @@ def check_temperature(temperature: float) -> float:
 def list_rngs(
     lists: Sequence[PassageList], temperature: float, seed: int
 ) -> list[np.random.Generator | None]:
-    """A random generator for each list; None at temperature 0, where nothing is drawn.
+    """Use this for a random generator for each list; None at temperature 0, where none is needed.
 
     It depends on the seed, the query and the passages in their order; neither other lists nor
     batches change it. The shuffles that permutation self-consistency draws with the same seed are
@@ -387,7 +396,13 @@ def list_rngs(
 
 
 def add_gumbel(scores: np.ndarray, temperature: float, rng: np.random.Generator) -> np.ndarray:
-    """Scores plus T times standard Gumbel noise, a number for each candidate. [m] -> [m]
+    """Use this to draw an order: scores plus T times standard Gumbel noise. [m] -> [m]
+
+    >>> scores = np.log([0.9, 0.1])
+    >>> rng = np.random.default_rng(0)
+    >>> firsts = [int(add_gumbel(scores, 1.0, rng).argmax()) for _ in range(1_000)]
+    >>> round(firsts.count(0) / 1_000, 1)
+    0.9
 
     The largest of them is candidate i with probability exp(s_i / T) / sum_j exp(s_j / T) (the
     Gumbel-max trick). Sorted, they are a draw from the Plackett-Luce distribution with weights
@@ -399,7 +414,7 @@ def add_gumbel(scores: np.ndarray, temperature: float, rng: np.random.Generator)
 
 
 def log_scores(corrected: np.ndarray) -> np.ndarray:
-    """Corrected probabilities as log-probabilities, -inf at and below 0. [m] -> [m]
+    """Use this for corrected probabilities as log-probabilities, -inf at and below 0. [m] -> [m]
 
     Corrected probabilities sum to 1, and some may be negative.
     """
@@ -414,7 +429,7 @@ def sample_scores(
     *,
     corrected: bool = False,
 ) -> np.ndarray:
-    """Scores that sort into a random order; at temperature 0 those that were given.
+    """Use this for scores that sort into a random order; at temperature 0 those that were given.
 
     Args:
         scores: log-probabilities of the candidates; with ``corrected`` what a calibration made of

@@ -41,7 +41,7 @@ MEASURES = ("nDCG@10", "MRR", "accuracy@1")
 
 @dataclass(frozen=True, eq=False)
 class OneRelevant:
-    """Lists of one size with one relevant passage each.
+    """Lists of the same size with one relevant passage, as :func:`with_one_relevant` gives them.
 
     Attributes:
         lists: in which the relevant passage stands anywhere.
@@ -136,7 +136,14 @@ def with_one_relevant(
     size: int = 20,
     minimum: int = 1,
 ) -> OneRelevant:
-    """Lists of ``size`` passages of which one is relevant, for :func:`controlled_positions`.
+    """Use this to get lists of ``size`` passages of which exactly one is relevant.
+
+    >>> passages = PassageList("a query", ("no", "yes", "no", "yes"), query_id="q1")
+    >>> chosen = with_one_relevant([passages], [[0, 1, 0, 1]], size=3)
+    >>> chosen.lists[0].passages, chosen.relevant
+    (('no', 'yes', 'no'), (1,))
+
+    :func:`controlled_positions` moves the relevant passage through them.
 
     Of each list the first relevant passage stays, wherever it stands, and the first ``size - 1``
     that are not relevant.
@@ -248,7 +255,10 @@ def order_robustness(
     seed: int = 0,
     measures: Sequence[str] = ("nDCG@10",),
 ) -> OrderRobustness:
-    """Use this to see how far a ranker's output depends on the order of its input.
+    """Use this to see how far a ranker's output depends on the order of its input::
+
+        robustness = order_robustness(ranker, lists, collection.qrels, shuffled=2)
+        robustness.tau  # mean Kendall's tau between the outputs of each two input orders
 
     Every list is ranked in its order, reversed, and in ``shuffled`` random orders, in one call of
     the ranker.

@@ -16,9 +16,11 @@ from backpack_rank.position.lists.passages import PassageList
 def lists_of(
     run: Run, collection: Collection, depth: int | None = 100, judged: bool = False
 ) -> list[PassageList]:
-    """A list for each query of the collection that the run has.
+    """Use this to show a listwise ranker the best documents of each query::
 
-    It holds the query's best documents, in the order of their scores.
+        rankings = ranker.rank(lists_of(first_stage_run, collection, depth=20))
+
+    There is a list for each query of the collection that the run has, in the order of the scores.
 
     Args:
         run: of a first stage.
@@ -49,7 +51,12 @@ def lists_of(
 
 
 def run_of(lists: Sequence[PassageList], rankings: Sequence[Ranking]) -> Run:
-    """Rankings as a run: of m passages the first scores m, the last 1.
+    """Use this to make a run of rankings: of m passages the first scores m, the last 1.
+
+    >>> import numpy as np
+    >>> passages = PassageList("a query", ("text", "other"), ids=("d1", "d2"), query_id="q1")
+    >>> run_of([passages], [Ranking(np.array([1, 0]))])
+    {'q1': {'d2': 2.0, 'd1': 1.0}}
 
     Raises:
         ValueError: a list without query id or ids, two lists of one query, or a document twice in a
@@ -82,7 +89,9 @@ def effectiveness_of(
     qrels: Mapping[str, Mapping[str, int]],
     measures: Sequence[str] = ("nDCG@10",),
 ) -> PerQuery:
-    """Measures of effectiveness of rankings.
+    """Use this for measures of effectiveness of rankings::
+
+        effectiveness_of(lists, ranker.rank(lists), collection.qrels).mean("nDCG@10")
 
     Queries are those of the lists that have a relevant document.
 

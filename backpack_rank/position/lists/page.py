@@ -1,7 +1,4 @@
-"""The report page of position bias in lists.
-
-Tables and pictures are in one file that asks for nothing from anywhere.
-"""
+"""The report page of position bias in lists, a file with all of its tables and pictures."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from backpack_rank.reporting.table import Table
 
 @dataclass(frozen=True)
 class ListPage:
-    """What the page shows.
+    """What :func:`write_list_page` shows.
 
     Attributes:
         title: of the page.
@@ -35,16 +32,15 @@ class ListPage:
 
 
 def write_list_page(path: str | Path, page: ListPage) -> Path:
-    """Write the page, whole or not at all; returns its path."""
-    pictures = {heading: _data_uri(file) for heading, file in page.pictures.items()}
-    text = (
-        environment()
-        .get_template("lists.html")
-        .render(page=page, pictures=pictures, style=page_style())
-    )
-    write_text(path, text)
+    """Use it to write the report of an experiment; an interruption leaves no half of a page.
+
+    ``write_list_page(folder / "report.html", ListPage("My lists", tables, pictures))``
+    """
+    # Pictures stand in the page itself, so that it can be sent as a single file.
+    pictures = {}
+    for heading, file in page.pictures.items():
+        encoded = base64.b64encode(file.read_bytes()).decode()
+        pictures[heading] = f"data:image/svg+xml;base64,{encoded}"
+    template = environment().get_template("lists.html")
+    write_text(path, template.render(page=page, pictures=pictures, style=page_style()))
     return Path(path)
-
-
-def _data_uri(file: Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(file.read_bytes()).decode()}"

@@ -23,6 +23,10 @@ COLUMNS = ("system", "measure", "position", "value", "standard_error")
 class PositionCurve:
     """A measure by input position of the relevant passage.
 
+    >>> curve = PositionCurve("MRR", values=(0.9, 0.5, 0.7), errors=(0.1, 0.1, 0.1))
+    >>> round(curve.mean, 2), round(curve.range, 2)
+    (0.7, 0.4)
+
     Attributes:
         measure: its name.
         values: mean over the lists at each position, from the first.
@@ -51,14 +55,14 @@ class PositionCurve:
 
 @dataclass(frozen=True)
 class SystemPositions:
-    """One system in the controlled position experiment.
+    """Curves of a system in the controlled position experiment, and what ranking cost.
 
     Attributes:
         label: name of the system.
-        curves: one for each measure.
+        curves: of each measure.
         ranked: lists that it was given: those of the experiment times their positions.
-        passes: forward passes that ranking them took; None where nobody counted.
-        seconds: wall-clock time that it took; None where nobody measured.
+        passes: forward passes that ranking them took; None: not counted.
+        seconds: wall-clock time that it took; None: not measured.
     """
 
     label: str
@@ -87,7 +91,7 @@ class PositionReport:
     Attributes:
         collection: what the lists are from.
         lists: how many.
-        systems: the first one is what the others are compared with.
+        systems: the first is what the others are compared with.
         notes: further sentences, such as which passages count as relevant.
     """
 
@@ -119,7 +123,7 @@ class PositionReport:
 def write_position_curves(
     folder: str | Path, report: PositionReport, stem: str = STEM
 ) -> list[Path]:
-    """Write ``<stem>.json``, ``.csv``, ``.png`` and ``.svg`` into a folder; returns their paths.
+    """Use it to write a report as ``<stem>.json``, ``.csv``, ``.png`` and ``.svg``.
 
     JSON::
 
@@ -130,21 +134,23 @@ def write_position_curves(
     CSV: one line for each system, measure and position, columns :data:`COLUMNS`, positions from 1.
     """
     systems = []
-    points = []
+    lines_of_csv = []
     for system in report.systems:
+        curves = []
+        for curve in system.curves:
+            curves.append(_curve_payload(curve))
+            values_and_errors = zip(curve.values, curve.errors, strict=True)
+            for position, (value, error) in enumerate(values_and_errors, start=1):
+                lines_of_csv.append((system.label, curve.measure, position, value, error))
         systems.append(
             {
                 "label": system.label,
                 "ranked": system.ranked,
                 "passes": system.passes,
                 "seconds": system.seconds,
-                "curves": [_curve_payload(curve) for curve in system.curves],
+                "curves": curves,
             }
         )
-        for curve in system.curves:
-            means = zip(curve.values, curve.errors, strict=True)
-            for position, (value, error) in enumerate(means, start=1):
-                points.append((system.label, curve.measure, position, value, error))
     payload = {
         "format": FORMAT,
         "collection": report.collection,
@@ -153,12 +159,13 @@ def write_position_curves(
         "systems": systems,
     }
     title = f"{report.collection}, {report.lists:,} lists"
-    return save_figure(folder, stem, payload, (COLUMNS, points), position_chart(report), title)
+    csv = (COLUMNS, lines_of_csv)
+    return save_figure(folder, stem, payload, csv, position_chart(report), title)
 
 
 def position_chart(report: PositionReport) -> Spec:
-    """A chart for each measure, one below the other: a line and its standard error by system."""
-    places = [float(place) for place in range(1, report.positions + 1)]
+    """Use it to draw a chart for each measure: a line and its standard error for each system."""
+    positions = list(map(float, range(1, report.positions + 1)))
     title = "input position of the relevant passage"
     charts = []
     for measure in report.measures:
@@ -166,15 +173,16 @@ def position_chart(report: PositionReport) -> Spec:
         for system in report.systems:
             curve = system.curve(measure)
             name = f"{system.label}: mean {curve.mean:.3f}, range {curve.range:.3f}"
-            low = [mean - error for mean, error in zip(curve.values, curve.errors, strict=True)]
-            high = [mean + error for mean, error in zip(curve.values, curve.errors, strict=True)]
-            series.append(Line(name, places, curve.values, low, high))
-        ticks = places if report.positions <= 25 else None  # more would overlap
+            low = np.subtract(curve.values, curve.errors).tolist()
+            high = np.add(curve.values, curve.errors).tolist()
+            series.append(Line(name, positions, curve.values, low, high))
+        ticks = positions if report.positions <= 25 else None  # more would overlap
         charts.append(lines(series, title, measure, band=True, ticks=ticks, legend="right"))
     return below(charts)
 
 
 def _curve_payload(curve: PositionCurve) -> dict[str, object]:
+    """A curve for the JSON file; errors that are NaN become null."""
     return {
         "measure": curve.measure,
         "mean": curve.mean,

@@ -1,7 +1,4 @@
-"""Matrices over positions in a list as JSON, CSV and a heat map.
-
-They are transitions, reversals, and propensities.
-"""
+"""Matrices over positions in a list, such as transitions, as JSON, CSV and a heat map."""
 
 from __future__ import annotations
 
@@ -33,7 +30,10 @@ def write_heat_map(
     centre: float | None = None,
     notes: Sequence[str] = (),
 ) -> list[Path]:
-    """Write ``<stem>.json``, ``.csv``, ``.png`` and ``.svg`` into a folder; returns their paths.
+    """Use it to write matrices over positions as ``<stem>.json``, ``.csv``, ``.png`` and ``.svg``::
+
+        transitions = Transitions.of(rankings, size=20)
+        paths = write_heat_map(folder, "transitions", transitions.given_input, centre=1 / 20)
 
     JSON::
 
@@ -57,15 +57,18 @@ def write_heat_map(
     Raises:
         ValueError: no matrix, or one that is not two-dimensional or has no finite cell; names it.
     """
-    panels = dict(matrix) if isinstance(matrix, Mapping) else {"": matrix}
-    panels = {name: np.asarray(cells, dtype=np.float64) for name, cells in panels.items()}
+    matrices = matrix if isinstance(matrix, Mapping) else {"": matrix}
+    panels = {name: np.asarray(cells, dtype=np.float64) for name, cells in matrices.items()}
     check_panels(panels)
-    panels_without_nan = {}
+    panels_without_nan: dict[str, list[list[float | None]]] = {}
     cells_as_lists = {}
     lines = []
     for name, cells in panels.items():
         cells_as_lists[name] = cells.tolist()
-        panels_without_nan[name] = [list(map(finite, row)) for row in cells.tolist()]
+        panels_without_nan[name] = []
+        for row_of_cells in cells.tolist():
+            panels_without_nan[name].append(list(map(finite, row_of_cells)))
+        # Positions count from 1 in files.
         for row, column in np.argwhere(np.isfinite(cells)).tolist():
             lines.append((name, row + 1, column + 1, float(cells[row, column])))
     payload: dict[str, Any] = {
@@ -84,7 +87,7 @@ def write_heat_map(
 
 
 def check_panels(panels: Mapping[str, np.ndarray]) -> None:
-    """Raise ``ValueError`` unless each matrix has two dimensions and a finite cell."""
+    """Use it to refuse, by a ``ValueError``, matrices without two dimensions and a finite cell."""
     if not panels:
         raise ValueError("there is no matrix to write")
     for name, cells in panels.items():

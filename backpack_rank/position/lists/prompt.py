@@ -75,7 +75,7 @@ class Prompt:
         chat: whether the tokenizer's chat template is used; ``auto``: where it has one. Without it,
             the texts are joined by line breaks.
         prefix_received: what the assistant says to the prefix; in chats only. Every passage is a
-            message of its own where this and ``received`` are given, and the passages stand in one
+            separate message where this and ``received`` are given, and the passages stand in one
             message where both are empty.
         received: what the assistant says to a passage, with ``{identifier}``.
         most: passages that it can show, for texts that speak of two; None: any number.
@@ -104,7 +104,9 @@ class Prompt:
             raise ValueError(
                 f"prompt {self.name}: answer={self.answer!r} must end with {OPENING!r}"
             )
-        used = {text: _used(self.name, text, getattr(self, text)) for text in _FIELDS}
+        used = {}
+        for text in _FIELDS:
+            used[text] = _used(self.name, text, getattr(self, text))
         if sorted(used["passage"]) != ["identifier", "passage"]:
             raise ValueError(
                 f"prompt {self.name}: passage must hold {{identifier}} and {{passage}} once each"
@@ -124,7 +126,8 @@ class Prompt:
         """
         given = {str(key): value for key, value in mapping.items() if key != "_target_"}
         known = [field.name for field in fields(cls)]
-        if unknown := sorted(set(given) - set(known)):
+        unknown = sorted(set(given) - set(known))
+        if unknown:
             raise ValueError(
                 f"unknown keys of a prompt: {', '.join(unknown)}; known are {', '.join(known)}"
             )
@@ -224,13 +227,17 @@ class EncodedPrompt:
 
 
 class PromptTokenizer:
-    """Token ids of prompts and answers, for one tokenizer and one prompt.
+    """Use this to encode lists as prompts, and rankings as answers::
+
+        pair_tokenizer = PromptTokenizer(tokenizer, prompt, max_length=4096)
+        encoded = pair_tokenizer.encode_all(lists)
+        pair_tokenizer.answer([1, 0])  # token ids of "2] > [1]" and the end token
 
     The template, the query and the passages are encoded apart and joined, so that passages can be
     cut to length and no text of a collection can spell a special token of the template.
 
     Attributes:
-        max_length: tokens of a prompt and its whole answer together.
+        max_length: tokens of a prompt and its complete answer together.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt, max_length: int) -> None:
@@ -329,17 +336,22 @@ class PromptTokenizer:
         self, shown: PassageList, ids_by_filling: Mapping[tuple[str, bool], list[int]]
     ) -> EncodedPrompt:
         count = len(shown)
-        texts = {slot: ids_by_filling[filling] for slot, filling in self._fillings(shown)}
-        lengths = np.array([len(ids) for slot, ids in texts.items() if slot.number != _QUERY])
+        ids_by_slot = {slot: ids_by_filling[filling] for slot, filling in self._fillings(shown)}
         # The prompt in order: token ids, and whether they are a passage, which may be cut.
         parts = []
+        passage_lengths = []
+        num_fixed = 0
         for part in self._template(count):
-            if isinstance(part, Slot):
-                parts.append((texts[part], part.number != _QUERY))
+            is_passage = isinstance(part, Slot) and part.number != _QUERY
+            ids = ids_by_slot[part] if isinstance(part, Slot) else part
+            parts.append((ids, is_passage))
+            if is_passage:
+                passage_lengths.append(len(ids))
             else:
-                parts.append((part, False))
-        fixed = sum(len(ids) for ids, is_passage in parts if not is_passage)
-        room = self.max_length - fixed - len(self.answer(range(count)))
+                num_fixed += len(ids)
+        lengths = np.array(passage_lengths)
+        # The answer must fit behind the prompt: generating it reads its tokens too.
+        room = self.max_length - num_fixed - len(self.answer(range(count)))
         longest = _common_length(lengths, room)
         if longest < min(1, lengths.max()):
             raise ValueError(
@@ -412,12 +424,14 @@ class PromptTokenizer:
 def _used(name: str, key: str, text: str) -> list[str]:
     """Names of the fields in a text of a prompt."""
     try:
-        used = [field for _, field, _, _ in Formatter().parse(text) if field is not None]
+        parsed = list(Formatter().parse(text))
     except ValueError as error:
         raise ValueError(
             f"prompt {name}: {key}: {error}; write a brace of the text itself twice"
         ) from error
-    if unknown := sorted(set(used) - _FIELDS[key]):
+    used = [field for _, field, _, _ in parsed if field is not None]
+    unknown = sorted(set(used) - _FIELDS[key])
+    if unknown:
         allowed = ", ".join(f"{{{field}}}" for field in sorted(_FIELDS[key])) or "none"
         raise ValueError(
             f"prompt {name}: {key} has {{{unknown[0]}}}, which is not filled in there; known: "

@@ -100,7 +100,10 @@ class Transitions:
 
 
 def transition_counts(rankings: Sequence[Ranking], size: int) -> np.ndarray:
-    """How often the passage at each input position comes to stand at each output position.
+    """Use this to count how often each input position comes out at each output position.
+
+    >>> transition_counts([Ranking(np.array([0, 1])), Ranking(np.array([1, 0]))], size=2).tolist()
+    [[1, 1], [1, 1]]
 
     Passages that a ranker left out count where :class:`~backpack_rank.position.lists.base.Ranking`
     puts them: behind the others, in input order.
@@ -125,7 +128,10 @@ def transition_counts(rankings: Sequence[Ranking], size: int) -> np.ndarray:
 
 
 def stacked_ranks(rankings: Sequence[Ranking], size: int) -> np.ndarray:
-    """Output position by input position of each ranking. int64 [n, size]
+    """Use this for the output position by input position of each ranking. int64 [n, size]
+
+    >>> stacked_ranks([Ranking(np.array([2, 0, 1]))], size=3).tolist()
+    [[1, 2, 0]]
 
     Raises:
         ValueError: no ranking, or one of another size.

@@ -71,7 +71,10 @@ class ListwiseReranker(TextReranker):
             ValueError: a wrong depth or order.
         """
         check_shown(depth, order)
-        self.ranker, self.depth, self.order, self.seed = ranker, depth, order, seed
+        self.ranker = ranker
+        self.depth = depth
+        self.order = order
+        self.seed = seed
         self.name = ranker.name
         self.seconds = 0.0
         self._cached = ranker
@@ -88,6 +91,7 @@ class ListwiseReranker(TextReranker):
         reranked: Run = {query_id: {} for query_id in run}
         for shown, ranked in zip(lists, rankings, strict=True):
             doc_ids = [shown.ids[position] for position in ranked.order]
+            # Candidates behind the depth keep the order of the first stage.
             doc_ids += ranking(run[shown.query_id])[len(shown) :]
             for place, doc_id in enumerate(doc_ids, start=1):
                 reranked[shown.query_id][doc_id] = -float(place)
@@ -148,7 +152,7 @@ class ListwiseReranker(TextReranker):
 
 
 def check_shown(depth: int | None, order: str) -> None:
-    """Raise ``ValueError`` for a wrong depth or order."""
+    """Use it to refuse a wrong depth or order by a ``ValueError``."""
     if order not in ORDERS:
         raise ValueError(f"listwise.input.order={order}: use one of {', '.join(ORDERS)}")
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
@@ -158,7 +162,7 @@ def check_shown(depth: int | None, order: str) -> None:
 
 
 def remarks(ranker: ListwiseRanker) -> list[str]:
-    """Sentences about what the wrappers of a ranker have counted so far.
+    """Use it for sentences about what the wrappers of a ranker have counted so far.
 
     These are comparisons and ties, and aggregates that may not be optimal.
     """
@@ -181,7 +185,11 @@ def remarks(ranker: ListwiseRanker) -> list[str]:
 
 
 def usage_in_words(usage: Usage) -> str:
-    """The counts that are not 0."""
+    """Use it to say what ranking has cost, by the counts that are not 0.
+
+    >>> usage_in_words(Usage(lists=2, passes=2, prompt_tokens=1_500))
+    '2 lists, 2 forward passes, 1,500 tokens read'
+    """
     counts = {
         "lists": usage.lists,
         "forward passes": usage.passes,
@@ -203,5 +211,8 @@ def usage_in_words(usage: Usage) -> str:
 def load_list_reranker(
     folder: Path, device: str = "auto", dtype: str = "float32"
 ) -> ListwiseReranker:
-    """The ranker in a folder, over windows of as many passages as it was trained on."""
+    """Use it to rerank with a saved listwise ranker, over windows of 20 passages.
+
+    ``load_list_reranker("outputs/train/DATE/ranker").rerank(run, collection)``
+    """
     return ListwiseReranker(SlidingWindows(load_listwise(folder, device=device, dtype=dtype)))

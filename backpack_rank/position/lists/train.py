@@ -67,7 +67,11 @@ _SCALED_ON = 2_000
 
 @dataclass(frozen=True)
 class ListwiseTraining:
-    """The task and its settings (``conf/task/listwise.yaml``).
+    """Use it to train a causal language model as a listwise ranker.
+
+    It is the task of ``conf/task/listwise.yaml``::
+
+        python train.py task=listwise model=listwise_tiny task.lists=mathsort
 
     Attributes:
         lists: see ``kind`` of :class:`~backpack_rank.position.lists.sources.ListwiseDataConfig`,
@@ -129,12 +133,20 @@ class ListwiseTraining:
             held-out lists.
         """
         prompt = _checked_prompt(settings)
-        wanted, dataset = self._lists(settings.seed), settings.dataset
-        source = wanted.source(dataset)
-        held_out = wanted.held_out_lists(dataset)
-        tokenizer = _tokenizer(settings, folder, wanted, source, prompt)
+        lists = ListwiseDataConfig(
+            kind=self.lists,
+            size=self.size,
+            number=self.number,
+            held_out=self.held_out,
+            imbalance=self.imbalance,
+            teacher=self.teacher,
+            seed=settings.seed,
+        )
+        source = lists.source(settings.dataset)
+        held_out = lists.held_out_lists(settings.dataset)
+        tokenizer = _tokenizer(settings, folder, lists, source, prompt)
         model = cast(PreTrainedModel, settings.new_model(tokenizer))
-        pair_tokenizer = self._encoder(tokenizer, prompt, model)
+        pair_tokenizer = self._prompt_tokenizer(tokenizer, prompt, model)
         augmentation = augmentation_of(self.augmentation, self.copies)
         data = ListwiseData(
             source,
@@ -148,12 +160,14 @@ class ListwiseTraining:
         objective = self._objective(source, augmentation, data.train)
         self._prepare(settings.adapter, model)
         log.info("%s: %d lists in %d order(s) each", source.name, len(source), augmentation.copies)
+        optimisation = OptimizerConfig(self.learning_rate, self.weight_decay, self.warmup_ratio)
+        module = ListwiseModule(
+            model, pair_tokenizer, optimisation, objective, held_out, settings.seed
+        )
         fitted = fit(
             settings.trainer,
             folder,
-            ListwiseModule(
-                model, pair_tokenizer, self._optimisation(), objective, held_out, settings.seed
-            ),
+            module,
             data,
             monitor=NDCG if self.lists == COLLECTION else TAU,
             epochs=self.epochs,
@@ -168,21 +182,17 @@ class ListwiseTraining:
             )
         return fitted.best
 
-    def _lists(self, seed: int) -> ListwiseDataConfig:
-        return ListwiseDataConfig(
-            self.lists, self.size, self.number, self.held_out, self.imbalance, self.teacher, seed
-        )
-
-    def _encoder(
+    def _prompt_tokenizer(
         self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt, model: PreTrainedModel
     ) -> PromptTokenizer:
         limit = position_limit(model)
-        wanted = self.max_length or min(limit or MAX_LENGTH, MAX_LENGTH)
-        if limit is not None and wanted > limit:
+        max_length = self.max_length or min(limit or MAX_LENGTH, MAX_LENGTH)
+        if limit is not None and max_length > limit:
             raise ValueError(
-                f"task.max_length={wanted} exceeds the model's {limit} positions; shorten it"
+                f"task.max_length={max_length} exceeds the model's {limit} positions; shorten it"
             )
-        pair_tokenizer = PromptTokenizer(tokenizer, prompt, wanted)
+        pair_tokenizer = PromptTokenizer(tokenizer, prompt, max_length)
+        # Identifiers of several tokens are refused now, and not at the first batch.
         single_identifiers(pair_tokenizer, self.size)
         return pair_tokenizer
 
@@ -191,7 +201,7 @@ class ListwiseTraining:
     ) -> ListwiseObjective:
         """The objective of training.
 
-        Inverse propensities are scaled on the lists of the first epoch as they are shown.
+        Inverse propensities are scaled on the lists of the first epoch, in their shown orders.
         """
         shortest = min(map(len, source.lists(0)))
         if self.augmentation == "rotate" and shortest < augmentation.copies:
@@ -201,40 +211,37 @@ class ListwiseTraining:
             )
         inverse = None
         if self.propensities is not None:
-            own = load_propensities(self.propensities)
-            own.check_size(self.size)
-            lists: list[ListwiseExample] = [
-                shown.shown(0, number) for number in range(min(len(shown), _SCALED_ON))
-            ]
-            scale = own.scale_for(
-                [item.ranks for item in lists], [item.relevance_levels for item in lists]
-            )
-            inverse = own.inverse(scale)
+            propensities = load_propensities(self.propensities)
+            propensities.check_size(self.size)
+            ranks = []
+            levels = []
+            for number in range(min(len(shown), _SCALED_ON)):
+                example = shown.shown(0, number)
+                ranks.append(example.ranks)
+                levels.append(example.relevance_levels)
+            inverse = propensities.inverse(propensities.scale_for(ranks, levels))
             log.info(
                 "inverse propensities from %.3f to %.3f; %d of %d cells below the floor of %g of "
                 "the even share",
                 inverse.min(),
                 inverse.max(),
-                own.floored,
-                own.size**2,
-                own.floor,
+                propensities.floored,
+                propensities.size**2,
+                propensities.floor,
             )
         return ListwiseObjective(self.weight, self.language_model, self.noise, inverse)
 
     def _prepare(self, adapter: Adapter, model: PreTrainedModel) -> None:
         """Adapters and checkpointing of activations, in place."""
         adapter.apply(cast(Ranker, model))
-        if not isinstance(
-            adapter, NoAdapter
-        ):  # a new head of its own is what a ranker would train in full
+        if not isinstance(adapter, NoAdapter):
+            # Rankers of pairs have a new head, which is trained in full beside an adapter. The head
+            # of a language model is pretrained.
             model.get_output_embeddings().requires_grad_(False)
         if self.gradient_checkpointing:
             model.gradient_checkpointing_enable(
                 gradient_checkpointing_kwargs={"use_reentrant": False}
             )
-
-    def _optimisation(self) -> OptimizerConfig:
-        return OptimizerConfig(self.learning_rate, self.weight_decay, self.warmup_ratio)
 
     def _save(
         self,
@@ -262,10 +269,11 @@ class ListwiseTraining:
             "vocabulary": len(pair_tokenizer.tokenizer),
         }
         write_text(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
-        with merged(cast(Ranker, model)) as plain:  # last: a run with a ranker is complete
+        # The ranker is saved last: a run with a ranker counts as complete.
+        with merged(cast(Ranker, model)) as merged_model:
             save_listwise(
                 folder / RANKER,
-                plain,
+                merged_model,
                 pair_tokenizer.tokenizer,
                 pair_tokenizer.prompt,
                 "first_token",
@@ -282,18 +290,15 @@ class ListwiseTraining:
 def _tokenizer(
     settings: TrainingSettings,
     folder: Path,
-    wanted: ListwiseDataConfig,
+    lists: ListwiseDataConfig,
     source: ListSource,
     prompt: Prompt,
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer, kept in the run's folder until the run is complete.
-
-    So a resumed run trains none again.
-    """
+    """The tokenizer, kept in the run's folder for a resumed run, until the run is complete."""
     kept = folder / "tokenizer"
     if kept.is_dir():
         return load_tokenizer(kept)
-    tokenizer = settings.tokenizer(wanted.texts(settings.dataset, source, prompt))
+    tokenizer = settings.tokenizer(lists.texts(settings.dataset, source, prompt))
     with atomic_path(kept) as temporary:
         tokenizer.save_pretrained(temporary)
     return tokenizer

@@ -1,6 +1,6 @@
 """``evaluate.py experiment=lists/psc_figures``: single runs and their aggregates.
 
-By number of rankings, sampling temperature and aggregator.
+They are compared by number of rankings, sampling temperature and aggregator.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from backpack_rank.pipelines.chosen_data import dataset_of, dataset_with
 from backpack_rank.pipelines.nodes import build
 from backpack_rank.pipelines.option_types import Names, Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
-from backpack_rank.position.aggregation.aggregate import Aggregator
 from backpack_rank.position.aggregation.run_spread import AggregationScores, write_run_spread
 from backpack_rank.position.aggregation.study import (
     NUMBERS,
@@ -28,7 +27,6 @@ from backpack_rank.position.aggregation.study import (
     study_aggregation,
     tau_of,
 )
-from backpack_rank.position.lists.base import ListwiseRanker
 from backpack_rank.position.lists.evaluate import ListTask, listwise_with, needed_listwise
 from backpack_rank.position.lists.list_runs import lists_of
 from backpack_rank.position.lists.page import ListPage, write_list_page
@@ -60,11 +58,12 @@ class _Lists:
 
 @dataclass(frozen=True)
 class PermutationFigures(ListTask):
-    """``task`` of ``conf/experiment/lists/psc_figures.yaml`` (Tang et al., Figures 3, 5 and 6).
+    """Use it to see what permutation self-consistency gains (Tang et al., Figures 3, 5 and 6).
+
+    It is the ``task`` of ``conf/experiment/lists/psc_figures.yaml``.
 
     All shuffles of a task's lists are ranked once for each temperature; everything else is made of
-    these rankings. Whole lists are shuffled: lists longer than the window are permuted around the
-    windows, not inside each of them.
+    these rankings. Lists longer than the window are shuffled as a list, and not window by window.
 
     Attributes:
         aggregators: by any name, nodes of ``conf/permutation/aggregator``; the first is what others
@@ -100,11 +99,15 @@ class PermutationFigures(ListTask):
         check_positive_ints(self, ("number", "permutations"))
         check_positive_ints(self, ("size", "depth"), 2, ("depth",))
         known = [*TASKS, *self.collections]
-        if unknown := [name for name in self.tasks if name not in known]:
-            raise ValueError(f"task.tasks: {unknown[0]!r} is none of {', '.join(known)}")
-        if any(not isinstance(k, int) or not 1 <= k <= self.permutations for k in self.numbers):
-            allowed = f"whole numbers from 1 to task.permutations={self.permutations}"
-            raise ValueError(f"task.numbers={list(self.numbers)} must be {allowed}")
+        for name in self.tasks:
+            if name not in known:
+                raise ValueError(f"task.tasks: {name!r} is none of {', '.join(known)}")
+        for k in self.numbers:
+            if not isinstance(k, int) or not 1 <= k <= self.permutations:
+                raise ValueError(
+                    f"task.numbers={list(self.numbers)} must be whole numbers from 1 to "
+                    f"task.permutations={self.permutations}"
+                )
         for name in ("tasks", "temperatures", "aggregators"):
             given = list(getattr(self, name))
             if not given or len(set(given)) < len(given):
@@ -163,10 +166,13 @@ class PermutationFigures(ListTask):
 
         def measure(temperature: float | None, ranker: CachedRanker, task: str, _: None) -> None:
             given = lists_of_task[task]
-            study = self._study(ranker, given, aggregators)
+            shuffled = rank_shuffled(ranker, given.lists, self.permutations, self.seed)
+            numbers = [*self.numbers, self.permutations]
+            study = study_aggregation(shuffled, given.score, aggregators, numbers)
             scores.append(_scores(given, temperature, study))
             log.info("%s, %s: %s %s", ranker.name, given.task, given.measure, scores[-1].aggregates)
             if temperature == self.temperatures[0]:
+                # The lists are the same at all temperatures.
                 notes.append(f"{given.task}: {len(given.lists)} lists of {_sizes(given.lists)}.")
             if study.not_optimal:
                 notes.append(
@@ -197,16 +203,10 @@ class PermutationFigures(ListTask):
         depth = self.depth or window or _DEPTH
         _, candidates = dataset.candidates("test", test)
         lists = lists_of(candidates, test, depth, judged=True)
-        # A list of one passage has one order.
-        lists = [passages for passages in lists if len(passages) > 1][: self.number]
+        # A list of one passage cannot be shuffled.
+        lists = [passages for passages in lists if len(passages) > 1]
+        lists = lists[: self.number]
         return _Lists(task, NDCG, lists, ndcg_of(lists, test.qrels))
-
-    def _study(
-        self, ranker: ListwiseRanker, given: _Lists, aggregators: Sequence[Aggregator]
-    ) -> AggregationStudy:
-        shuffled = rank_shuffled(ranker, given.lists, self.permutations, self.seed)
-        numbers = [*self.numbers, self.permutations]
-        return study_aggregation(shuffled, given.score, aggregators, numbers)
 
     def _write(
         self,
@@ -247,8 +247,10 @@ def _scores(given: _Lists, temperature: float | None, study: AggregationStudy) -
 
 def _sizes(lists: Sequence[PassageList]) -> str:
     """``10``, or ``8 to 10``."""
-    sizes = sorted({len(passages) for passages in lists})
-    return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+    sizes = list(map(len, lists))
+    if min(sizes) == max(sizes):
+        return f"{sizes[0]}"
+    return f"{min(sizes)} to {max(sizes)}"
 
 
 def _settings(listwise: ListwiseSettings) -> dict[str, Any]:

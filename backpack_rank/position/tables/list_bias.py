@@ -80,21 +80,21 @@ for.
 
 @dataclass(frozen=True)
 class ListsToRank:
-    """Lists to look at a ranker's position bias with.
+    """Lists to measure position bias on, as :meth:`ListPositionBias.lists_to_rank` gives them.
 
     Attributes:
         name: what they are.
-        whole: lists of one size.
+        lists: all of the same size.
         qrels: judgements of a collection; empty for a sorting task.
         targets: of a sorting task, the right place of the item at each input position, equal ones
             tied; empty for a collection.
-        controlled: lists with one relevant passage each.
+        controlled: lists with exactly one relevant passage.
         relevant: its position in each of them.
         notes: sentences about them.
     """
 
     name: str
-    whole: tuple[PassageList, ...]
+    lists: tuple[PassageList, ...]
     qrels: Qrels
     targets: tuple[np.ndarray, ...]
     controlled: tuple[PassageList, ...]
@@ -116,7 +116,9 @@ class _BiasResults:
 
 @dataclass(frozen=True)
 class ListPositionBias(ListTask):
-    """``task`` of ``conf/experiment/lists/bias.yaml``.
+    """Use it to measure the position bias of a listwise ranker, with and without remedies.
+
+    It is the ``task`` of ``conf/experiment/lists/bias.yaml``.
 
     Attributes:
         rows: by name of the system, options that differ from those of the command line; the first
@@ -130,7 +132,7 @@ class ListPositionBias(ListTask):
         shuffled_orders: random orders beside the original and the reversed one.
         minimum: relevance from which a passage counts as relevant.
         seed: of shuffles, and of a sorting task's lists.
-        options: parts of the configuration that several rows refer to; not read here.
+        options: parts of the configuration that several rows refer to by interpolation.
     """
 
     rows: Rows
@@ -174,7 +176,8 @@ class ListPositionBias(ListTask):
         source = ListwiseDataConfig(kind, size, self.number, held_out=self.number, seed=self.seed)
         given = self.lists_to_rank(dataset, source)
         settings.save(folder, checkpoint)
-        results, rankers = _BiasResults(), RankerFactory()
+        results = _BiasResults()
+        rankers = RankerFactory()
 
         def measure(label: str, ranker: ListwiseRanker, _: str, given: ListsToRank) -> None:
             log.info("%s: %s", label, ranker.name)
@@ -197,24 +200,25 @@ class ListPositionBias(ListTask):
         test = dataset.split("test")
         _, candidates = dataset.candidates("test", test)
         pool = lists_of(candidates, test, _POOL, judged=True)
-        grades, whole = [], []
+        grades = []
+        lists = []
         for passages in pool:
             judgements = test.qrels.get(passages.query_id, {})
             grades.append([judgements.get(doc_id, 0) for doc_id in passages.ids])
             if len(passages) >= settings.size:
-                whole.append(passages.select(range(settings.size)))
-        whole = whole[: self.number]
+                lists.append(passages.select(range(settings.size)))
+        lists = lists[: self.number]
         chosen = with_one_relevant(pool, grades, settings.size, self.minimum)
         notes = (
             f"Lists for the position of the relevant passage: {len(chosen.lists)} queries, from "
             f"which {chosen.removed} further relevant passages were taken out; "
             f"{len(chosen.without_relevant)} queries have no relevant candidate and "
             f"{len(chosen.too_short)} too few others.",
-            f"All else: the first {settings.size} candidates of {len(whole)} judged queries.",
+            f"All else: the first {settings.size} candidates of {len(lists)} judged queries.",
         )
         return ListsToRank(
             name=test.name,
-            whole=tuple(whole),
+            lists=tuple(lists),
             qrels=test.qrels,
             targets=(),
             controlled=chosen.lists[: self.number],
@@ -233,7 +237,7 @@ class ListPositionBias(ListTask):
         if "orders" in self.instruments:
             robust = order_robustness(
                 ranker,
-                given.whole,
+                given.lists,
                 given.qrels or None,
                 shuffled=self.shuffled_orders,
                 seed=self.seed,
@@ -242,20 +246,21 @@ class ListPositionBias(ListTask):
             original = robust.rankings[0]
         if "sorting" in self.instruments and given.targets:
             # The lists in their original order were ranked for the input orders already.
-            scores = sorting_scores(original or ranker.rank(given.whole), given.targets)
+            scores = sorting_scores(original or ranker.rank(given.lists), given.targets)
             figures = {(TASKS[given.name], "Orig."): Sorted(scores.tau, scores.exact_share)}
             results.sorting.append(SortingFigures(label, figures))
 
     def _measure_shuffled(
         self, label: str, ranker: ListwiseRanker, given: ListsToRank, results: _BiasResults
     ) -> None:
-        """What input positions make out, without and with regard to which two they are."""
-        size = len(given.whole[0])
-        shuffled = rank_shuffled(ranker, given.whole, self.shuffles, self.seed)
+        """Transitions of single passages, and reversals of pairs, over shuffled lists."""
+        size = len(given.lists[0])
+        shuffled = rank_shuffled(ranker, given.lists, self.shuffles, self.seed)
         transitions = Transitions.of(shuffled.rankings, size)
         pairs = reversals(shuffled.rankings, size)
         wrong = None
         if given.targets:
+            # Right places in the order in which each shuffle was shown.
             targets = []
             for number, order in zip(shuffled.lists, shuffled.permutations, strict=True):
                 targets.append(given.targets[number][order])
@@ -287,7 +292,7 @@ class ListPositionBias(ListTask):
                 results.transitions,
                 title="Output position by input position, lists shuffled",
                 value="share of an input position",
-                centre=1 / len(given.whole[0]),
+                centre=1 / len(given.lists[0]),
             )
             pictures["From input to output position"] = picture
             *_, picture = write_heat_map(
@@ -314,10 +319,13 @@ class ListPositionBias(ListTask):
 
 def _sorting_lists(task: str, items: Sequence[ListwiseExample]) -> ListsToRank:
     # Two items may tie for the first place, and then none is the relevant one.
-    single = [item for item in items if (item.relevance_levels == 0).sum() == 1]
+    single = []
+    for item in items:
+        if (item.relevance_levels == 0).sum() == 1:
+            single.append(item)
     return ListsToRank(
         name=task,
-        whole=tuple(item.passages for item in items),
+        lists=tuple(item.passages for item in items),
         qrels={},
         targets=tuple(item.relevance_levels for item in items),
         controlled=tuple(item.passages for item in single),
@@ -331,9 +339,11 @@ def _sorting_lists(task: str, items: Sequence[ListwiseExample]) -> ListsToRank:
 
 def _positions(label: str, ranker: ListwiseRanker, given: ListsToRank) -> SystemPositions:
     """The relevant passage of each list at every position, and what ranking them cost."""
-    before, start = copy.copy(ranker.usage), time.perf_counter()
+    usage_before = copy.copy(ranker.usage)
+    start = time.perf_counter()
     positions = controlled_positions(ranker, given.controlled, given.relevant)
-    usage, seconds = ranker.usage.since(before), time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    usage = ranker.usage.since(usage_before)
     return SystemPositions(
         label=label,
         curves=tuple(positions.curve(measure) for measure in MEASURES),
