@@ -28,14 +28,14 @@ Measures of the exposure of groups that may also be given (AWRF_JS, EE, NDKL, ra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from ir_measures import Measure
 
 from backpack_rank.data.collection import Run
 from backpack_rank.evaluation.document_groups import WORDS, DocumentGroups
-from backpack_rank.evaluation.group_exposure import GroupExposure
+from backpack_rank.evaluation.group_exposure import EXPECTED, GroupExposure
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes, default_sign, parse_sign
 from backpack_rank.evaluation.measure_names import (
     FAIRNESS_EXAMPLES,
@@ -48,6 +48,7 @@ from backpack_rank.evaluation.measure_names import (
 )
 from backpack_rank.evaluation.ranked_documents import RankedDocuments, shown
 from backpack_rank.evaluation.results import PerQuery
+from backpack_rank.evaluation.several_rankings import mean_over_rankings
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +130,27 @@ class FairnessContext:
             values |= self.exposure.measure([lists], of_groups).values
         left_out = tuple(query_id for query_id in wanted if query_id not in lists)
         return PerQuery({name: values[name] for name in measures}, left_out)
+
+    def measure_rankings(self, runs: Sequence[Run], measures: Mapping[str, Measure]) -> PerQuery:
+        """Values of a system that ranked every query several times.
+
+        They are means over the rankings; those of EE are of all rankings of a query together.
+
+        Args:
+            runs: the rankings; one or more.
+            measures: as of :meth:`measure`.
+
+        Raises:
+            ValueError: as :meth:`measure`.
+            KeyError: as :meth:`measure`.
+        """
+        together = mean_over_rankings([self.measure(run, measures) for run in runs])
+        expected = {name: measure for name, measure in measures.items() if measure.NAME in EXPECTED}
+        if not expected:
+            return together
+        assert self.exposure is not None  # since the constructor
+        of_all = self.exposure.measure(runs, expected, self.query_ids)
+        return replace(together, values={**together.values, **of_all.values})
 
     def _of_words(
         self, lists: Mapping[str, Mapping[str, float]], measures: Mapping[str, Measure]

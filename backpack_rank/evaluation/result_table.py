@@ -35,11 +35,14 @@ class SystemMetrics:
         label: name in the tables.
         alpha: position of the dial, None without one.
         values: by name of the query set; a set that was not measured is absent.
+        rankings: of a system of several rankings, the values of each, by its label: ``values`` are
+            the means over them, but for EE, which is of all together.
     """
 
     label: str
     alpha: float | None
     values: Mapping[str, PerQuery]
+    rankings: Mapping[str, Mapping[str, PerQuery]] = field(default_factory=dict)
 
     def summary(self) -> SystemResult:
         """Averages with their intervals."""

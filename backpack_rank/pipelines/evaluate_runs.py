@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,13 @@ from backpack_rank.evaluation.results import Report
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results
-from backpack_rank.pipelines.metrics import MetricSuite, check_known, metrics_of, rank_all
+from backpack_rank.pipelines.metrics import (
+    MetricSuite,
+    SystemRuns,
+    check_known,
+    metrics_of,
+    rank_all,
+)
 from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.pipelines.tasks import EvaluationTask
 from backpack_rank.reporting.comparison import distinct_labels
@@ -37,8 +44,21 @@ class MeasureRuns(EvaluationTask):
         bias: FairnessMeasures,
         ties: str = "trec_eval",
         measures: str | Sequence[str] | None = None,
+        system: str | Sequence[str] | None = None,
     ) -> None:
-        """Every argument is an option of ``conf/evaluate.yaml``, which describes it."""
+        """Every argument is an option of ``conf/evaluate.yaml``, which describes it.
+
+        Raises:
+            ValueError: ``system`` has another number of names than there are runs.
+        """
+        if isinstance(system, str):
+            system = [system] * len(run)
+        if system is not None and len(system) != len(run):
+            raise ValueError(
+                f"system={list(system)} names {len(system)} systems for {len(run)} runs: give one "
+                "name for all runs, or a name for each"
+            )
+        self.system = system
         self.saved = saved
         self.runs = run
         self.data = ChosenData(data, first_stage)
@@ -51,6 +71,8 @@ class MeasureRuns(EvaluationTask):
         """Read the runs, measure, and write everything to the folder."""
         data, metrics, runs = self.read()
         systems = [rank_all(run, data) for run in runs]
+        if self.system is not None:
+            systems = grouped(systems, self.system)
         ranked = Ranked(data, metrics, systems, finished_runs=True)
         return write_results(self.saved, folder, ranked, quiet)
 
@@ -75,6 +97,23 @@ class MeasureRuns(EvaluationTask):
             needs_candidates=metrics.fairness.needs_background,
         )
         return data, metrics, read_runs(self.runs, data, self.ties)
+
+
+def grouped(rankings: Sequence[SystemRuns], names: Sequence[str]) -> list[SystemRuns]:
+    """Rankings of one name as one system; a name that one ranking has is that ranking's.
+
+    Args:
+        rankings: of finished runs.
+        names: the system of each.
+    """
+    members: dict[str, list[SystemRuns]] = {}
+    for ranking, name in zip(rankings, names, strict=True):
+        members.setdefault(name, []).append(ranking)
+    systems: list[SystemRuns] = []
+    for name, of_system in members.items():
+        several = tuple(of_system) if len(of_system) > 1 else ()
+        systems.append(replace(of_system[0], label=name, rankings=several))
+    return systems
 
 
 def read_runs(paths: Sequence[str], data: EvaluationData, ties: str) -> list[SavedRun]:

@@ -20,9 +20,11 @@ from backpack_rank.pipelines.settings import slugify
 from backpack_rank.progress import printable
 from backpack_rank.reporting.comparison import print_comparison, write_comparison
 from backpack_rank.reporting.measure_files import write_per_query, write_report
-from backpack_rank.reporting.overview import print_overview
+from backpack_rank.reporting.overview import overview_measures, print_overview
+from backpack_rank.reporting.ranking_spread import spread_table
 from backpack_rank.reporting.report_tables import print_report
 from backpack_rank.reporting.run_metadata import write_submission
+from backpack_rank.reporting.writers import print_table, write_table
 from backpack_rank.reranking.pointwise import PointwiseReranker
 
 log = logging.getLogger(__name__)
@@ -75,6 +77,9 @@ def write_results(saved: SavedOptions, folder: Path, ranked: Ranked, quiet: bool
     write_per_query(folder / "per_query.csv", values)
     write_report(folder, report)
     write_gaps_by(folder, table, ranked.data)
+    spread = spread_table(table)
+    if spread is not None:
+        write_table(folder, spread)
     if quiet:
         log.info("%s measured, see %s", last.label, folder)
         return report
@@ -85,8 +90,12 @@ def write_results(saved: SavedOptions, folder: Path, ranked: Ranked, quiet: bool
         print_comparison(tests)
     else:
         print_overview(report, tests)
+    measures = None if saved.values["verbose"] else overview_measures(report)
+    printed = spread_table(table, measures)
+    if printed is not None:
+        print_table(printed)
     page = write_evaluation_page(
-        folder, saved, report, ranked.systems, ranked.data, tests, ranked.reranker
+        folder, saved, report, ranked.systems, ranked.data, tests, ranked.reranker, spread
     )
     print(printable(f"Report: {page}\nRuns, per-query values, measures and tests: {folder}"))
     if not saved.values["verbose"]:
@@ -95,8 +104,11 @@ def write_results(saved: SavedOptions, folder: Path, ranked: Ranked, quiet: bool
 
 
 def write_runs(folder: Path, systems: Sequence[SystemRuns], data: EvaluationData) -> None:
-    """``runs/SYSTEM__COLLECTION.run`` of every system and query set."""
+    """``runs/SYSTEM__COLLECTION.run`` of every system and query set, or of each of its rankings."""
+    rankings: list[SystemRuns] = []
     for system in systems:
+        rankings += system.rankings or (system,)
+    for system in rankings:
         parts = {data.test.name: system.test}
         if data.separate:
             parts[data.bias.name] = system.bias

@@ -31,6 +31,7 @@ from backpack_rank.evaluation.result_table import (
 )
 from backpack_rank.evaluation.results import PerQuery, RunInfo
 from backpack_rank.evaluation.score_gaps import gap_measures, score_gaps, score_spread
+from backpack_rank.evaluation.several_rankings import mean_over_rankings
 from backpack_rank.evaluation.swap_stability import swap_measures, swap_stability
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.evaluation_notes import notes_on_groups
@@ -52,6 +53,8 @@ class SystemRuns:
         bias: rankings of the bias set.
         swapped: the bias set's candidates scored in their swapped wording, or None.
         variants: scores of the documents in every wording, or None.
+        rankings: of a system of several rankings, each of them; ``test`` and ``bias`` are those of
+            the first, which is what a page shows.
     """
 
     label: str
@@ -60,6 +63,7 @@ class SystemRuns:
     bias: Run
     swapped: Run | None = None
     variants: Run | None = None
+    rankings: tuple[SystemRuns, ...] = ()
 
 
 def rank_all(reranker: Reranker, data: EvaluationData) -> SystemRuns:
@@ -123,7 +127,9 @@ class MetricSuite:
                 f"{', '.join(self.fairness.group_measures)}: measures or a target of relevant "
                 f"documents, and {data.bias.name} has no judgements: leave them out"
             )
-        runs = [system.bias for system in systems]
+        runs: list[Run] = []
+        for system in systems:
+            runs += [ranking.bias for ranking in system.rankings or (system,)]
         wanted = self.fairness.documents(runs, background)
         # Complete judgements may name documents that a small collection lacks.
         for doc_id in self.fairness.documents(runs, background, data.bias.qrels)[len(wanted) :]:
@@ -157,8 +163,15 @@ class MetricSuite:
         rows = []
         measured = 0
         for system in systems:
-            values = self._values(system, data, context)
-            rows.append(SystemMetrics(system.label, system.alpha, values))
+            of_rankings: dict[str, Mapping[str, PerQuery]] = {}
+            values: Mapping[str, PerQuery]
+            if system.rankings:
+                for ranking in system.rankings:
+                    of_rankings[ranking.label] = self._values(ranking, data, context)
+                values = self._of_all(system.rankings, of_rankings, context)
+            else:
+                values = self._values(system, data, context)
+            rows.append(SystemMetrics(system.label, system.alpha, values, of_rankings))
             if BIAS in values:
                 measured = max(measured, len(values[BIAS].query_ids))
         info = RunInfo(
@@ -172,6 +185,20 @@ class MetricSuite:
         )
         names = {EFFECTIVENESS: data.test.name, BIAS: f"bias set of {data.bias.name}"}
         return ResultTable(tuple(rows), self.fairness.describe(info, data.stage), names)
+
+    def _of_all(
+        self,
+        rankings: Sequence[SystemRuns],
+        of_rankings: Mapping[str, Mapping[str, PerQuery]],
+        context: FairnessContext,
+    ) -> dict[str, PerQuery]:
+        """Values of a system of several rankings, from those of each."""
+        values: dict[str, PerQuery] = {}
+        for name in of_rankings[rankings[0].label]:
+            values[name] = mean_over_rankings([each[name] for each in of_rankings.values()])
+        runs = [ranking.bias for ranking in rankings]
+        values[BIAS] = context.measure_rankings(runs, self.fairness.measures)
+        return values
 
     def measure_names(self, data: EvaluationData) -> list[str]:
         """Names of all measures of a ranker over this data, before anything is ranked."""

@@ -166,6 +166,7 @@ class EvaluationOptions(Options):
     template: Annotated[PromptTemplate, Called("one of list=template")] | None
     labels: Labels | None
     run: Files | None
+    system: Texts | Annotated[None, Note("for each run as a system of its own")]
     ties: Annotated[str, OneOf(TIES)]
     output: FilePath
     resume: bool | FilePath

@@ -28,6 +28,7 @@ from backpack_rank.reporting.page.data import Changes, Gallery, Page
 from backpack_rank.reporting.page.pictures import write_pictures
 from backpack_rank.reporting.page.provenance import provenance
 from backpack_rank.reporting.page.render import write_page
+from backpack_rank.reporting.table import Table
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 
@@ -40,12 +41,13 @@ def write_evaluation_page(
     data: EvaluationData,
     tests: Sequence[Comparison],
     reranker: PointwiseReranker | None,
+    spread: Table | None = None,
 ) -> Path:
     """``report.html`` of one evaluation, with its figures as PNG and SVG in ``figures/``."""
     page = replace(
         page_of_rows("Evaluation", {"": report.rows}, report.about),
         answer=answer_of(report, tests),
-        comparison=tuple(comparison_tables(tests, width=8)),
+        comparison=(*comparison_tables(tests, width=8), *([spread] if spread else [])),
     )
     # The ranker under alpha beside the unchanged one; without them, the last system beside the
     # first.

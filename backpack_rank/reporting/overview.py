@@ -48,6 +48,8 @@ def print_overview(
 def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Table:
     """Use this for all measures of all systems; of measures of bias one cut-off, 10 where it is.
 
+    A measure of bias that is not taken at that cut-off is shown at its own.
+
     Args:
         report: systems and how they were measured.
         comparisons: tests of every pair of systems, for letters behind the figures.
@@ -83,6 +85,14 @@ def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Ta
     )
 
 
+def overview_measures(report: Report) -> list[str]:
+    """Measures that the overview shows."""
+    measures: list[str] = []
+    for kind in _kinds(report):
+        measures += _shown(kind, [row.blocks.get(kind) for row in report.rows])
+    return measures
+
+
 def _kinds(report: Report) -> list[str]:
     """What was measured of any system; effectiveness and bias come first."""
     measured = dict.fromkeys(kind for row in report.rows for kind in row.blocks)
@@ -100,8 +110,14 @@ def _shown(kind: str, summaries: Iterable[Summary | None]) -> list[str]:
         return list(measures)
     cutoffs = list(dict.fromkeys(split_measure(measure)[1] for measure in measures))
     shown = _CUTOFF if _CUTOFF in cutoffs else cutoffs[0]
-    # A measure without a cut-off has one figure, which is shown.
-    return [measure for measure in measures if split_measure(measure)[1] in (shown, "")]
+    at_shown = {split_measure(measure)[0] for measure in measures if measure.endswith(f"@{shown}")}
+    # One that is only taken at other cut-offs (AWRF_JS@20), or without any, is shown as it is.
+    kept: list[str] = []
+    for measure in measures:
+        name, cutoff = split_measure(measure)
+        if cutoff == shown or name not in at_shown:
+            kept.append(measure)
+    return kept
 
 
 def _heading(kind: str, report: Report, summaries: Iterable[Summary | None]) -> str:
