@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.pretrained import no_panic
@@ -65,7 +66,10 @@ class TemplatePairTokenizer(PairTokenizer):
         """
         query = tokenizer("a", add_special_tokens=False)["input_ids"]
         document = tokenizer("b", add_special_tokens=False)["input_ids"]
-        ids = list(tokenizer("a", "b")["input_ids"])
+        joined = tokenizer("a", "b")
+        ids = list(joined["input_ids"])
+        # Some tokenizers give types and make no difference between the two texts.
+        has_types = any(joined.get("token_type_ids", ()))
         # The first place counts where the query stands in front of the document.
         for start in range(len(ids)):
             query_end = start + len(query)
@@ -77,7 +81,7 @@ class TemplatePairTokenizer(PairTokenizer):
                     continue
                 middle = ids[query_end:document_start]
                 spelled = None
-                if middle and "token_type_ids" in tokenizer.model_input_names:
+                if middle and has_types:
                     spelled = max(tokenizer.get_vocab().values()) + 1
                 return cls(
                     tokenizer,
@@ -301,6 +305,9 @@ def ranker_of(
     if reads_packed:
         # What reads without padding cannot depend on it.
         return ranker, pair_tokenizer
+    if not _finds_last_tokens(classifier.config, tokenizer):
+        ranker.one_by_one = True
+        return ranker, pair_tokenizer
     # A short text and a longer one: whether padding of the short one changes its score.
     documents = ["a saw", "a saw and a hammer, a plane, a file, a chisel and a vice"]
     short, long = pair_tokenizer.pairs("which tools", documents)
@@ -308,6 +315,23 @@ def ranker_of(
         lambda batch: ranker(batch).scores, ranker, short.tolist(), long.tolist()
     )
     return ranker, pair_tokenizer
+
+
+def _finds_last_tokens(config: Any, tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a classifier over a decoder finds the ends of padded texts, where it is read.
+
+    It looks for the padding that its configuration names. Where none is named, it gets the
+    tokenizer's, unless texts can end with that token too.
+    """
+    text_config = config.get_text_config()
+    if text_config.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return True
+    if text_config.pad_token_id is None:
+        padding = tokenizer.pad_token_id
+        if padding in (None, tokenizer.eos_token_id, tokenizer.sep_token_id):
+            return False
+        text_config.pad_token_id = padding
+    return True
 
 
 def _check_types(
