@@ -41,6 +41,11 @@ def _build(place: Workplace) -> None:
     }
     write_run(place.folder / "runs" / "bm25.trec", run, "bm25")
     write_run(place.folder / "runs" / "mine.trec", turned, "mine")
+    write_run(place.folder / "runs" / "mine_seed1.trec", run, "mine")
+    regions = [
+        f"{doc_id}\t{('asia', 'europe')[doc_id[-1] in '02468']}\n" for doc_id in collection.groups
+    ]
+    (place.folder / "regions.tsv").write_text("id\tregion\n" + "".join(regions))
     audit = place.folder / "audit"
     write_run(audit / "mine.trec", turned, "mine")
     for name, texts in (("corpus", collection.documents), ("queries", collection.queries.items())):
