@@ -20,6 +20,7 @@ from backpack_rank.evaluation.magnitudes import GroupMagnitudes
 from backpack_rank.evaluation.measure_names import parse_measures
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.rankings import check_threshold, log_below_threshold, reaches
 from backpack_rank.senses.policies import Policy
 
 
@@ -46,6 +47,10 @@ class BackpackReranker(pt.Transformer):
         text_field: str = "text",
         verbose: bool = False,
         device: str = "auto",
+        score_threshold: float | None = None,
+        long_documents: str | None = None,
+        max_chunks_per_doc: int | None = None,
+        chunk_overlap: int | None = None,
     ) -> None:
         """
         Args:
@@ -56,9 +61,12 @@ class BackpackReranker(pt.Transformer):
             text_field: column of the documents' texts.
             verbose: show progress.
             device: of a ranker that is loaded here.
+            score_threshold: rows with lower scores are left out, and counted in the log; None:
+                none.
+            long_documents, max_chunks_per_doc, chunk_overlap: as of ``PointwiseReranker.reading``.
 
         Raises:
-            ValueError: the ranker ranks lists, or the policy does not fit it.
+            ValueError: the ranker ranks lists, or the policy or an option does not fit it.
         """
         reranker = model if isinstance(model, PointwiseReranker) else load(model, device=device)
         if not isinstance(reranker, PointwiseReranker):
@@ -70,7 +78,9 @@ class BackpackReranker(pt.Transformer):
             raise ValueError(f"batch_size={batch_size} must be at least 1")
         # Raises here, and not in the middle of a pipeline, where alpha or policy does not fit.
         reranker.at(alpha, policy)
-        self.model = reranker
+        check_threshold(score_threshold)
+        self.model = reranker.reading(long_documents, max_chunks_per_doc, chunk_overlap)
+        self.score_threshold = score_threshold
         self.alpha = alpha
         self.policy = policy
         self.batch_size = batch_size
@@ -91,6 +101,9 @@ class BackpackReranker(pt.Transformer):
             batch = pairs[start : start + self.batch_size]
             scores += self.model.predict(batch, alpha=self.alpha, policy=self.policy).tolist()
         rows = rows.assign(score=pd.Series(scores, index=rows.index, dtype=float))
+        is_kept = reaches(rows["score"].to_numpy(), self.score_threshold)
+        log_below_threshold(int((~is_kept).sum()), len(rows), self.score_threshold)
+        rows = rows[is_kept]
         return pt.model.add_ranks(rows)
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from rerankers.utils import prep_docs
 
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.rankings import check_threshold
 from backpack_rank.senses.policies import Policy
 
 
@@ -30,6 +31,10 @@ class BackpackRanker(BaseRanker):
         verbose: int = 1,
         alpha: float | None = None,
         policy: Policy | str | None = None,
+        score_threshold: float | None = None,
+        long_documents: str | None = None,
+        max_chunks_per_doc: int | None = None,
+        chunk_overlap: int | None = None,
         **options: Any,
     ) -> None:
         """
@@ -37,7 +42,13 @@ class BackpackRanker(BaseRanker):
             model_name_or_path: what :func:`backpack_rank.load` takes, or gives.
             verbose: of the library; nothing is printed here.
             alpha, policy: as of ``PointwiseReranker.predict``.
+            score_threshold: documents with lower scores are left out of rankings, and counted in
+                the log; None: none.
+            long_documents, max_chunks_per_doc, chunk_overlap: as of ``PointwiseReranker.reading``.
             options: of :func:`backpack_rank.load`.
+
+        Raises:
+            ValueError: the ranker ranks lists, or an option does not fit it.
         """
         given = model_name_or_path
         reranker = given if isinstance(given, PointwiseReranker) else load(given, **options)
@@ -46,7 +57,10 @@ class BackpackRanker(BaseRanker):
                 f"{given} ranks lists; rerankers takes rankers that score one document at a time"
             )
         self.verbose = verbose
-        self.reranker = reranker.at(alpha, policy)
+        check_threshold(score_threshold)
+        controlled = reranker.at(alpha, policy)
+        self.reranker = controlled.reading(long_documents, max_chunks_per_doc, chunk_overlap)
+        self.score_threshold = score_threshold
 
     def score(self, query: str, doc: str) -> float:
         """The score of one document."""
@@ -67,7 +81,8 @@ class BackpackRanker(BaseRanker):
         documents: list[Document] = []
         if docs != []:  # prep_docs asks an empty list for its first element
             documents = prep_docs(docs, doc_ids, metadata)
-        rows = self.reranker.rank(query, [document.text for document in documents])
+        texts = [document.text for document in documents]
+        rows = self.reranker.rank(query, texts, score_threshold=self.score_threshold)
         results = []
         for rank, row in enumerate(rows, start=1):
             results.append(

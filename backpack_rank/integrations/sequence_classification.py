@@ -33,6 +33,9 @@ from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.policy_names import DefaultPolicy, named_policy
 from backpack_rank.senses.views import IDENTITY, View
 
+RERANKER_OPTIONS = ("alpha", "policy", "long_documents", "max_chunks_per_doc", "chunk_overlap")
+"""Options of a reranker that a model behind ``CrossEncoder`` may not have."""
+
 
 class _PaddedRanker:
     """Mixin for rankers: a forward pass over padded texts."""
@@ -150,10 +153,10 @@ def register() -> None:
 
 
 def refuse_ignored_keywords(cross_encoder: Any) -> None:
-    """Make ``predict`` of models without a dial raise ``ValueError`` for ``alpha`` and ``policy``.
+    """Make ``predict`` of a model raise ``ValueError`` for options of a reranker that it lacks.
 
     Without this, sentence-transformers drops keywords that a model does not know, and a user reads
-    scores of alpha = 1 for those of alpha = 0.
+    scores of alpha = 1 for those of alpha = 0, or of a cut document for those of all its chunks.
 
     Args:
         cross_encoder: the class of sentence-transformers.
@@ -164,10 +167,16 @@ def refuse_ignored_keywords(cross_encoder: Any) -> None:
 
     @functools.wraps(original)
     def predict(self: Any, *args: Any, **options: Any) -> Any:
-        given = [name for name in ("alpha", "policy") if options.get(name) is not None]
-        if given and not _has_dial(self):
+        ignored = []
+        for name in RERANKER_OPTIONS:
+            if options.get(name) is not None and not _takes(self, name):
+                ignored.append(name)
+        if ignored:
+            why = "reads texts that are cut already"
+            if "alpha" in ignored or "policy" in ignored:
+                why = "has no dial"
             raise ValueError(
-                f"{' and '.join(given)}: this CrossEncoder has no dial and would ignore it; give "
+                f"{' and '.join(ignored)}: this CrossEncoder {why} and would ignore it; give "
                 "it the ranker around the model: backpack_rank.integrations.sentence_transformers."
                 "cross_encoder(backpack_rank.load(folder))"
             )
@@ -177,11 +186,9 @@ def refuse_ignored_keywords(cross_encoder: Any) -> None:
     cross_encoder.predict = predict
 
 
-def _has_dial(model: torch.nn.Module) -> bool:
-    """Whether any module of the model takes alpha in its forward pass."""
-    return any(
-        "alpha" in inspect.signature(module.forward).parameters for module in model.modules()
-    )
+def _takes(model: torch.nn.Module, name: str) -> bool:
+    """Whether any module of the model has an argument of this name in its forward pass."""
+    return any(name in inspect.signature(module.forward).parameters for module in model.modules())
 
 
 register()

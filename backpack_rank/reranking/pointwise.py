@@ -19,7 +19,13 @@ from backpack_rank.reranking.planned_scores import (
     scores_of_texts,
     scores_of_tokens,
 )
-from backpack_rank.reranking.rankings import AlphaSweep, Ranking
+from backpack_rank.reranking.rankings import (
+    AlphaSweep,
+    Ranking,
+    check_threshold,
+    log_below_threshold,
+    reaches,
+)
 from backpack_rank.reranking.reading_plan import rewrites
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents
@@ -206,8 +212,9 @@ class PointwiseReranker(TextReranker):
         documents: Sequence[str],
         top_k: int | None = None,
         return_documents: bool = False,
+        score_threshold: float | None = None,
         **options: Any,
-    ) -> list[dict[str, Any]]:
+    ) -> Ranking:
         """Documents from best to worst, in the form of sentence-transformers.
 
         >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
@@ -218,10 +225,15 @@ class PointwiseReranker(TextReranker):
             documents: their texts.
             top_k: at most this many documents; None: all.
             return_documents: add the text of each document, as ``text``.
-            options: ``alpha``, ``policy``, ``activation``, ``long_documents`` of :meth:`predict`.
+            score_threshold: leave out documents with lower scores, after ``activation``; how many
+                they are says ``below_threshold`` of the ranking. None: keep all.
+            options: ``alpha``, ``policy``, ``activation``, ``long_documents`` and its two further
+                options of :meth:`predict`.
         """
-        (rows,) = self.rank_many([query], [documents], top_k, return_documents, **options)
-        return rows
+        (ranking,) = self.rank_many(
+            [query], [documents], top_k, return_documents, score_threshold, **options
+        )
+        return ranking
 
     def rank_many(
         self,
@@ -229,8 +241,9 @@ class PointwiseReranker(TextReranker):
         documents: Sequence[Sequence[str]],
         top_k: int | None = None,
         return_documents: bool = False,
+        score_threshold: float | None = None,
         **options: Any,
-    ) -> list[list[dict[str, Any]]]:
+    ) -> list[Ranking]:
         """Use this to :meth:`rank` for several queries, which are scored together.
 
         >>> queries = ["who can rewire a house?", "who can cook?"]
@@ -240,7 +253,7 @@ class PointwiseReranker(TextReranker):
         Args:
             queries: their texts.
             documents: of each query, its documents.
-            top_k, return_documents, options: as of :meth:`rank`.
+            top_k, return_documents, score_threshold, options: as of :meth:`rank`.
 
         Raises:
             ValueError: not one list of documents for each query, or as :meth:`predict`.
@@ -253,14 +266,18 @@ class PointwiseReranker(TextReranker):
         pairs = []
         for query, texts in zip(queries, checked, strict=True):
             pairs += [(query, text) for text in texts]
+        check_threshold(score_threshold)
         scores = self.predict(pairs, **options)
-        rankings: list[list[dict[str, Any]]] = []
+        rankings: list[Ranking] = []
         start = 0
         for query, texts in zip(queries, checked, strict=True):
-            end = start + len(texts)
-            rows = ranked_rows(scores[start:end], texts, top_k, return_documents)
-            rankings.append(Ranking(rows, query, texts))
-            start = end
+            scores_of_query = scores[start : start + len(texts)]
+            start += len(texts)
+            rows = ranked_rows(scores_of_query, texts, top_k, return_documents, score_threshold)
+            below = int((~reaches(scores_of_query, score_threshold)).sum())
+            rankings.append(Ranking(rows, query, texts, below))
+        below = sum(ranking.below_threshold for ranking in rankings)
+        log_below_threshold(below, len(pairs), score_threshold)
         return rankings
 
     def sweep(
@@ -437,20 +454,28 @@ class PointwiseReranker(TextReranker):
 
 
 def ranked_rows(
-    scores: np.ndarray, documents: Sequence[str], top_k: int | None, return_documents: bool
+    scores: np.ndarray,
+    documents: Sequence[str],
+    top_k: int | None,
+    return_documents: bool,
+    score_threshold: float | None = None,
 ) -> list[dict[str, Any]]:
     """Use this to give scores [m] as rows from best to worst, equal ones in the documents' order.
 
     >>> ranked_rows(np.array([0.5, 2.0]), ["a", "b"], top_k=1, return_documents=True)
     [{'corpus_id': 1, 'score': 2.0, 'text': 'b'}]
 
+    Rows with a score below ``score_threshold`` are left out.
+
     Raises:
-        ValueError: ``top_k`` is not a whole number of at least 1.
+        ValueError: ``top_k`` is not a whole number of at least 1, or the threshold no number.
     """
     if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
         raise ValueError(f"top_k={top_k!r} must be a whole number of at least 1, or None for all")
     rows = []
-    for place in np.argsort(-scores, kind="stable")[:top_k]:
+    order = np.argsort(-scores, kind="stable")
+    order = order[reaches(scores[order], score_threshold)]
+    for place in order[:top_k]:
         row: dict[str, Any] = {"corpus_id": int(place), "score": float(scores[place])}
         if return_documents:
             row["text"] = documents[place]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from backpack_rank.checks import finite
 from backpack_rank.notebook import PlottedInNotebooks, ShownInNotebooks
+
+log = logging.getLogger(__name__)
 
 
 class Ranking(list[dict[str, Any]], ShownInNotebooks):
@@ -20,14 +24,53 @@ class Ranking(list[dict[str, Any]], ShownInNotebooks):
     Attributes:
         query: its text.
         documents: all texts that were ranked; ``corpus_id`` is a place in them.
+        below_threshold: documents that are left out because of a ``score_threshold``.
     """
 
     def __init__(
-        self, rows: Iterable[dict[str, Any]], query: str = "", documents: Sequence[str] = ()
+        self,
+        rows: Iterable[dict[str, Any]],
+        query: str = "",
+        documents: Sequence[str] = (),
+        below_threshold: int = 0,
     ) -> None:
         super().__init__(rows)
         self.query = query
         self.documents = documents
+        self.below_threshold = below_threshold
+
+
+def check_threshold(score_threshold: float | None) -> None:
+    """Use this before anything is scored: raises ``ValueError`` for what is no finite number."""
+    if score_threshold is not None:
+        finite("score_threshold", score_threshold)
+
+
+def reaches(scores: np.ndarray, score_threshold: float | None) -> np.ndarray:
+    """Which scores are at least as high as a threshold. bool, of the shape of the scores
+
+    >>> reaches(np.array([0.5, 2.0]), 0.5)
+    array([ True,  True])
+
+    Raises:
+        ValueError: the threshold is no finite number.
+    """
+    check_threshold(score_threshold)
+    if score_threshold is None:
+        return np.ones(np.shape(scores), dtype=bool)
+    # As a row shows them: float32 would round the threshold.
+    return np.asarray(scores, dtype=np.float64) >= score_threshold
+
+
+def log_below_threshold(below: int, documents: int, score_threshold: float | None) -> None:
+    """Say how many documents are left out, where there are any."""
+    if below:
+        log.info(
+            "%d of %d documents are left out: their scores are below score_threshold=%s",
+            below,
+            documents,
+            score_threshold,
+        )
 
 
 class AlphaSweep(np.ndarray, PlottedInNotebooks):

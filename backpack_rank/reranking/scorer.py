@@ -199,8 +199,8 @@ class Scorer(TextScorer):
     def with_long_documents(self, long_documents: LongDocuments) -> Scorer:
         """This scorer, reading long documents in another way; ranker and weights are shared.
 
-        >>> chunks = LongDocuments("chunks", max_chunks_per_doc=8)
-        >>> scorer.with_long_documents(chunks).score(query, documents)  # doctest: +SKIP
+        >>> eight_chunks = LongDocuments("chunks", max_chunks_per_doc=8)
+        >>> thorough = scorer.with_long_documents(eight_chunks)  # doctest: +SKIP
 
         Raises:
             ValueError: the overlap is longer than half of what the ranker reads.
