@@ -27,6 +27,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
 from backpack_rank.models.factory import make_pair_tokenizer, split_attribute
+from backpack_rank.models.pooled_map import mapped_vectors
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import Policy, PolicyContext
@@ -84,9 +85,10 @@ class _PaddedRanker:
         batch = PackedBatch.from_sequences(sequences).to(input_ids.device)
         scores: Any = 0
         for view in self._views(alpha, policy):
-            output = super().forward(  # type: ignore[misc]
-                batch, sense_weights=view.sense_weights, token_shift=view.token_shift
-            )
+            with mapped_vectors(self, view.pooled_map):
+                output = super().forward(  # type: ignore[misc]
+                    batch, sense_weights=view.sense_weights, token_shift=view.token_shift
+                )
             scores = scores + view.coefficient * output.scores
         return SequenceClassifierOutput(logits=scores[:, None])
 

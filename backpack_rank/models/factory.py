@@ -414,6 +414,7 @@ def load_ranker(
         check_files(folder)
         ranker, pair_tokenizer = _load_ranker(Path(folder), template, labels)
         check_model(folder, ranker, pair_tokenizer.tokenizer)
+    ranker.folder = Path(folder)
     return ranker, pair_tokenizer
 
 

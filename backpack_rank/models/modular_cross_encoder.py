@@ -91,6 +91,11 @@ class ModularNetwork(nn.Module):
             module(features)
         return ModularOutput(self.activation(features[_SCORES]))
 
+    def activated(self, logits: Tensor) -> Tensor:
+        """What the last linear layer gives, as the scores of the network."""
+        dense = [module for module in self.modules_behind if isinstance(module, Dense)]
+        return self.activation(dense[-1].activation(logits))
+
 
 class ModularOutput(NamedTuple):
     """What a classifier of transformers returns. [B, 1]"""

@@ -64,12 +64,15 @@ class PooledMap:
 
 
 @contextmanager
-def mapped_vectors(head: nn.Module, pooled_map: PooledMap | None) -> Iterator[None]:
+def mapped_vectors(ranker: Any, pooled_map: PooledMap | None) -> Iterator[None]:
     """Use this around the call of a ranker: within the block its head scores mapped vectors.
 
     Args:
-        head: what takes the pooled vector, a module of the ranker.
+        ranker: a :class:`~backpack_rank.models.rankers.Ranker`.
         pooled_map: None changes nothing.
+
+    Raises:
+        TypeError: the ranker's head takes no single vector of a text.
     """
     if pooled_map is None:
         yield
@@ -78,7 +81,7 @@ def mapped_vectors(head: nn.Module, pooled_map: PooledMap | None) -> Iterator[No
     def change_input(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return pooled_map(inputs[0]), *inputs[1:]
 
-    handle = head.register_forward_pre_hook(change_input)
+    handle = ranker.pooled_head.register_forward_pre_hook(change_input)
     try:
         yield
     finally:

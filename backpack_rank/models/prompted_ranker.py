@@ -244,6 +244,27 @@ class PromptTokenizer(PairTokenizer):
         return np.concatenate([query, document[: self.room(query)], self._after])
 
 
+class AnswerLayer(nn.Module):
+    """The last matrix of a language model, at the rows of the answers alone."""
+
+    def __init__(self, model: Any, answers: Sequence[int]) -> None:
+        super().__init__()
+        # In a tuple, so that the model's weights are not counted as this layer's too.
+        self._of = model, answers
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Hidden states to scores. [B, d] -> [B]"""
+        model, answers = self._of
+        head = model.get_output_embeddings()
+        bias = None if head.bias is None else head.bias[answers]
+        return difference(nn.functional.linear(hidden, head.weight[answers], bias))
+
+
+def difference(logits: Tensor) -> Tensor:
+    """The first logit, minus the second where there are two. [B, answers] -> [B]"""
+    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 0] - logits[:, 1]
+
+
 class PromptedForRanking(Ranker):
     """Use this for a language model that answers whether a document is relevant.
 
@@ -274,6 +295,7 @@ class PromptedForRanking(Ranker):
         )
         if self.packed:
             model.set_attn_implementation(BACKEND)
+        self._answer_layer = AnswerLayer(model, self.answers)
 
     @property
     def label(self) -> str:
@@ -294,18 +316,20 @@ class PromptedForRanking(Ranker):
         """Differences of two logits, or one logit [B]; ``token_shift`` moves word embeddings."""
         self.refuse_senses(sense_weights, return_senses)
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
-            logits = self._packed_logits(batch) if self.packed else self._padded_logits(batch)
-        if logits.shape[1] == 1:
-            return RankerOutput(logits[:, 0])
-        return RankerOutput(logits[:, 0] - logits[:, 1])
+            if not self.packed:
+                return RankerOutput(difference(self._padded_logits(batch)))
+            hidden = packed_trunk(self.model.base_model, batch)[batch.last_positions]
+            return RankerOutput(self._answer_layer(hidden))
 
-    def _packed_logits(self, batch: PackedBatch) -> Tensor:
-        """Logits of the answers behind the last token of each text. [B, answers]"""
-        hidden = packed_trunk(self.model.base_model, batch)[batch.last_positions]
-        head = self.model.get_output_embeddings()
-        bias = None if head.bias is None else head.bias[self.answers]
-        # Two rows of the last matrix in place of a vocabulary's.
-        return nn.functional.linear(hidden, head.weight[self.answers], bias)
+    @property
+    def pooled_head(self) -> nn.Module:
+        """See :attr:`Ranker.pooled_head`; it takes the hidden state of the last token."""
+        if not self.packed:
+            raise TypeError(
+                f"{self.label} changes its logits behind the last layer, so no single vector makes "
+                "the score of a text"
+            )
+        return self._answer_layer
 
     def _padded_logits(self, batch: PackedBatch) -> Tensor:
         mask = batch.padding_mask()

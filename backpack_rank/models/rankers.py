@@ -6,7 +6,9 @@ arguments, and a ranker knows nothing else of it:
 - ``sense_weights``: one factor for each sense (eq. 5 of Afzali et al.), of Backpack rankers;
 - ``token_shift``: words that are read closer to the mean of their class (paired tokens), of all.
 
-:mod:`backpack_rank.senses.hook` makes these arguments from a policy and an alpha.
+:mod:`backpack_rank.senses.hook` makes these arguments from a policy and an alpha. A
+third way is set around a call: a map of the vector that the head scores
+(:mod:`backpack_rank.models.pooled_map`).
 
 Notation of the docstrings: B texts, T tokens of all texts together, d hidden size, k senses, G
 senses of attributes (0 without).
@@ -17,12 +19,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import GPT2Config, GPT2Model, GPT2PreTrainedModel, PreTrainedModel
 
 from backpack_rank.data.as_coded_input import EndlessPairTokenizer, UnseparatedPairTokenizer
@@ -64,11 +67,13 @@ class Ranker(StrictLoading, PreTrainedModel):
     Attributes:
         has_senses: whether it has sense vectors, so that ``sense_weights`` can be passed.
         pair_tokenizer_class: joins query and document to the text that it reads.
+        folder: that it was loaded from, or None.
     """
 
     config: Any
     has_senses: ClassVar[bool] = False
     pair_tokenizer_class: ClassVar[type[PairTokenizer]] = PairTokenizer
+    folder: Path | None = None
 
     @property
     def label(self) -> str:
@@ -95,6 +100,20 @@ class Ranker(StrictLoading, PreTrainedModel):
         Raises:
             TypeError: weights or sense vectors are asked of a ranker without senses.
         """
+
+    @property
+    def pooled_head(self) -> nn.Module:
+        """What makes a score of the pooled vector of a text.
+
+        Raises:
+            TypeError: no single vector stands for a text.
+        """
+        raise TypeError(f"{self.label} makes no score of one vector for each text")
+
+    def score_vectors(self, vectors: Tensor) -> Tensor:
+        """Use it to score stored pooled vectors [B, d]; no text is read again. [B]"""
+        scores: Tensor = self.pooled_head(vectors)
+        return scores.reshape(len(vectors))
 
     def refuse_senses(self, sense_weights: Tensor | None, return_senses: bool) -> None:
         """For rankers without senses: raise ``TypeError`` where some are asked for."""
@@ -142,6 +161,16 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         if self.reads_all_positions:
             return EndlessPairTokenizer
         return UnseparatedPairTokenizer
+
+    @property
+    def pooled_head(self) -> nn.Module:
+        """See :attr:`Ranker.pooled_head`; it takes the sum of the sense vectors."""
+        if self.reads_all_positions:
+            raise TypeError(
+                f"{self.label} with readout={MEAN_SIGMOID} makes no score of one vector for each "
+                "text"
+            )
+        return self.head
 
     @property
     def reads_all_positions(self) -> bool:
@@ -255,6 +284,11 @@ class CrossEncoderForRanking(BackboneRanker):
         self.head = RankingHead(config.hidden_size, config.dropout)
         self.post_init()
 
+    @property
+    def pooled_head(self) -> nn.Module:
+        """See :attr:`Ranker.pooled_head`."""
+        return self.head
+
     def forward(
         self,
         batch: PackedBatch,
@@ -287,6 +321,11 @@ class GPT2ForRanking(Ranker, GPT2PreTrainedModel):
         self.post_init()
         self.transformer.set_attn_implementation(BACKEND)
         use_fast_gelu(self.transformer)
+
+    @property
+    def pooled_head(self) -> nn.Module:
+        """See :attr:`Ranker.pooled_head`."""
+        return self.head
 
     def forward(
         self,

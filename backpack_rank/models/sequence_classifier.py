@@ -184,6 +184,12 @@ class SequenceClassifierForRanking(Ranker):
         self._separator = None if self._spelled is None else pair_tokenizer.middle[0]
         self._padding = pair_tokenizer.tokenizer.pad_token_id or 0
         self.one_by_one = False
+        # By name: in int8 another layer takes its place.
+        self._last_layers = [
+            name
+            for name, layer in classifier.named_modules()
+            if isinstance(layer, nn.Linear) and layer.out_features == 1
+        ]
 
     @property
     def label(self) -> str:
@@ -193,6 +199,24 @@ class SequenceClassifierForRanking(Ranker):
     def get_input_embeddings(self) -> nn.Module:
         """The word vectors that the model reads."""
         return self.classifier.get_input_embeddings()
+
+    @property
+    def pooled_head(self) -> nn.Module:
+        """See :attr:`Ranker.pooled_head`: the classifier's last linear layer."""
+        if len(self._last_layers) != 1:
+            raise TypeError(
+                f"{self.label} has {len(self._last_layers)} linear layers with one output, so it "
+                "is not known which of them makes the score"
+            )
+        head: nn.Module = self.classifier.get_submodule(self._last_layers[0])
+        return head
+
+    def score_vectors(self, vectors: Tensor) -> Tensor:
+        """See :meth:`Ranker.score_vectors`."""
+        scores = super().score_vectors(vectors)
+        # A network in modules may have activations behind its last linear layer.
+        activated = getattr(self.classifier, "activated", None)
+        return scores if activated is None else activated(scores)
 
     def token_types(self, ids: Tensor) -> Tensor:
         """The token types of the two texts: 1 behind the template's separator, else 0. [B, n]

@@ -25,6 +25,7 @@ from backpack_rank.pipelines.evaluation_files import Ranked, write_results, writ
 from backpack_rank.pipelines.evaluation_notes import rendition_notes, swap_notes
 from backpack_rank.pipelines.experiment import ExperimentTask
 from backpack_rank.pipelines.explain import ExplainScore
+from backpack_rank.pipelines.fitted_policy import fitted_policy, write_fitted_policy
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.made_options import Recalibration
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of, rank_all
@@ -206,13 +207,14 @@ class RankUnderAlpha(EvaluationTask):
         unchanged = self.ranker.load(checkpoint)
 
         load = evaluation_loader(self, dataset, metrics, unchanged.scorer.cut)
+        policy = fitted_policy(self.policy, self.alpha, unchanged, dataset)
         notes: list[str] = []
         alpha: float
         if self.alpha == AUTO:
-            alpha, notes = choose_alpha(self.budget, self.policy, unchanged, load("dev"), metrics)
+            alpha, notes = choose_alpha(self.budget, policy, unchanged, load("dev"), metrics)
         else:
             alpha = self.alpha  # type: ignore[assignment]  # no text but auto is an alpha
-        controlled = unchanged.with_policy(self.policy, alpha)
+        controlled = unchanged.with_policy(policy, alpha)
         if self.recalibrate is not None and alpha == 1:
             raise ValueError("recalibrate.run needs an alpha other than 1: at 1 no score changes")
 
@@ -235,17 +237,18 @@ class RankUnderAlpha(EvaluationTask):
         # In a sweep the unchanged ranker is another job, at alpha = 1. There the policy changes
         # nothing; it is given so that tables name this row alpha=1.
         if alpha != 1 and not quiet:
-            rerankers.append(unchanged.with_policy(self.policy, 1.0))
+            rerankers.append(unchanged.with_policy(policy, 1.0))
         rerankers.append(controlled)
         systems = [rank_all(reranker, data) for reranker in rerankers]
 
         write_senses(folder / "sensitivity.json", controlled)
-        policy = controlled.hook.policy
-        assert policy is not None
-        write_class_counts(folder, controlled, policy, data)
+        chosen = controlled.hook.policy
+        assert chosen is not None
+        write_class_counts(folder, controlled, chosen, data)
         notes = [
             *notes_on(controlled, checkpoint),
-            *rendition_notes(policy, data, unchanged.scorer.cut),
+            *write_fitted_policy(folder, chosen),
+            *rendition_notes(chosen, data, unchanged.scorer.cut),
             *swap_notes(data),
             *notes,
         ]

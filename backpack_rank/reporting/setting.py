@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 
 _CONTROLS = ("uniform", "random_")
+_CONTROL_FITS = {"fit=random", "fit=none"}
+"""Of the policy ``erase``: nothing about the attribute decides what they take out."""
 
 
 @dataclass(frozen=True)
@@ -52,4 +54,4 @@ class Setting:
 
 def is_control(policy: str) -> bool:
     """Whether a policy of this name is a control."""
-    return policy.startswith(_CONTROLS)
+    return policy.startswith(_CONTROLS) or not _CONTROL_FITS.isdisjoint(policy.split())

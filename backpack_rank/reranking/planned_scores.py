@@ -119,6 +119,9 @@ def scores_of_tokens(
         if scorer.ranker.has_senses and (is_shared or len(reading.weights) > 1):
             vectors = shared_vectors if is_shared else SenseVectors(scorer, joined.sequences)
             score = vectors.scores
+        elif len(reading.columns) > 1:
+            # Without senses, only maps of the pooled vector tell views of one pass apart.
+            score = PooledVectors(scorer, joined.sequences, reading.shift).scores
         else:
             score = partial(_scores_of_sequences, scorer, joined.sequences)
         for column, view in zip(reading.columns, reading.views(), strict=True):
@@ -157,7 +160,7 @@ class SenseVectors:
             rows = texts[start : start + _PICKED_ROWS]
             picked = [(factor, vectors[rows]) for factor, vectors in parts]
             scores[start : start + len(rows)] = self._scorer.score_senses(
-                picked, view.sense_weights
+                picked, view.sense_weights, pooled_map=view.pooled_map
             )
         return scores
 
@@ -174,6 +177,33 @@ class SenseVectors:
             self._scorer.fill_token_senses(sequences, vectors, new, shift)
             is_read[new] = True
         return vectors
+
+
+class PooledVectors:
+    """Use this to score joined texts of a ranker without senses under many maps.
+
+    It holds the pooled vectors of the texts, each of which is read once, and their own scores.
+    """
+
+    def __init__(
+        self, scorer: Scorer, sequences: Sequence[np.ndarray], shift: TokenShift | None
+    ) -> None:
+        self._scorer = scorer
+        self._sequences = sequences
+        self._shift = shift
+        self._read_together: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+
+    def scores(self, texts: np.ndarray, view: View) -> np.ndarray:
+        """Raw logits of texts, by number, under a view with this shift. [n] float32"""
+        # Every view asks for the same texts in the same portions: first chunks, then further ones.
+        key = texts.tobytes()
+        if key not in self._read_together:
+            sequences = [self._sequences[text] for text in texts]
+            self._read_together[key] = self._scorer.token_vectors(sequences, self._shift)
+        vectors, scores = self._read_together[key]
+        if view.pooled_map is None:
+            return scores
+        return self._scorer.score_vectors(vectors, view.pooled_map)
 
 
 def _plan_of_cut_texts(

@@ -362,6 +362,12 @@ class PointwiseReranker(TextReranker):
                 "into senses: explain by words, or explain alpha=1, or another policy"
             )
         view = self.hook.view
+        if view.pooled_map is not None:
+            assert policy is not None
+            raise ValueError(
+                f"policy {policy.name} maps the sum of all senses, which does not split into "
+                "senses: explain by words, or explain alpha=1, or another policy"
+            )
         before: Attribution | None = None
         contributions = attribute(ranker, tokenizer, query, document)
         if view.sense_weights is not None or view.token_shift is not None:
@@ -409,7 +415,9 @@ class PointwiseReranker(TextReranker):
         ranker = self.scorer.ranker
         if not isinstance(ranker, BackpackForRanking) or ranker.reads_all_positions:
             return False
-        return self.sensitivity is not None and self.hook.reads_one_text
+        if self.sensitivity is None or not self.hook.reads_one_text:
+            return False
+        return self.hook.view.pooled_map is None
 
     @property
     def policies(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
+from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.scorer import once
 from backpack_rank.senses.views import View
@@ -32,8 +33,8 @@ class ReadingPlan:
     four rules:
 
     1. A text that several views, policies or pairs ask for is read once.
-    2. Weights per sense come behind the network, so one pass serves all weights under the same
-       shift.
+    2. Weights per sense and maps of the pooled vector come behind the network, so one pass serves
+       all of them under the same shift.
     3. A text without a token that moves is the same under every shift, so one pass without a shift
        serves them all.
     4. A text whose coefficients are all 0 is not read, such as the pair itself at alpha = 0 of
@@ -43,8 +44,8 @@ class ReadingPlan:
     for :meth:`share`. A collection is scored without it, and row by row.
 
     Texts are known by number: text n < N is the pair of row n, :attr:`new_texts` follow. Scores of
-    texts are a table [C, T] with a column for each distinct (shift, weights). The caller fills it,
-    in any order, and asks for the sums::
+    texts are a table [C, T] with a column for each distinct (shift, weights, map). The caller fills
+    it, in any order, and asks for the sums::
 
         plan = ReadingPlan(policies, len(pairs), lambda: pairs)
         plan.share(tokenise([*pairs, *plan.new_texts]))  # optional
@@ -171,6 +172,7 @@ class ReadingPlan:
                     shift=self.views[columns[0]].token_shift,
                     texts=np.flatnonzero(needed[columns].any(axis=0)),
                     weights=[self.views[column].sense_weights for column in columns],
+                    maps=[self.views[column].pooled_map for column in columns],
                     columns=columns,
                 )
             )
@@ -224,9 +226,10 @@ class ReadingPlan:
         return all_terms
 
     def _column(self, view: View) -> int:
-        """The column of a view's shift and weights, a new one where there is none yet."""
+        """The column of a view's shift, weights and map, a new one where there is none yet."""
         weights = None if view.sense_weights is None else tuple(view.sense_weights.tolist())
-        key = _key_of(view.token_shift), weights
+        pooled_map = None if view.pooled_map is None else view.pooled_map.key
+        key = _key_of(view.token_shift), weights, pooled_map
         if key not in self._columns:
             self._columns[key] = len(self.views)
             self.views.append(replace(view, rewrite=None, coefficient=1.0))
@@ -297,17 +300,22 @@ class Pass:
         shift: tokens that are moved while it reads, or None.
         texts: numbers of the texts in the plan, ascending. [n]
         weights: weights per sense to score each text under; None: senses are mixed unchanged. [W]
+        maps: of the pooled vector, beside each of the weights; None: it stays. [W]
         columns: which column of the plan's scores each of the weights fills. [W]
     """
 
     shift: TokenShift | None
     texts: np.ndarray
     weights: list[Tensor | None]
+    maps: list[PooledMap | None]
     columns: list[int]
 
     def views(self) -> list[View]:
         """What to ask the ranker for, one view for each of the weights."""
-        return [View(sense_weights=weights, token_shift=self.shift) for weights in self.weights]
+        views = []
+        for weights, pooled_map in zip(self.weights, self.maps, strict=True):
+            views.append(View(weights, self.shift, pooled_map=pooled_map))
+        return views
 
 
 @dataclass(eq=False)

@@ -43,6 +43,7 @@ from backpack_rank.models.blocked_weights import BlockedWeights
 from backpack_rank.models.configuration import READOUTS
 from backpack_rank.models.factory import with_readout
 from backpack_rank.models.number_formats import FORMATS, convert, format_of, resolved_format
+from backpack_rank.models.pooled_map import PooledMap, kept_vectors, mapped_vectors
 from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankerOutput
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
@@ -304,6 +305,7 @@ class Scorer(TextScorer):
         - once for all weights per sense,
         - twice for all alphas of a shift that moves the sense vectors of tokens alone (they are
           linear in alpha),
+        - once for all maps of the pooled vector,
         - once for each alpha of a shift that moves what the contextual network reads.
 
         Without one, or when the sense vectors do not fit into it, every view is a pass of its own.
@@ -366,6 +368,59 @@ class Scorer(TextScorer):
             for places, batch in self._packed(sequences):
                 self._fill_senses(batch, token_shift, token_states, out, rows[places])
 
+    def pooled_vectors(self, pairs: Pairs, cache: SenseCache | None = None) -> np.ndarray:
+        """What the ranker's head makes the scores of all rows of, documents cut. [N, d] float32
+
+        Raises:
+            TypeError: no single vector stands for a text.
+        """
+        if self.long_documents.in_chunks:
+            return self.with_long_documents(CUT).pooled_vectors(pairs, cache)
+        # One text tells how wide they are.
+        example = PackedBatch.from_sequences(self.pair_tokenizer.pairs("a", ["a"]))
+        with self.inference():
+            vectors, _ = self.pooled(example.to(self.device))
+        shape = len(pairs), vectors.shape[1]
+        starts = np.arange(len(pairs))
+        if cache is not None:
+            cached = self._cached_vectors(pairs, shape, cache, starts)
+            if cached is not None:
+                return cached
+        out = np.empty(shape, dtype=np.float32)
+        self._fill_vectors(pairs, out, starts)
+        return out
+
+    def token_vectors(
+        self, sequences: list[np.ndarray], token_shift: TokenShift | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Pooled vectors of joined texts, and their scores. [N, d] and [N] float32"""
+        vectors = np.empty((len(sequences), 0), dtype=np.float32)
+        scores = np.empty(len(sequences), dtype=np.float32)
+        with self.inference():
+            for rows, batch in self._packed(sequences):
+                pooled, of_batch = self.pooled(batch.to(self.device), View(token_shift=token_shift))
+                if not vectors.shape[1]:
+                    vectors = np.empty((len(sequences), pooled.shape[1]), dtype=np.float32)
+                vectors[rows] = pooled.float().cpu().numpy()
+                scores[rows] = of_batch.float().cpu().numpy()
+        return vectors, scores
+
+    def score_vectors(
+        self, vectors: np.ndarray, pooled_map: PooledMap, rows: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Scores of stored pooled vectors [N, d] under a map, of all or of some. [n] float32"""
+        numbers = np.arange(len(vectors)) if rows is None else rows
+        scores = np.empty(len(numbers), dtype=np.float32)
+        with self.inference():
+            for start in range(0, len(scores), _MIXED_ROWS):
+                block = slice(start, start + _MIXED_ROWS)
+                stored = torch.from_numpy(vectors[numbers[block]]).to(
+                    self.device, self.ranker.dtype
+                )
+                mapped = self.ranker.score_vectors(pooled_map(stored))
+                scores[block] = mapped.float().cpu().numpy()
+        return scores
+
     def empty_senses(self, number: int) -> np.ndarray:
         """Room for the sense vectors of texts. float32 [N, k, d]"""
         return np.empty(self._shape_of_senses(number), dtype=np.float32)
@@ -383,6 +438,7 @@ class Scorer(TextScorer):
         parts: Sequence[tuple[float, np.ndarray]],
         weights: Tensor | None = None,
         rows: np.ndarray | None = None,
+        pooled_map: PooledMap | None = None,
     ) -> np.ndarray:
         """Scores from sense vectors under weights per sense. [N] float32
 
@@ -391,6 +447,7 @@ class Scorer(TextScorer):
                 vectors. One part with factor 1 is scored unchanged.
             weights: M_s [k]; None: the senses are mixed unchanged.
             rows: that are scored, by number [n]; None: all.
+            pooled_map: of the mixed senses; None: the head scores them unchanged.
 
         Returns:
             float32 [N], or [n] with ``rows``
@@ -399,7 +456,7 @@ class Scorer(TextScorer):
         number = len(parts[0][1]) if rows is None else len(rows)
         scores = np.empty(number, dtype=np.float32)
         dtype = ranker.dtype  # of all but the layers in int8
-        with self.inference():
+        with self.inference(), mapped_vectors(ranker, pooled_map):
             for start in range(0, number, _MIXED_ROWS):
                 block = slice(start, start + _MIXED_ROWS)
                 # Numbers of rows make numpy copy what a slice looks at in place.
@@ -487,13 +544,48 @@ class Scorer(TextScorer):
     ) -> RankerOutput:
         # Only a Backpack has such an argument.
         options = {} if token_states is None else {"token_states": token_states}
-        return self.ranker(
-            batch,
-            sense_weights=view.sense_weights,
-            token_shift=view.token_shift,
-            return_senses=return_senses,
-            **options,
-        )
+        with mapped_vectors(self.ranker, view.pooled_map):
+            output: RankerOutput = self.ranker(
+                batch,
+                sense_weights=view.sense_weights,
+                token_shift=view.token_shift,
+                return_senses=return_senses,
+                **options,
+            )
+        return output
+
+    def pooled(self, batch: PackedBatch, view: View = UNCHANGED) -> tuple[Tensor, Tensor]:
+        """What the head makes scores of, and the scores. [B, d] and [B]"""
+        with kept_vectors(self.ranker.pooled_head) as kept:
+            scores = self._forward(batch, view).scores
+        lengths = torch.tensor(batch.lengths, device=scores.device)
+        vectors = []
+        start = 0
+        # A ranker that reads texts one by one calls its head for each.
+        for states in kept:
+            if states.ndim == 3:
+                # A decoder's head scores every token, and the last one's score counts.
+                last = lengths[start : start + len(states)] - 1
+                states = states[torch.arange(len(states), device=states.device), last]
+            vectors.append(states)
+            start += len(states)
+        pooled = torch.cat(vectors)
+        again = self.ranker.score_vectors(pooled)
+        tolerance = 1e-4 if again.dtype == torch.float32 else 0.05
+        if not torch.allclose(again.float(), scores.float(), rtol=tolerance, atol=tolerance):
+            raise ValueError(
+                f"{self.ranker.label} makes its scores of more than the vector that its last layer "
+                "takes, so a map of this vector does not say what they become"
+            )
+        return pooled, scores
+
+    def _fill_vectors(self, pairs: Pairs, out: np.ndarray, starts: np.ndarray) -> None:
+        """Write the pooled vectors of all rows, whose chunks begin at ``starts`` [N], to [S, d]."""
+        with self.inference():
+            for rows, chunks, texts in self._batches(pairs, self.long_documents):
+                vectors, _ = self.pooled(texts.to(self.device))
+                places = starts[np.asarray(rows)] + np.asarray(chunks)
+                out[places] = vectors.float().cpu().numpy()
 
     def _packed(self, sequences: list[np.ndarray]) -> list[tuple[np.ndarray, PackedBatch]]:
         return pack_by_length(np.arange(len(sequences)), sequences, self.tokens_per_batch)
@@ -526,6 +618,8 @@ class Scorer(TextScorer):
     def _cached_scores(self, pairs: Pairs, view: View, cache: SenseCache) -> np.ndarray | None:
         """Scores from what the cache holds; None where it is of no use, or has no room."""
         if not self.ranker.has_senses:
+            if view.pooled_map is not None and view.token_shift is None:
+                return self._cached_mapped_scores(pairs, view.pooled_map, cache)
             # What does not split into senses is of use for the unchanged ranker alone.
             if view.sense_weights is not None or view.token_shift is not None:
                 return None
@@ -551,10 +645,36 @@ class Scorer(TextScorer):
         if not has_room:
             return None
         if starts is None:
-            return self.score_senses(parts, view.sense_weights)
+            return self.score_senses(parts, view.sense_weights, pooled_map=view.pooled_map)
         return best_scores(
-            starts, number, lambda chunks: self.score_senses(parts, view.sense_weights, chunks)
+            starts,
+            number,
+            lambda chunks: self.score_senses(parts, view.sense_weights, chunks, view.pooled_map),
         )
+
+    def _cached_mapped_scores(
+        self, pairs: Pairs, pooled_map: PooledMap, cache: SenseCache
+    ) -> np.ndarray | None:
+        """Scores under a map, from the pooled vectors in the cache; None without room."""
+        starts, number = np.arange(len(pairs)), len(pairs)
+        if self.long_documents.in_chunks:
+            ends = self._cached_starts(pairs, cache)
+            if ends is None:
+                return None
+            starts, number = ends[:-1], int(ends[-1])
+        vectors = self._cached_vectors(pairs, (number, pooled_map.size), cache, starts)
+        if vectors is None:
+            return None
+        return best_scores(
+            starts, number, lambda chunks: self.score_vectors(vectors, pooled_map, chunks)
+        )
+
+    def _cached_vectors(
+        self, pairs: Pairs, shape: tuple[int, int], cache: SenseCache, starts: np.ndarray
+    ) -> np.ndarray | None:
+        """The pooled vectors of the chunks of all rows; None without room. [S, d]"""
+        key = self._cache_key(pairs, "vectors")
+        return cache.get(key, shape, "float32", lambda out: self._fill_vectors(pairs, out, starts))
 
     def _cached_starts(self, pairs: Pairs, cache: SenseCache) -> np.ndarray | None:
         """Where the chunks of each row begin, and how many all have; None without room. [N + 1]"""

@@ -142,4 +142,6 @@ def _view_key(view: View) -> list[Any]:
         # A rewriting of this package has a key of its rules; of another function the name is all
         # that is known.
         rewrite = getattr(view.rewrite, "key", None) or getattr(view.rewrite, "__qualname__", None)
-    return [view.coefficient, weights, shift, rewrite]
+    key = [view.coefficient, weights, shift, rewrite]
+    # Added where there is one: other sweeps keep the key that they had before there were maps.
+    return key if view.pooled_map is None else [*key, view.pooled_map.key]

@@ -49,8 +49,12 @@ def leace(vectors: np.ndarray, directions: int, seed: int) -> Matrices:
     """
     x, z = _centred(vectors)
     variances, basis = np.linalg.eigh(x.T @ x / (len(x) - 1))
-    # Smaller ones are rounding: the texts do not vary in these directions.
-    in_image = variances > variances[-1] * len(variances) * np.finfo(np.float64).eps
+    # Smaller ones are rounding, of this computation or of the vectors: the texts do not vary in
+    # these directions, such as the sum of what a layer norm gives. W would blow them up.
+    size = len(variances)
+    of_vectors = (10 * np.finfo(vectors.dtype).eps) ** 2 * np.mean(_rows(vectors) ** 2)
+    of_computation = variances[-1] * np.finfo(np.float64).eps
+    in_image = variances > size * max(of_vectors, of_computation)
     basis = basis[:, in_image]
     deviations = np.sqrt(variances[in_image])
     whiten = (basis / deviations) @ basis.T  # W
@@ -77,6 +81,7 @@ def sentdebias(vectors: np.ndarray, directions: int, seed: int) -> Matrices:
 
     Source: Liang et al., Towards Debiasing Sentence Representations, ACL 2020, algorithm 1.
     """
+    vectors = vectors.astype(np.float64)
     differences = vectors - vectors.mean(axis=1, keepdims=True)
     _, _, components = np.linalg.svd(_rows(differences), full_matrices=False)
     u = components[:directions].T
@@ -147,7 +152,7 @@ def fit_map(
     True
 
     Args:
-        vectors: of N texts, each written for G groups. [N, G, d]
+        vectors: of N texts, each written for G groups. [N, G, d] float32 or float64
         fit: one of :data:`FITS`.
         directions: how many are taken out, of the fits in :data:`DIRECTIONS`.
         seed: of ``random``.
@@ -158,7 +163,6 @@ def fit_map(
     Raises:
         ValueError: fewer than two texts or groups, or vectors that are the same for all groups.
     """
-    vectors = np.asarray(vectors, dtype=np.float64)
     if vectors.ndim != 3 or vectors.shape[0] < 2 or vectors.shape[1] < 2:
         raise ValueError(
             f"vectors of the shape {vectors.shape}: need those of at least two texts, each written "
@@ -168,7 +172,7 @@ def fit_map(
         raise ValueError("no vector depends on the group, so there is nothing to erase")
     number = directions or DIRECTIONS.get(fit, 1)
     left, right = FITS[fit](vectors, min(number, vectors.shape[-1]), seed)
-    mean = vectors.mean(axis=(0, 1))
+    mean = vectors.mean(axis=(0, 1), dtype=np.float64)
     return PooledMap(
         mean=torch.from_numpy(mean),
         left=torch.from_numpy(np.ascontiguousarray(left)),
@@ -218,7 +222,7 @@ def _groups(vectors: np.ndarray) -> np.ndarray:
 
 def _centred(vectors: np.ndarray) -> Matrices:
     """Vectors x [N G, d] and groups z [N G, G], one-hot, both minus their means."""
-    x = _rows(vectors)
+    x = _rows(vectors).astype(np.float64)
     z = np.eye(vectors.shape[1])[_groups(vectors)]
     return x - x.mean(axis=0), z - z.mean(axis=0)
 

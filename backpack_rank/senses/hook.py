@@ -6,13 +6,14 @@ or the policy moves tokens. The ranker's forward pass takes either as arguments.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
+from backpack_rank.models.pooled_map import mapped_vectors
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.senses.policies import Policy, PolicyContext, check_alpha
 from backpack_rank.senses.views import IDENTITY, View
@@ -46,7 +47,7 @@ class InferenceHook:
         self.context = context
         self.policy = policy
         self.alpha = check_alpha(alpha)
-        self._handle: RemovableHandle | None = None
+        self._in_use = ExitStack()
 
     @cached_property
     def views(self) -> tuple[View, ...]:
@@ -100,12 +101,13 @@ class InferenceHook:
             return args, {**kwargs, **view_arguments}
 
         ranker = self.context.ranker
-        self._handle = ranker.register_forward_pre_hook(add_view, with_kwargs=True)
+        handle = ranker.register_forward_pre_hook(add_view, with_kwargs=True)
+        self._in_use.callback(handle.remove)
+        self._in_use.enter_context(mapped_vectors(ranker, view.pooled_map))
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._handle is not None
-        self._handle.remove()
+        self._in_use.close()
 
 
 def linear_components(shift: TokenShift | None) -> list[tuple[float, TokenShift | None]]:

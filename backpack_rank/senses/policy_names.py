@@ -13,6 +13,7 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.checks import one_of
 from backpack_rank.constructors import made
 from backpack_rank.models.rankers import Ranker
+from backpack_rank.senses.erase import Erase
 from backpack_rank.senses.policies import (
     LowestSenses,
     PairedTokens,
@@ -36,6 +37,7 @@ POLICIES: dict[str, Callable[[Attribute], Policy]] = {
     "most_voted": lambda attribute: MostVoted(),
     "paired_tokens": lambda attribute: PairedTokens.of(attribute),
     "renditions": lambda attribute: MeanOfRenditions.of(attribute),
+    "erase": lambda attribute: Erase.of(attribute),
 }
 
 DEFAULTS = ("lowest_senses", "renditions")

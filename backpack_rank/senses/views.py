@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.token_shift import TokenShift
 
 
@@ -30,12 +31,14 @@ class View:
         rewrite: function from (query, document) to the two texts that are read in their place, or
             None.
         coefficient: factor of the score under this view in the sum.
+        pooled_map: changes the vector that the ranker's head makes a score of, or None.
     """
 
     sense_weights: Tensor | None = None
     token_shift: TokenShift | None = None
     rewrite: Callable[[str, str], tuple[str, str]] | None = None
     coefficient: float = 1.0
+    pooled_map: PooledMap | None = None
 
 
 IDENTITY: tuple[View, ...] = (View(),)

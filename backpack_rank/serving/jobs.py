@@ -28,8 +28,10 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.batching import ROWS, group_by_length, join_pairs
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.pooled_map import mapped_vectors
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sense_network import TokenStateCache
+from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.parts import imported, served_classes
 from backpack_rank.reranking.left_out_words import LeftOutWords
 from backpack_rank.reranking.pointwise import PointwiseReranker
@@ -308,7 +310,11 @@ class ServedPointwise(Served):
             if job.states is None:
                 job.states = TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
             options["token_states"] = job.states
-        if any(len(text_pass.weights) > 1 for text_pass in passes):
+        is_mapped = any(text_pass.maps != [None] * len(text_pass.maps) for text_pass in passes)
+        if is_mapped and not ranker.has_senses:
+            self._score_under_all_maps(slices, batch, passes[0].shift)
+            return
+        if is_mapped or any(len(text_pass.weights) > 1 for text_pass in passes):
             self._score_under_all_weights(slices, batch, options)
             return
 
@@ -328,7 +334,7 @@ class ServedPointwise(Served):
     def _score_under_all_weights(
         self, slices: Sequence[Slice], batch: PackedBatch, options: dict[str, Any]
     ) -> None:
-        """One pass for all alphas: weights per sense are applied to the sense vectors."""
+        """One pass for all alphas: weights and maps are applied to the sense vectors."""
         ranker = self._scorer.ranker
         assert isinstance(ranker, BackpackForRanking)
         senses = ranker(batch, return_senses=True, **options).senses
@@ -337,9 +343,27 @@ class ServedPointwise(Served):
             text_pass = waiting.text_pass
             assert text_pass is not None
             end = start + len(waiting.texts)
-            for column, weights in zip(text_pass.columns, text_pass.weights, strict=True):
-                scores = ranker.score_senses(senses[start:end], weights).float().cpu().numpy()
-                waiting.job.scores[column, waiting.texts] = scores
+            for column, view in zip(text_pass.columns, text_pass.views(), strict=True):
+                with mapped_vectors(ranker, view.pooled_map):
+                    scores = ranker.score_senses(senses[start:end], view.sense_weights)
+                waiting.job.scores[column, waiting.texts] = scores.float().cpu().numpy()
+            start = end
+
+    def _score_under_all_maps(
+        self, slices: Sequence[Slice], batch: PackedBatch, shift: TokenShift | None
+    ) -> None:
+        """One pass for all alphas: maps are applied to the pooled vectors."""
+        vectors, plain = self._scorer.pooled(batch, View(token_shift=shift))
+        start = 0
+        for waiting in slices:
+            text_pass = waiting.text_pass
+            assert text_pass is not None
+            end = start + len(waiting.texts)
+            for column, pooled_map in zip(text_pass.columns, text_pass.maps, strict=True):
+                scores = plain[start:end]
+                if pooled_map is not None:
+                    scores = self._scorer.ranker.score_vectors(pooled_map(vectors[start:end]))
+                waiting.job.scores[column, waiting.texts] = scores.float().cpu().numpy()
             start = end
 
     def warm_up(self) -> None:

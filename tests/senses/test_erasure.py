@@ -1,5 +1,7 @@
 """Six fits of a map that erases an attribute, against their definitions and other libraries."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -193,14 +195,15 @@ def test_what_cannot_be_fitted_is_refused():
 def test_a_head_scores_mapped_vectors_within_the_block_alone():
     torch.manual_seed(0)
     head = torch.nn.Linear(12, 1)
+    ranker = SimpleNamespace(pooled_head=head)
     fitted = fit_map(texts_of_groups())
     vectors = torch.randn(3, 12)
     plain, expected = head(vectors), head(fitted(vectors))
-    with mapped_vectors(head, fitted), kept_vectors(head) as kept:
+    with mapped_vectors(ranker, fitted), kept_vectors(head) as kept:
         assert (head(vectors) == expected).all()
     assert (kept[0] == fitted(vectors)).all()
     assert (head(vectors) == plain).all()
-    with mapped_vectors(head, None):
+    with mapped_vectors(ranker, None):
         assert (head(vectors) == plain).all()
 
 

@@ -1,0 +1,337 @@
+"""The policy erase, on rankers of every kind: fitted, scored, saved, and refused by a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from foreign_rankers import bert, xlm_roberta
+from foreign_rankers import saved as save
+from safetensors.numpy import save_file
+from saved_rankers import FIXTURES
+from transformers import GPT2Config, GPT2ForSequenceClassification
+
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.batching import Pairs
+from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.data.long_documents import LongDocuments
+from backpack_rank.models.factory import load_ranker, save_ranker
+from backpack_rank.reranking.load import load
+from backpack_rank.reranking.planned_scores import scores_of_pairs
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.cache import SenseCache
+from backpack_rank.senses.erase import FILE, Erase
+from backpack_rank.senses.erasure import FITS
+from backpack_rank.senses.hook import InferenceHook
+from backpack_rank.senses.policies import PolicyContext
+
+GENDER = Attribute.named("gender")
+OBJECTS = ["the", "doctor", "a", "nurse", "bread", "fish", "and", "b"]
+
+
+def a_decoder():
+    """A classifier whose head scores every token."""
+    _, tokenizer = bert()
+    torch.manual_seed(1)
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_embd=16, n_layer=2, n_head=2, n_positions=32, pad_token_id=0,
+        num_labels=1, initializer_range=0.4,
+    )  # fmt: skip
+    return GPT2ForSequenceClassification(config), tokenizer
+
+
+KINDS = {
+    "bert": bert,
+    "xlm_roberta": xlm_roberta,
+    "gpt2 classifier": a_decoder,
+    **{name: name for name in ("backpack", "cross_encoder", "gpt2", "cross_encoder_llama")},
+}
+
+
+def candidates(texts=60) -> Pairs:
+    """Sentences of he and she, two of three; words that small tokenizers know."""
+    rng = np.random.default_rng(0)
+    documents = {}
+    for number in range(texts):
+        words = rng.choice(OBJECTS, size=6).tolist()
+        if number % 3:
+            words.insert(int(rng.integers(6)), ["he", "she"][number % 2])
+        documents[f"d{number}"] = " ".join(words)
+    queries = {"q": "the doctor saw"}
+    collection = Collection("sentences", MemoryStore(documents), queries, {})
+    return Pairs.from_run({"q": dict.fromkeys(documents, 0.0)}, collection)
+
+
+@pytest.fixture(params=KINDS)
+def reranker(request, tmp_path) -> PointwiseReranker:
+    kind = KINDS[request.param]
+    if isinstance(kind, str):
+        save_ranker(tmp_path / "ranker", *load_ranker(FIXTURES / kind))
+    else:
+        save(kind, tmp_path / "ranker")
+    # The senses that it was trained with: attribute senses of gender would leave nothing to erase.
+    return load(tmp_path / "ranker", device="cpu", split_attribute=False)
+
+
+@pytest.fixture
+def foreign(tmp_path) -> PointwiseReranker:
+    save(bert, tmp_path / "ranker")
+    return load(tmp_path / "ranker", device="cpu")
+
+
+def written(pairs: Pairs) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The pairs with he or she, in both wordings, written here by hand."""
+    with_words = [pair for pair in pairs.texts() if {"he", "she"} & set(pair[1].split())]
+    wordings = []
+    for word in ("she", "he"):
+        texts = []
+        for query, text in with_words:
+            words = [word if one in ("he", "she") else one for one in text.split()]
+            texts.append((query, " ".join(words)))
+        wordings.append(texts)
+    return wordings[0], wordings[1]
+
+
+def test_at_alpha_0_the_vectors_of_both_groups_have_one_mean(reranker):
+    pairs = candidates()
+    policy = Erase(GENDER).fitted(reranker, pairs)
+    assert policy.fitted_on == 40
+    female, male = written(pairs)
+    means = []
+    for texts in (female, male):
+        documents = {str(row): text for row, (_, text) in enumerate(texts)}
+        collection = Collection("one group", MemoryStore(documents), pairs.collection.queries, {})
+        rows = Pairs.from_run({"q": dict.fromkeys(documents, 0.0)}, collection)
+        vectors = reranker.scorer.pooled_vectors(rows)
+        (view,) = reranker.with_policy(policy, 0.0).hook.views
+        mapped = view.pooled_map(torch.from_numpy(vectors))
+        means.append((vectors.mean(axis=0), mapped.numpy().mean(axis=0)))
+    plain, erased = zip(*means, strict=True)
+    assert np.abs(plain[0] - plain[1]).max() > 1e-3
+    np.testing.assert_allclose(erased[0], erased[1], atol=2e-5)
+
+
+def test_scores_are_the_heads_of_the_mapped_vectors(reranker):
+    pairs = candidates(12)
+    policy = Erase(GENDER).fitted(reranker, pairs)
+    fair = reranker.with_policy(policy, 0.3)
+    vectors = torch.from_numpy(reranker.scorer.pooled_vectors(pairs)).double()
+    fitted = policy.fitted_map
+    mapped = vectors - 0.7 * (vectors - fitted.mean) @ fitted.right.T @ fitted.left.T
+    ranker = reranker.scorer.ranker
+    with torch.inference_mode():
+        expected = ranker.score_vectors(mapped.float()).numpy()
+    scores = fair.predict(list(pairs.texts()))
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert np.abs(scores - reranker.predict(list(pairs.texts()))).max() > 1e-4
+
+
+def test_alpha_1_is_the_ranker_bit_for_bit_and_a_sweep_is_its_single_alphas(reranker):
+    pairs = candidates(12)
+    policy = Erase(GENDER).fitted(reranker, pairs)
+    texts = list(pairs.texts())
+    plain = reranker.predict(texts)
+    assert (reranker.with_policy(policy, 1.0).predict(texts) == plain).all()
+    documents = [document for _, document in texts]
+    alphas = [1.0, 0.5, 0.0, 2.0]
+    sweep = reranker.sweep(texts[0][0], documents, alphas, policy)
+    for alpha, scores in zip(alphas, sweep, strict=True):
+        single = reranker.with_policy(policy, alpha).predict(texts)
+        np.testing.assert_allclose(scores, single, atol=1e-6, rtol=1e-6)
+    assert len({row.tobytes() for row in sweep}) == 4
+
+
+def test_the_mean_score_of_a_foreign_classifier_is_that_of_both_groups(foreign):
+    # Its last layer is linear, so this much is certain; the score of one text is not.
+    pairs = candidates()
+    fair = foreign.with_policy(Erase(GENDER).fitted(foreign, pairs), 0.0)
+    female, male = written(pairs)
+    assert abs(foreign.predict(female).mean() - foreign.predict(male).mean()) > 1e-3
+    differences = fair.predict(female) - fair.predict(male)
+    assert abs(differences.mean()) < 1e-5
+    assert np.abs(differences).max() > 1e-3
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_every_fit_gives_scores_of_its_own(foreign, fit):
+    pairs = candidates()
+    policy = Erase(GENDER, fit).fitted(foreign, pairs)
+    texts = list(pairs.texts())
+    change = np.abs(foreign.with_policy(policy, 0.0).predict(texts) - foreign.predict(texts)).max()
+    assert (change < 1e-5) == (fit == "none")
+    assert policy.name.startswith(f"erase_{fit}")
+
+
+def test_one_pass_serves_all_alphas(foreign, monkeypatch):
+    pairs = candidates(12)
+    policy = Erase(GENDER).fitted(foreign, pairs)
+    reads = []
+    ranker = foreign.scorer.ranker
+    ranker.register_forward_pre_hook(lambda _, inputs: reads.append(len(inputs[0])))
+    documents = [document for _, document in pairs.texts()]
+    foreign.sweep("the doctor saw", documents, [1.0, 0.7, 0.5, 0.2, 0.0], policy)
+    assert sum(reads) == 12
+
+
+def test_with_a_cache_all_alphas_share_the_vectors_of_a_collection(reranker, tmp_path):
+    pairs = candidates(12)
+    cache = SenseCache(tmp_path / "cache")
+    cached = PointwiseReranker(reranker.scorer, cache=cache)
+    policy = Erase(GENDER).fitted(cached, pairs)
+    run = {"q": dict.fromkeys(pairs.doc_ids, 0.0)}
+    cached.with_policy(policy, 0.5).rerank(run, pairs.collection)
+    reads = []
+    hook = reranker.scorer.ranker.register_forward_pre_hook(lambda *_: reads.append(1))
+    found = cached.with_policy(policy, 0.0).rerank(run, pairs.collection)
+    hook.remove()
+    assert reads == []
+    (views,) = [reranker.with_policy(policy, 0.0).hook.views]
+    (expected,) = scores_of_pairs([views], reranker.scorer, pairs)
+    assert list(found["q"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_of_a_long_document_the_best_chunk_counts_at_each_alpha(foreign, tmp_path):
+    pairs = candidates()
+    policy = Erase(GENDER).fitted(foreign, pairs)
+    chunks = foreign.scorer.with_long_documents(LongDocuments("chunks"))
+    reranker = PointwiseReranker(chunks, cache=SenseCache(tmp_path / "cache"))
+    query = "the doctor saw"
+    texts = [text for _, text in pairs.texts()]
+    first = texts[1]
+    documents = [" ".join(texts), first]
+    sweep = reranker.sweep(query, documents, [1.0, 0.5, 0.0], policy)
+    collection = Collection(
+        "long", MemoryStore({"d0": documents[0], "d1": first}), {"q": query}, {}
+    )
+    cut = foreign.sweep(query, documents, [1.0, 0.5, 0.0], policy)
+    for alpha, row, row_of_cut in zip([1.0, 0.5, 0.0], sweep, cut, strict=True):
+        single = reranker.with_policy(policy, alpha)
+        assert row == pytest.approx(single.predict([(query, text) for text in documents]), abs=1e-6)
+        run = single.rerank({"q": {"d0": 0.0, "d1": 0.0}}, collection)
+        assert row.tolist() == pytest.approx(list(run["q"].values()), abs=1e-6)
+        assert row[1] == pytest.approx(row_of_cut[1], abs=1e-6)
+        assert row[0] >= row_of_cut[0] - 1e-6
+    assert not np.allclose(sweep, cut, atol=1e-4)
+
+
+def test_the_hook_maps_within_its_block_alone(foreign):
+    pairs = candidates(12)
+    policy = Erase(GENDER).fitted(foreign, pairs)
+    scorer = foreign.scorer
+    sequences = scorer.join("the doctor saw", ["he saw a nurse"]).sequences
+    plain = scorer.score_tokens(sequences)
+    context = PolicyContext.of(scorer.ranker, scorer.tokenizer, GENDER)
+    expected = foreign.with_policy(policy, 0.0).predict([("the doctor saw", "he saw a nurse")])
+    with InferenceHook(context, policy, 0.0):
+        assert scorer.score_tokens(sequences) == pytest.approx(expected, abs=1e-6)
+    assert (scorer.score_tokens(sequences) == plain).all()
+
+
+def test_a_saved_map_is_found_by_its_path_or_beside_the_weights(foreign, tmp_path):
+    pairs = candidates()
+    policy = Erase(GENDER).fitted(foreign, pairs)
+    texts = list(pairs.texts())
+    expected = foreign.with_policy(policy, 0.2).predict(texts)
+    policy.save(tmp_path / FILE)
+    from_file = Erase.of(GENDER, file=tmp_path / FILE)
+    assert (foreign.with_policy(from_file, 0.2).predict(texts) == expected).all()
+
+    assert "erase" not in foreign.policies
+    policy.save(tmp_path / "ranker" / FILE)
+    again = load(tmp_path / "ranker", device="cpu")
+    assert "erase" in again.policies
+    assert (again.with_policy("erase", 0.2).predict(texts) == expected).all()
+
+
+def test_texts_are_drawn_by_the_seed_where_there_are_more(foreign):
+    maps = []
+    for seed in (0, 0, 1):
+        policy = Erase(GENDER, texts=10, seed=seed).fitted(foreign, candidates())
+        assert policy.fitted_on == 10
+        maps.append(policy.fitted_map.key)
+    assert maps[0] == maps[1] != maps[2]
+
+
+def test_int8_and_half_precision_take_the_map_that_was_fitted_in_float32(foreign, tmp_path):
+    Erase(GENDER).fitted(foreign, candidates()).save(tmp_path / "ranker" / FILE)
+    texts = list(candidates(12).texts())
+    expected = foreign.with_policy(Erase.of(GENDER, file=tmp_path / "ranker" / FILE), 0.0)
+    for dtype in ("bfloat16", "int8"):
+        rough = load(tmp_path / "ranker", device="cpu", dtype=dtype).with_policy("erase", 0.0)
+        assert rough.predict(texts) == pytest.approx(expected.predict(texts), abs=0.2)
+
+
+def test_no_map_and_maps_of_others_are_refused(foreign, tmp_path):
+    with pytest.raises(ValueError, match="fits one on the dev candidates"):
+        foreign.with_policy("erase", 0.5)
+    assert foreign.with_policy("erase", 1.0).alpha == 1  # no policy is asked there
+
+    policy = Erase(GENDER).fitted(foreign, candidates())
+    policy.save(tmp_path / FILE)
+    inlp = Erase.of(GENDER, fit="inlp", file=tmp_path / FILE)
+    with pytest.raises(ValueError, match="policy erase_leace, and erase_inlp is asked for"):
+        foreign.with_policy(inlp, 0.5)
+    age = Erase.of(Attribute.named("age"), file=tmp_path / FILE)
+    with pytest.raises(ValueError, match="attribute gender, and age is asked for"):
+        foreign.with_policy(age, 0.5)
+
+    other = replace(policy, score_of_mean=policy.score_of_mean + 1)
+    with pytest.raises(ValueError, match="was fitted to another ranker"):
+        foreign.with_policy(other, 0.5)
+    narrow = replace(policy.fitted_map, mean=policy.fitted_map.mean[:-1])
+    with pytest.raises(ValueError, match="was fitted to another ranker"):
+        foreign.with_policy(replace(policy, fitted_map=narrow), 0.5)
+
+    for content in (b"no tensors", None):
+        broken = tmp_path / "broken.safetensors"
+        broken.write_bytes(content or b"")
+        if content is None:
+            save_file({"mean": np.zeros(3)}, broken)
+        with pytest.raises(ValueError, match="no map of the policy erase can be read"):
+            foreign.with_policy(Erase.of(GENDER, file=broken), 0.5)
+
+
+def test_rankers_without_a_pooled_vector_are_refused():
+    for name in ("knrm", "dual_encoder"):
+        scorer = Scorer(*load_ranker(FIXTURES / name))
+        reranker = PointwiseReranker(scorer)
+        assert "erase" not in reranker.policies
+        with pytest.raises(ValueError, match="makes no score of one vector for each text"):
+            reranker.with_policy("erase", 0.5)
+        with pytest.raises(TypeError, match="makes no score of one vector for each text"):
+            Erase(GENDER).fitted(reranker, candidates(12))
+
+
+def test_a_text_without_words_of_the_attribute_is_nothing_to_fit_on(foreign):
+    documents = {"d1": "bread and fish", "d2": "the doctor saw"}
+    collection = Collection("neutral", MemoryStore(documents), {"q": "the nurse"}, {})
+    pairs = Pairs.from_run({"q": dict.fromkeys(documents, 0.0)}, collection)
+    with pytest.raises(ValueError, match="0 of 2 candidates of neutral have some"):
+        Erase(GENDER).fitted(foreign, pairs)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fit": "lease"}, "policy.fit=lease: use one of leace, orthogonal"),
+        ({"directions": 2}, "policy.directions=2 does nothing to policy.fit=leace"),
+        ({"fit": "inlp", "directions": 0}, "policy.directions=0 must be"),
+        ({"texts": 1}, "policy.texts=1 must be a whole number of at least 2"),
+        ({"seed": -1}, "policy.seed=-1 must be"),
+    ],
+)
+def test_wrong_options_are_named(options, said):
+    with pytest.raises(ValueError, match=said):
+        Erase.of(GENDER, **options)
+
+
+def test_a_mapped_score_is_explained_by_words_and_does_not_split_into_senses():
+    reranker = load(FIXTURES / "backpack", device="cpu", split_attribute=False)
+    fair = reranker.with_policy(Erase(GENDER).fitted(reranker, candidates()), 0.0)
+    pair = "the doctor", "he saw a nurse"
+    assert fair.explain(*pair).score == pytest.approx(fair.predict([pair])[0], abs=1e-5)
+    with pytest.raises(ValueError, match="erase_leace maps the sum of all senses"):
+        fair.explain(*pair, by="senses")
