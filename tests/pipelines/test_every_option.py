@@ -21,7 +21,7 @@ from backpack_rank.pipelines.nodes import known_targets
 from backpack_rank.pipelines.training_settings import TrainingSettings
 
 SECONDS = 5  # of this process's own work: other processes do not count
-WITHOUT_ARGUMENTS = (".Evaluation", ".SweepReport", ".UniformSenses")
+WITHOUT_ARGUMENTS = (".Evaluation", ".SweepReport", ".UniformSenses", ".AllPairs")
 
 
 def looked_at(config: DictConfig) -> None:
