@@ -42,7 +42,11 @@ _ROUNDING = 1e-3  # of the solver's value of a programme, far below the distance
 
 
 def loss_of(order: np.ndarray, margins: np.ndarray) -> int:
-    """Weight of the majorities that an order goes against.
+    """Use this for the weight of the majorities that an order goes against.
+
+    >>> margins = np.array([[0, 3], [-3, 0]])  # three more rankings place 0 before 1
+    >>> loss_of(np.array([0, 1]), margins), loss_of(np.array([1, 0]), margins)
+    (0, 3)
 
     Args:
         order: indices, best first. [n]
@@ -52,7 +56,11 @@ def loss_of(order: np.ndarray, margins: np.ndarray) -> int:
 
 
 def insertion_search(margins: np.ndarray, order: np.ndarray, deadline: float) -> np.ndarray:
-    """The order after moving single items until no move of one item lowers the loss.
+    """Use this to improve an order by moving items, until no move of an item lowers the loss.
+
+    >>> margins = np.array([[0, 3, 1], [-3, 0, 1], [-1, -1, 0]])
+    >>> insertion_search(margins, np.array([2, 1, 0]), deadline=math.inf).tolist()
+    [0, 1, 2]
 
     Args:
         margins: int64 [n, n].
@@ -85,9 +93,9 @@ def iterated_search(
     target: int = 0,
     rounds: int = ROUNDS,
 ) -> np.ndarray:
-    """Insertion search again and again, from the best order with some neighbours shuffled.
+    """Use this to leave local optima: insertion search from orders with neighbours shuffled.
 
-    The seed is fixed.
+    The seed is fixed, so that the same margins give the same order.
 
     Args:
         margins: int64 [n, n].
@@ -141,7 +149,12 @@ class Solution:
 
 
 def solve(margins: np.ndarray, deadline: float, largest: int) -> Solution:
-    """An order of least loss, or the best one found before the deadline.
+    """Use this for an order of least loss, or the best order by the deadline.
+
+    >>> circle = np.array([[0, 1, -3], [-1, 0, 2], [3, -2, 0]])  # 0 > 1 > 2 > 0, by 1, 2 and 3
+    >>> solution = solve(circle, deadline=math.inf, largest=300)
+    >>> solution.order.tolist(), solution.loss, solution.bound
+    ([1, 2, 0], 1, 1)
 
     Args:
         margins: int64 [n, n] of one strongly connected component of the majority graph, n >= 3. The

@@ -29,9 +29,12 @@ _STATISTICS = Path("/proc/self/statm")
 
 
 def rendered(render: Callable[[], str], what: str) -> str:
-    """What ``render`` gives, computed in a process of its own.
+    """Use this to render a template of somebody else, which may loop or fill the memory::
 
-    Windows cannot do that; there it is computed in this process.
+        text = rendered(lambda: template.render(messages=messages), "the chat template of gpt2")
+
+    It is computed in a separate process, with bounds of time and memory. Windows cannot fork; there
+    it is computed in this process.
 
     Args:
         render: takes nothing from threads and leaves nothing behind.
@@ -75,7 +78,12 @@ def _render(render: Callable[[], str], there: int, here: int) -> None:
     """
     with suppress(BaseException):
         os.close(there)
-        _limit_memory()
+        if _STATISTICS.is_file():  # Linux; elsewhere time is the only bound
+            # Address space: what the parent has, which the child shares, and the allowance.
+            pages = int(_STATISTICS.read_text().split()[0])
+            size = pages * resource.getpagesize()
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (size + MEGABYTES * 2**20, hard))
         try:
             answer = "text", render()
         except jinja2.TemplateError as error:
@@ -85,13 +93,6 @@ def _render(render: Callable[[], str], there: int, here: int) -> None:
         with open(here, "wb") as handle:
             handle.write(json.dumps(answer).encode())
     os._exit(0)
-
-
-def _limit_memory() -> None:
-    if _STATISTICS.is_file():  # Linux; elsewhere the bound of time is the only one
-        size = int(_STATISTICS.read_text().split()[0]) * resource.getpagesize()
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (size + MEGABYTES * 2**20, hard))
 
 
 def _read(source: int, end: float) -> tuple[str, str] | None:

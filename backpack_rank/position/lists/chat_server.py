@@ -31,13 +31,13 @@ from backpack_rank.digests import digest
 from backpack_rank.files import write_text
 
 _FORM = 1
-"""Counted up when the form of the files changes; older ones are then asked for anew."""
+"""Counted up when the form of the files changes; requests of older files are then sent again."""
 log = logging.getLogger(__name__)
 _PASSING = {408, 409, 425, 429}
 """Statuses that may pass, as may all from 500 on."""
 _OF_THE_LIST = {400, 413, 422}
-"""Statuses that are about one request (too long, refused by a filter), unless they come for every
-request.
+"""Statuses that are about a single request (too long, refused by a filter), unless they come for
+every request.
 """
 _SECRET = 8
 """A key that is shorter (``EMPTY``, as local servers take it) is no secret."""
@@ -68,22 +68,27 @@ class Answer:
             )
 
 
-@dataclass(frozen=True)
 class ResponseStore:
-    """A folder of answers; safe with several threads and processes.
+    """Use this to keep answers in a folder, so that no request is paid for twice::
+
+        store = ResponseStore(Path("responses"))
+        key = store.key(url, body)
+        answer = store.read(key)  # None if there is none yet
+
+    It is safe with several threads and processes.
 
     Attributes:
         folder: holds ``ab/abcd....json``; made when the first answer is written.
     """
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     @staticmethod
     def key(url: str, body: Mapping[str, Any]) -> str:
         """Digest of all that determines an answer: where the request goes and what it says."""
-        request = json.dumps(
-            [_FORM, url, body], sort_keys=True, ensure_ascii=True, separators=(",", ":")
-        )
+        parts = [_FORM, url, body]
+        request = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return digest(request, size=20)
 
     def read(self, key: str) -> Answer | None:
@@ -118,17 +123,17 @@ class ResponseStore:
         write_text(self._path(key), json.dumps(record, ensure_ascii=True) + "\n")
 
     @contextmanager
-    def only_one(self, key: str) -> Iterator[None]:
-        """Let in one thread of all processes with the same key at a time.
+    def locked(self, key: str) -> Iterator[None]:
+        """Let in a single thread of all processes with the same key at a time.
 
-        Look again inside whether the answer is there.
+        The answer may have come while it waited, so read again inside.
         """
         path = self._path(key).with_suffix(".lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path):
             yield
-            # With the answer written, who still waits for this lock, or makes a new one, finds the
-            # answer.
+            # The answer is written by now, so whoever waits for this lock, or makes a new lock,
+            # reads it.
             with suppress(OSError):
                 path.unlink()
 
@@ -148,7 +153,7 @@ class ServerError(OSError):
     """A server that gave no answer.
 
     Attributes:
-        of_list: it refused this one request; it may answer others.
+        of_list: it refused this request only, and may answer others.
     """
 
     def __init__(self, message: str, of_list: bool = False) -> None:
@@ -157,7 +162,7 @@ class ServerError(OSError):
 
 
 class StoppedError(Exception):
-    """A request that was not sent again, because another one failed for good."""
+    """A request that was not sent again, because a different request failed for good."""
 
 
 class TransientError(Exception):
@@ -168,9 +173,12 @@ class TransientError(Exception):
         self.wait = wait
 
 
-@dataclass(frozen=True)
 class RetryPolicy:
-    """How long a request is tried.
+    """Use this to say how often and how long a request is tried.
+
+    >>> policy = RetryPolicy(backoff=1.0)
+    >>> 4.0 <= policy.pause(attempt=3, asked=None, rng=random.Random(0)) <= 8.0
+    True
 
     Attributes:
         timeout: seconds without a byte from the server, above 0.
@@ -184,19 +192,26 @@ class RetryPolicy:
         ValueError: one is out of range.
     """
 
-    timeout: float = 120.0
-    retries: int = 5
-    backoff: float = 1.0
-    longest_wait: float = 300.0
-
-    def __post_init__(self) -> None:
-        above("timeout", self.timeout, 0)
-        for name in ("retries", "backoff", "longest_wait"):
-            at_least(name, getattr(self, name), 0)
+    def __init__(
+        self,
+        timeout: float = 120.0,
+        retries: int = 5,
+        backoff: float = 1.0,
+        longest_wait: float = 300.0,
+    ) -> None:
+        above("timeout", timeout, 0)
+        at_least("retries", retries, 0)
+        at_least("backoff", backoff, 0)
+        at_least("longest_wait", longest_wait, 0)
+        self.timeout = timeout
+        self.retries = retries
+        self.backoff = backoff
+        self.longest_wait = longest_wait
 
     def pause(self, attempt: int, asked: float | None, rng: random.Random) -> float:
         """Seconds to wait after a failed attempt (from 0), at least what the server asked for."""
-        pause = min(self.backoff * 2.0**attempt, self.longest_wait) * rng.uniform(0.5, 1.0)
+        longest = min(self.backoff * 2.0**attempt, self.longest_wait)
+        pause = longest * rng.uniform(0.5, 1.0)
         if asked is None:
             return pause
         # A little more than the server asked for, and not the same for all requests.
@@ -204,7 +219,12 @@ class RetryPolicy:
 
 
 class ChatServer:
-    """Where chat completions come from, through the ``openai`` package; safe with several threads.
+    """Use this for chat completions of a server, through the ``openai`` package::
+
+        server = ChatServer("http://localhost:8000/v1", key_variable=None, patience=RetryPolicy())
+        answer = server.complete({"model": "gpt-4o", "messages": messages}, stop=Event())
+
+    It is safe with several threads.
 
     The key is read from the environment when a request is sent, and goes nowhere but into its
     header.
@@ -383,8 +403,12 @@ def _answer(content: bytes, key: str | None) -> Answer:
         if isinstance(text, list):  # parts, as multimodal servers give them
             text = "".join(part.get("text") or "" for part in text)
         usage = record.get("usage") or {}
-        tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-        return Answer(_hidden(text, key), str(choice.get("finish_reason") or ""), *tokens)
+        return Answer(
+            text=_hidden(text, key),
+            finish=str(choice.get("finish_reason") or ""),
+            prompt_tokens=usage.get("prompt_tokens"),
+            generated_tokens=usage.get("completion_tokens"),
+        )
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         begin = _hidden(content.decode("utf-8", "replace"), key)[:200]
         raise TransientError(f"an answer that is no chat completion: {begin!r}") from error
@@ -399,15 +423,19 @@ def _complaint(response: Any) -> tuple[str, str]:
         record = response.json()
     except (ValueError, RecursionError):
         record = None
-    found = record.get("error", record) if isinstance(record, dict) else record
-    if isinstance(found, dict):
-        message = found.get("message") or found.get("detail") or found
-        return str(message)[:500], str(found.get("code") or "")
-    return (str(found) if found else response.text.strip() or response.reason_phrase)[:500], ""
+    error = record.get("error", record) if isinstance(record, dict) else record
+    if isinstance(error, dict):
+        message = error.get("message") or error.get("detail") or error
+        return str(message)[:500], str(error.get("code") or "")
+    if error:
+        message = str(error)
+    else:
+        message = response.text.strip() or response.reason_phrase
+    return message[:500], ""
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds, given as such or as a date."""
+    """Seconds to wait, which a server gives as a number or as a date."""
     if not value:
         return None
     if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", value.strip()):

@@ -29,7 +29,7 @@ from backpack_rank.senses.renditions import MeanOfRenditions
 
 
 class ListTask(Experiment):
-    """An experiment with a listwise ranker."""
+    """What to subclass for an experiment with a listwise ranker and its remedies."""
 
     uses: ClassVar[tuple[str, ...]] = ("listwise", *REMEDIES)
     ignores: ClassVar[tuple[str, ...]] = ("policy", "variants")
@@ -37,7 +37,12 @@ class ListTask(Experiment):
 
 
 class ListEvaluation(EvaluationTask):
-    """Use it to measure a listwise ranker beside its first stage."""
+    """Use it to measure a listwise ranker beside its first stage.
+
+    On the command line::
+
+        python evaluate.py listwise=trained [permutation=psc] [calibration=capcal]
+    """
 
     chosen_by: ClassVar[str] = "listwise=..."
     # Swapped wordings are compared by their scores, and rankings of lists have none that compare.
@@ -120,7 +125,9 @@ class ListEvaluation(EvaluationTask):
 
 
 def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings:
-    """The listwise ranker of an experiment.
+    """Use it in an experiment that cannot do without a listwise ranker.
+
+    ``needed_listwise(settings, "sorting needs a listwise ranker")``
 
     Args:
         settings: of the evaluation.
@@ -139,7 +146,11 @@ def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings
 
 
 def listwise_with(settings: EvaluationSettings, options: Mapping[str, Any]) -> ListwiseSettings:
-    """The listwise ranker under some changed options. Raises ``ValueError`` where there is none."""
+    """Use it for the listwise ranker of a row, whose options differ from those of the command line.
+
+    Raises:
+        ValueError: the options leave no listwise ranker.
+    """
     # Without the task, which may hold whole collections that rows say nothing about.
     values = {name: value for name, value in settings.saved.values.items() if name != "task"}
     changed = ListwiseSettings.of(SavedOptions.of(merged(values, options)).values)
@@ -153,7 +164,7 @@ def listwise_with(settings: EvaluationSettings, options: Mapping[str, Any]) -> L
 def check_rows(
     settings: EvaluationSettings, rows: Mapping[str, Mapping[str, Any]], option: str
 ) -> None:
-    """Look at the options of all rows before the first one is ranked.
+    """Use it to check the options of all rows before anything is ranked, which may take hours.
 
     Args:
         rows: by name, options that differ from those of the command line.
@@ -168,7 +179,7 @@ def check_rows(
 
 
 def check_listwise_alpha(alpha: float | str, policy: Policy) -> None:
-    """Raise ``ValueError`` for an alpha that a listwise ranker cannot be set to."""
+    """Use it to refuse, by a ``ValueError``, an alpha that a listwise ranker cannot be set to."""
     if alpha != 1 and not isinstance(policy, MeanOfRenditions):
         raise ValueError(
             f"alpha={alpha} turns the senses of a Backpack; listwise=... has none: leave it out, "

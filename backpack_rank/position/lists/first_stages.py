@@ -20,15 +20,15 @@ from backpack_rank.position.lists.list_runs import effectiveness_of, lists_of, r
 
 @dataclass(frozen=True)
 class FirstStage:
-    """One first stage.
+    """Measures of a first stage before and after a listwise ranker.
 
     Attributes:
         name: of the first stage.
         queries: that were ranked: judged ones with a relevant document that the first stage has
             candidates for.
-        before: measures of its own ranking.
-        after: measures of what the ranker made of it.
-        run: that ranking.
+        before: measures of the first stage's ranking.
+        after: measures of the listwise ranker's ranking.
+        run: the listwise ranker's ranking.
     """
 
     name: str
@@ -47,7 +47,10 @@ def first_stage_study(
     fusions: Sequence[Aggregator] = (),
     measures: Sequence[str] = ("nDCG@10",),
 ) -> list[FirstStage]:
-    """Rank the candidates of each first stage, and of their fusions.
+    """Use this to rank the candidates of several first stages, and of their fusions::
+
+        runs = {"BM25": bm25_run, "dense": dense_run}
+        stages = first_stage_study(ranker, collection, runs, fusions=[ReciprocalRankFusion()])
 
     Args:
         ranker: takes lists of ``depth`` passages; put
@@ -57,7 +60,7 @@ def first_stage_study(
         runs: by name of the first stage.
         depth: candidates of each query at most, also of a fusion, which is made of as many of each
             run.
-        fusions: methods by which all runs are made into one more first stage.
+        fusions: methods by which all runs are aggregated into a further first stage.
         measures: of effectiveness.
 
     Raises:
@@ -70,7 +73,8 @@ def first_stage_study(
         )
     stages = dict(runs)
     for method in fusions:
-        stages[f"{method.name} of {', '.join(runs)}"] = fuse(list(runs.values()), method, depth).run
+        name = f"{method.name} of {', '.join(runs)}"
+        stages[name] = fuse(list(runs.values()), method, depth).run
     results = []
     for name, run in stages.items():
         lists = lists_of(run, collection, depth, judged=True)

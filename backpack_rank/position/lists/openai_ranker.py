@@ -113,7 +113,8 @@ class OpenAiRanker(ListwiseRanker):
         self._fields = {name: value for name, value in options.items() if value is not None}
         self._fields.update(_plain_json(extra))  # they win over the options above
         self._passage_words = passage_words
-        self._prompt_price, self._answer_price = prompt_price, answer_price
+        self._prompt_price = prompt_price
+        self._answer_price = answer_price
         folder = Path(responses).expanduser() if responses else cache_dir() / "responses"
         self._store = ResponseStore(folder)
         self._usage = Usage()
@@ -129,7 +130,7 @@ class OpenAiRanker(ListwiseRanker):
         return self._usage
 
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
-        """One ranking for each list; passages that an answer leaves out follow in input order.
+        """A ranking for each list; passages that an answer leaves out follow in input order.
 
         Raises:
             ServerError: the server failed for good. Answers that came are kept.
@@ -228,8 +229,8 @@ class OpenAiRanker(ListwiseRanker):
         if stop.is_set():
             raise StoppedError
         try:
-            # Another process may be asking the same: its answer is then read from disk.
-            with self._store.only_one(key):
+            # Another process may have sent the same request: its answer is then read from disk.
+            with self._store.locked(key):
                 saved = self._store.read(key)
                 if saved is not None:
                     return saved, False
@@ -246,7 +247,7 @@ class OpenAiRanker(ListwiseRanker):
         """Put an answer into the job and count it; ``sent``: a request was sent for it."""
         job.answers[key] = answer
         with self._usage_lock:
-            # Of several lists with the same request, one alone was sent.
+            # Of several lists with the same request, a single request was sent.
             self._usage.cached += len(job.lists_by_key[key]) - sent
             if not sent:
                 return

@@ -278,7 +278,9 @@ class Propensities:
 
 
 def load_propensities(path: str | Path) -> Propensities:
-    """The propensities of a JSON file, or of a folder that holds one.
+    """Use this to read the propensities that an experiment wrote, from a file or its folder.
+
+    ``load_propensities("outputs/evaluate/DATE").inverse()``
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -47,9 +47,12 @@ def save_listwise(
     passages: int | None,
     max_length: int | None = None,
 ) -> None:
-    """Write a ranker's folder, complete or not at all.
+    """Use it to save a listwise ranker, with its tokenizer and prompt, to a folder.
 
-    :func:`load_listwise` and transformers' Auto classes read it.
+    ``save_listwise("my_ranker", model, tokenizer, prompt, "first_token", passages=20)``
+
+    :func:`load_listwise` and transformers' Auto classes read it. An interruption leaves no half of
+    a folder.
 
     Args:
         prompt: that it was trained with.
@@ -91,7 +94,10 @@ def load_listwise(
     temperature: NonNegative = 0.0,
     seed: Seed = 0,
 ) -> CausalLmRanker:
-    """A ranker from a folder of :func:`save_listwise`, or from a causal LM and a prompt.
+    """Use it to load a saved listwise ranker, or a causal LM to be asked by a prompt::
+
+        ranker = load_listwise("outputs/train/DATE/ranker")
+        ranker = load_listwise("castorini/rank_zephyr_7b_v1_full", prompt=prompt)
 
     The causal LM is any folder of transformers, or an id of the hub.
 
@@ -205,5 +211,5 @@ def _model(name: str, dtype: str) -> PreTrainedModel:
 
 
 def is_listwise(folder: str | Path) -> bool:
-    """Whether this is the folder of a listwise ranker."""
+    """Use it to see whether a folder was written by :func:`save_listwise`."""
     return (Path(folder) / LISTWISE_FILE).is_file()

@@ -14,7 +14,10 @@ from backpack_rank.serving.jobs import Job, Served, Slice
 
 
 class ServedListwise(Served):
-    """A listwise ranker: one request at a time, without a dial. Scores are minus the rank."""
+    """Use it to serve a listwise ranker, a request at a time; scores are minus the rank.
+
+    It has no senses, so no alpha changes its answers.
+    """
 
     def __init__(self, name: str, reranker: ListwiseReranker) -> None:
         self.name = name
@@ -29,13 +32,14 @@ class ServedListwise(Served):
         max_tokens: int | None,
         deadline: float = float("inf"),
     ) -> Job:
-        """One slice with all documents; a quarter of the characters stands for its tokens."""
+        """A single slice with all documents, since the ranker reads them together."""
         if max_tokens is not None:
             raise RequestError(
                 400, f"{self.name} is a listwise ranker, which cuts passages by itself"
             )
         job = Job(self, query, documents, ReadingPlan([IDENTITY], len(documents)))
-        about = sum(map(len, documents)) // 4 + len(documents)  # tokens, for the queue
+        # The queue counts tokens; a token has about four characters.
+        about = sum(map(len, documents)) // 4 + len(documents)
         job.slices.append(Slice(job, None, np.arange(len(documents)), [], about, None))
         job.seal()
         return job

@@ -74,7 +74,7 @@ def rank_loss(
 def pair_losses(
     scores: Tensor, ranks: Tensor, mask: Tensor, levels: Tensor | None = None
 ) -> Tensor:
-    """The terms of eq. 2, one for each pair. [..., m, m]
+    """Use this for the terms of eq. 2, by pair. [..., m, m]
 
     They are log(1 + exp(s_j - s_i)) / (pi(i) + pi(j)) where pi(i) < pi(j), and 0 elsewhere.
     """
@@ -85,7 +85,14 @@ def pair_losses(
 
 
 def pair_weights(ranks: Tensor, mask: Tensor, levels: Tensor | None = None) -> Tensor:
-    """1 / (pi(i) + pi(j)) for pairs with pi(i) < pi(j) that are not tied, else 0. [..., m, m]"""
+    """Use this for the weights of pairs: 1 / (pi(i) + pi(j)) where pi(i) < pi(j). [..., m, m]
+
+    >>> weights = pair_weights(torch.tensor([0, 1]), torch.tensor([True, True]))
+    >>> round(float(weights[0, 1]), 2)  # 1 / (1 + 2)
+    0.33
+
+    Tied pairs weigh 0.
+    """
     order = ranks if levels is None else levels
     wanted = order[..., :, None] < order[..., None, :]
     wanted = wanted & mask[..., :, None] & mask[..., None, :]
@@ -94,9 +101,9 @@ def pair_weights(ranks: Tensor, mask: Tensor, levels: Tensor | None = None) -> T
 
 
 def lm_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
-    """L_LM (eq. 1), mean over lists.
+    """Use this for L_LM (eq. 1), the loss of generated answers, as the mean over lists.
 
-    For one list it is - sum over the tokens y_t of its target ranking of log P(y_t | prompt, y_<t).
+    For a list it is - sum over the tokens y_t of its target ranking of log P(y_t | prompt, y_<t).
 
     Args:
         logits: at the token before each target. [L, n, V]
@@ -108,7 +115,11 @@ def lm_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
 
 
 def joint_loss(ranking: Tensor, language: Tensor | None, weight: float) -> Tensor:
-    """lambda * L_rank + L_LM (eqs. 3 and 6).
+    """Use this to join both losses: lambda * L_rank + L_LM (eqs. 3 and 6).
+
+    >>> loss = joint_loss(torch.tensor(2.0), torch.tensor(1.0), weight=0.1)
+    >>> round(float(loss), 1)
+    1.2
 
     Without a language-model term it is L_rank alone, which then needs no weight.
     """
@@ -284,7 +295,7 @@ class ListwiseModule(L.LightningModule):
 
 
 def noisy(embeddings: Tensor, lengths: Tensor, alpha: float) -> Tensor:
-    """Word embeddings [B, n, d] with noise (NEFTune).
+    """Use this for word embeddings [B, n, d] with noise (NEFTune).
 
     The noise is uniform in +- alpha / sqrt(L d), with L the length of each text [B].
     """
@@ -293,12 +304,12 @@ def noisy(embeddings: Tensor, lengths: Tensor, alpha: float) -> Tensor:
 
 
 def kendall_tau(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float:
-    """Mean Kendall's tau-b between rankings and target levels."""
+    """Use this for the mean Kendall's tau-b between rankings and target levels."""
     return sorting_scores(rankings, [item.relevance_levels for item in lists]).tau
 
 
 def ndcg(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float:
-    """Mean nDCG@10 by the lists' grades."""
+    """Use this for the mean nDCG@10 of rankings by the lists' grades."""
     # Every list is a query, and every input position a document.
     run = {}
     qrels = {}

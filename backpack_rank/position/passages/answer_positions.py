@@ -71,10 +71,13 @@ def answer_positions(
     match: str = "offsets",
     certain_only: bool = False,
 ) -> list[AnswerPositions]:
-    """Use this to see where in the documents of a collection answers start, under each rotation.
+    """Use this to see where in the documents of a collection answers start, under each rotation::
+
+        original, rotated = answer_positions(load_answers("squad"), (None, Rotation()))
+        original.relative.mean()
 
     Args:
-        answers: of a collection; its documents as they are, not rotated.
+        answers: of a collection; its documents are the original ones.
         rotations: None is the original. Documents are read once for all of them.
         match: ``offsets`` takes the places that the source gives, and searches answers without one;
             ``all`` searches every answer and counts all its matches, as the paper did. A search
@@ -126,7 +129,7 @@ def answer_positions(
 
 
 def query_positions(answers: Answers, rotation: Rotation | None = None) -> dict[str, float]:
-    """Relative start, in [0, 1), of the first answer of every query that has one with a place.
+    """Use this for the relative start, in [0, 1), of the first answer of every query.
 
     Later answers of a query are mostly other wordings of the first. Queries whose answer the
     rotation cut in two are left out, as are those of which only the answer's text is known.
@@ -149,7 +152,7 @@ def query_positions(answers: Answers, rotation: Rotation | None = None) -> dict[
 
 
 def occurrences(answer: str, text: str) -> list[tuple[int, int]]:
-    """Spans of the text whose words are those of the answer, in order; they do not overlap.
+    """Use this to find an answer in a text: spans of its words in a row, which do not overlap.
 
     >>> occurrences("New York", "In new-york, not in New Yorkshire.")
     [(3, 11)]
@@ -165,7 +168,10 @@ def occurrences(answer: str, text: str) -> list[tuple[int, int]]:
 
 
 def start_word(starts: Sequence[int], place: int) -> int:
-    """Number from 0 of the word that a character belongs to.
+    """Use this for the number, from 0, of the word that a character belongs to.
+
+    >>> start_word([0, 4, 10], place=5)
+    1
 
     Args:
         starts: the words' first characters, ascending.

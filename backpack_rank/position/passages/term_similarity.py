@@ -28,7 +28,11 @@ _BLOCK = 1024
 
 
 class TermSample:
-    """A sample of the vectors of some terms, at most R of each term at each position.
+    """Use this to sample the vectors of some terms, at most R of each term at each position::
+
+        sample = TermSample(terms, positions=512, per_position=4, seed=0)
+        sample.add(documents, terms_of_tokens, positions, vectors)
+        term_similarity(sample, max_distance=100).mats
 
     Args:
         terms: token ids of the terms, ascending. [m]
@@ -235,7 +239,10 @@ def term_similarity(
 
 
 def choose_terms(eligible: np.ndarray, number: int | None, seed: int) -> np.ndarray:
-    """Some of the term ids, ascending, each with the same probability.
+    """Use this to draw some of the term ids, each with the same probability; they ascend.
+
+    >>> choose_terms(np.array([30, 10, 20]), number=None, seed=0).tolist()
+    [10, 20, 30]
 
     They are all where ``number`` is None or at least as many as there are.
     """

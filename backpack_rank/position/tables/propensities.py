@@ -1,7 +1,4 @@
-"""``evaluate.py experiment=propensities``: propensities of a frozen listwise ranker.
-
-They say how much it favours each way from input to output.
-"""
+"""``evaluate.py experiment=propensities``: where a frozen ranker sends each input position."""
 
 from __future__ import annotations
 
@@ -36,7 +33,9 @@ STEM = "propensity_map"
 
 @dataclass(frozen=True)
 class PropensityEstimation(ListTask):
-    """``task`` of ``evaluate.py experiment=propensities`` (DebiasFirst, section 4.1, eq. 5).
+    """Use it before training with inverse propensities (DebiasFirst, section 4.1, eq. 5).
+
+    It is the ``task`` of ``evaluate.py experiment=propensities``.
 
     Attributes:
         lists: ``collection``, ``mathsort`` or ``wordsort``; None: those that the ranker was trained
@@ -93,7 +92,7 @@ class PropensityEstimation(ListTask):
 
 
 def in_words(propensities: Propensities) -> str:
-    """How far from no bias the transitions are, and what was floored."""
+    """Use it to say how far from no bias the transitions are, and how many cells are floored."""
     transitions = Transitions(propensities.counts)
     left_out = ""
     if propensities.left_out:

@@ -1,7 +1,4 @@
-"""Tables of listwise rerankers in a paper's layout.
-
-One ranker with several remedies, over several collections.
-"""
+"""Tables of a listwise ranker with several remedies over several collections, as papers print."""
 
 from __future__ import annotations
 
@@ -61,7 +58,9 @@ class _Candidates:
 
 @dataclass(frozen=True)
 class RerankingGrid(ListTask):
-    """``task`` of ``conf/experiment/lists/*``: a row for each remedy, a column for each collection.
+    """Use it for a table with a row for each remedy and a column for each collection.
+
+    It is the ``task`` of most files of ``conf/experiment/lists``.
 
     Attributes:
         published: name of the published table (``conf/published``), or path of a file like those.
@@ -71,7 +70,7 @@ class RerankingGrid(ListTask):
             of the row, for example their candidates, and ``{folder}`` in it is the folder of a
             collection's test split.
         baseline: the row that the others are compared with.
-        options: parts of the configuration that several rows refer to; not read here.
+        options: parts of the configuration that several rows refer to by interpolation.
     """
 
     published: PathText
@@ -133,16 +132,20 @@ class RerankingGrid(ListTask):
             costs.append(f"{heading}, {row}: {usage_in_words(ranker.usage)}.")
 
         fill_grid(self.collections, self.rows, prepare=_Candidates, measure=measure)
+        means = {}
+        per_query = []
+        for (row, heading), values in measured.items():
+            means[row, heading] = values.mean(MEASURE)
+            per_query.append((f"{row}, {heading}", values.values))
         table = list_table(
             self.published,
-            measured={cell: values.mean(MEASURE) for cell, values in measured.items()},
+            measured=means,
             marks=self._marks(measured, first_stages),
             source=listwise.label,
             notes=[*costs, *self._notes()],
         )
         write_table(folder, table)
-        values = [(f"{row}, {heading}", cell.values) for (row, heading), cell in measured.items()]
-        write_per_query(folder / "per_query.csv", values)
+        write_per_query(folder / "per_query.csv", per_query)
         show([table], f"Written to {folder}", quiet)
 
     def _notes(self) -> list[str]:
@@ -168,6 +171,7 @@ class RerankingGrid(ListTask):
 
 
 def _effectiveness(run: Run, test: Collection, heading: str, row: str) -> PerQuery:
+    """Values of a cell, with a line in the log: cells may be hours apart."""
     values = effectiveness(run, test.qrels, (MEASURE,))
     log.info("%s, %s: %s %.4f", heading, row, MEASURE, values.mean(MEASURE))
     return values

@@ -42,9 +42,9 @@ _ENDINGS = {"mathsort": "tsv", "wordsort": "tsv", "gsm8ksort": "jsonl"}
 
 @dataclass(frozen=True)
 class SortingTask(ListTask):
-    """Options of the sorting tables (Tang et al., section 3.1).
+    """Use it to see how well ways of ranking sort lists (Tang et al., section 3.1).
 
-    ``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml``.
+    It is the ``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml``.
 
     Attributes:
         published: name of the published table, which says whether ways are columns (Table 3) or
@@ -57,7 +57,7 @@ class SortingTask(ListTask):
         number: lists of each task at most.
         size: items of lists that are drawn.
         seed: of lists that are drawn.
-        options: parts of the configuration that others refer to; not read here.
+        options: parts of the configuration that ways refer to by interpolation.
     """
 
     published: PathText
@@ -135,7 +135,7 @@ def sorting_lists(
     size: int = 10,
     seed: int = 0,
 ) -> list[ListwiseExample]:
-    """Lists of a sorting task: the published ones, or drawn ones where there is no folder of files.
+    """Use it for the lists of a sorting task: published ones, or drawn ones without ``files``.
 
     Raises:
         ValueError: a task whose lists can only be read; words are to be drawn, and no data has been
@@ -147,7 +147,7 @@ def sorting_lists(
         raise ValueError(
             "gsm8ksort is read from its file, not drawn: give task.files=FOLDER, or leave it out"
         )
+    # Expressions need no data; words are those of a collection.
     dataset = settings.chosen_dataset if task == MATHSORT else settings.needed_dataset()
-    return ListwiseDataConfig(task, size, number, held_out=number, seed=seed).held_out_lists(
-        dataset
-    )
+    config = ListwiseDataConfig(task, size, number, held_out=number, seed=seed)
+    return config.held_out_lists(dataset)
