@@ -85,6 +85,15 @@ EXAMPLES = {
             "a dual encoder's run",
         ),
     ),
+    "calibrate": (
+        ("", "the ranker trained last, on the dev split of its data"),
+        ("FOLDER data=beir data.folder=my_collection", "any ranker, on your judgements"),
+        ("FOLDER method=isotonic alphas=[1,0]", "another map, for two positions of the dial"),
+        (
+            "checkpoint=ORGANISATION/MODEL output=FOLDER data=dl19 relevant=2",
+            "a ranker of the hub; grades from 2 on are relevant",
+        ),
+    ),
 }
 """Options of each verb and what they do, from simple to advanced."""
 
@@ -93,6 +102,7 @@ VERBS = {
     "evaluate": "measures a ranker or runs",
     "rerank": "ranks a large run anew",
     "retrieve": "writes a run of BM25",
+    "calibrate": "makes scores probabilities",
     "serve": "answers rerank requests",
     "export": "writes a ranker as ONNX",
     "completion": "for bash, zsh or fish",
@@ -106,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: verb and options; None: those that this process was started with.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    functions = (train, evaluate, rerank, retrieve, serve, export, completion)
+    functions = (train, evaluate, rerank, retrieve, calibrate, serve, export, completion)
     verbs = {function.__name__: function for function in functions}
     if not given or given[0] in ("-h", "--help"):
         tell(_usage())
@@ -185,6 +195,25 @@ def retrieve(arguments: Sequence[str] | None = None) -> None:
             raise UsageError(f"{called('retrieve')} takes no -m: each run is a command of its own")
         exit_without_gc()
         _run_without_folder("retrieve", given, _retrieve)
+
+
+def calibrate(arguments: Sequence[str] | None = None) -> None:
+    """For ``backpack-rank calibrate``: make scores of a ranker probabilities of relevance.
+
+    Args:
+        arguments: options, before them perhaps the folder of the ranker; None: those that this
+            process was started with.
+    """
+    given = list(sys.argv[2:] if arguments is None else arguments)
+    if given and "=" not in given[0] and not given[0].startswith("-"):
+        given[0] = f"checkpoint={given[0]}"
+    with one_line_when_stopped("calibrate", given), _one_sentence():
+        if answered("calibrate", given):
+            return
+        if {"-m", "--multirun"} & set(given):
+            raise UsageError("takes no -m: give several alphas as alphas=[1,0.5,0]")
+        exit_without_gc()
+        _run_without_folder("calibrate", given, _calibrate)
 
 
 def serve(arguments: Sequence[str] | None = None) -> None:
@@ -305,6 +334,13 @@ def _serve_parser() -> ArgumentParser:
         metavar="RELEVANT,OTHER",
         help="of a classifier RANKER with two labels, that of relevant documents first",
     )
+    add(
+        "--activation",
+        choices=["sigmoid", "calibrated"],
+        help="what scores are shown as; calibrated: probabilities of relevance "
+        "(docs/calibration.md); default: sigmoid",
+    )
+    add("--calibration", metavar="FILE", help="default: calibration.json beside each ranker")
     add("--examples-run", metavar="RUN", help="TREC run whose queries the page at / offers")
     add("--examples-data", metavar="FOLDER", help="its collection, a folder in BEIR's layout")
     add("--api-key-file", metavar="FILE", help="bearer key; default: BACKPACK_RANK_API_KEY")
@@ -397,6 +433,8 @@ def help_text(script: str) -> str:
         "what is killed goes on by the same command.",
         "retrieve": "Write the candidates of a collection, of BM25 or another first stage, "
         "as a TREC run.",
+        "calibrate": "Make scores of a ranker probabilities of relevance, and measure at every "
+        "alpha how far off they are.",
     }
     command = called(script)
     usage = f"{command} [OPTION=VALUE ...]"
@@ -515,3 +553,13 @@ def _retrieve(config: DictConfig) -> None:
 
     with friendly_errors():
         retrieve_run(config)
+
+
+def _calibrate(config: DictConfig) -> None:
+    from backpack_rank.pipelines.errors import friendly_errors
+
+    with without_gc():
+        from backpack_rank.pipelines.calibrate import calibrate as calibrate_ranker
+
+    with friendly_errors():
+        calibrate_ranker(config)

@@ -50,6 +50,7 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "executor_options": ("engine=datatrove",),
     },
     "retrieve": {},
+    "calibrate": {},
 }
 """Options of each script that do nothing without another, with any value or with that one."""
 TEXTS = (

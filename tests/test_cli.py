@@ -54,6 +54,7 @@ def test_help_and_lists_come_before_hydra_and_torch(script: str, argument: str) 
         ("serve", "--model NAME=FOLDER"),
         ("rerank", "action=status"),
         ("retrieve", "output=bm25.trec"),
+        ("calibrate", "method=isotonic"),
         ("export", "--int8"),
     ],
 )
@@ -74,7 +75,8 @@ def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, said:
 
 
 @pytest.mark.parametrize(
-    ("script", "examples"), [("train", 8), ("evaluate", 8), ("rerank", 8), ("retrieve", 4)]
+    ("script", "examples"),
+    [("train", 8), ("evaluate", 8), ("rerank", 8), ("retrieve", 4), ("calibrate", 4)],
 )
 def test_help_names_examples_and_every_group(script: str, examples: int) -> None:
     text = cli.help_text(script)
@@ -93,7 +95,7 @@ def test_help_names_examples_and_every_group(script: str, examples: int) -> None
     assert max(map(len, text.splitlines())) <= 110
 
 
-@pytest.mark.parametrize("script", ["train", "evaluate", "rerank", "retrieve"])
+@pytest.mark.parametrize("script", ["train", "evaluate", "rerank", "retrieve", "calibrate"])
 def test_every_choice_has_a_description(script: str) -> None:
     for group in groups_of(script):
         for choice, description in choices(group).items():
@@ -337,12 +339,16 @@ def test_what_hydra_cannot_read_is_a_sentence(argument: str) -> None:
 def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["--help"])
     usage, _, *lines = capsys.readouterr().out.splitlines()
-    assert usage == "backpack-rank train|evaluate|rerank|retrieve|serve|export|completion ..."
+    assert (
+        usage
+        == "backpack-rank train|evaluate|rerank|retrieve|calibrate|serve|export|completion ..."
+    )
     assert [line.split()[0] for line in lines] == [
         "train",
         "evaluate",
         "rerank",
         "retrieve",
+        "calibrate",
         "serve",
         "export",
         "completion",

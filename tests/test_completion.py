@@ -41,7 +41,7 @@ def test_verbs_options_choices_and_options_of_a_choice_are_offered(offered) -> N
 
 
 def test_every_group_of_every_verb_is_offered(offered) -> None:
-    for verb in ("train", "evaluate", "rerank", "retrieve"):
+    for verb in ("train", "evaluate", "rerank", "retrieve", "calibrate"):
         words = offered(f"{verb} ")
         for group in groups_of(verb):
             assert f"{group}=" in words

@@ -36,6 +36,7 @@ _NOT_COVERED = (
     "README.md",
     ".gitattributes",
     "listwise.json",
+    "calibration.json",
     *_OF_SENTENCE_TRANSFORMERS,
 )
 # Libraries read files of a model's folder that end like this, or lie in one of these folders. Other
@@ -63,8 +64,9 @@ def write_checksums(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     """Use this after saving a ranker: it writes ``checksums.json``, which loading checks.
 
     The file holds the number of tokens, and length and SHA-256 of every file; but not of
-    ``README.md`` and ``listwise.json``, which people edit, nor of files that sentence-transformers
-    alone reads, and writes anew when it saves a ranker that it has loaded.
+    ``README.md`` and ``listwise.json``, which people edit, nor of ``calibration.json``, which is
+    made later, nor of files that sentence-transformers alone reads, and writes anew when it saves a
+    ranker that it has loaded.
     """
     files = {}
     for file in sorted(folder.rglob("*")):

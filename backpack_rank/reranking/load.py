@@ -16,6 +16,7 @@ from backpack_rank.parts import at_load, folder_kind, imported
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote import RemoteScorer
 from backpack_rank.reranking.rerankers import TextReranker
+from backpack_rank.reranking.score_calibration import CALIBRATION, CalibrationFile
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 
@@ -43,6 +44,8 @@ def load(
     split_attribute: bool = True,
     template: Template | None = None,
     labels: Sequence[str] | None = None,
+    activation: str | None = None,
+    calibration: str | Path | None = None,
 ) -> TextReranker:
     """Use this first: it loads a ranker that ``train.py`` saved, or one that was trained elsewhere.
 
@@ -74,10 +77,15 @@ def load(
         labels: of a classifier with two labels, their names in its ``config.json``, that of
             relevant documents first; the score is the difference of their logits. None: by
             ``reranker_labels.yaml`` of its folder.
+        activation: what scores are shown as where nothing else is asked for: ``logits``,
+            ``sigmoid``, or ``calibrated``: probabilities of relevance, by the ``calibration.json``
+            of ``backpack-rank calibrate``. None: logits.
+        calibration: that file, or its folder; None: in the folder of the ranker.
 
     Raises:
         FileNotFoundError: there is neither such a folder nor such an id.
-        ValueError: the folder holds another model, or its files are damaged.
+        ValueError: the folder holds another model, its files are damaged, or
+            ``activation="calibrated"`` is asked for without a calibration.
     """
     for place in at_load():
         imported(place)()
@@ -85,10 +93,17 @@ def load(
         attribute = Attribute.named(attribute)
     if is_address(name):
         refuse_ways_of_asking(str(name), template, labels)
-        return PointwiseReranker(RemoteScorer(str(name)), attribute=attribute)
+        return PointwiseReranker(
+            RemoteScorer(str(name)),
+            attribute=attribute,
+            activation=activation,
+            calibration=calibration_file(calibration, str(name)),
+        )
     folder = local_folder(name, "load", revision)
     kind = folder_kind(folder)
     if kind is not None:
+        if activation is not None:
+            raise ValueError(f"activation={activation}: a {kind.name} has no scores to show so")
         reranker: TextReranker = imported(kind.loader)(folder, device=device, dtype=dtype)
         return reranker
     ranker, pair_tokenizer = load_ranker(folder, template, labels)
@@ -98,7 +113,21 @@ def load(
     sense_cache = None
     if cache is not None:
         sense_cache = SenseCache(Path(cache).expanduser())
-    return PointwiseReranker(scorer, attribute=attribute, cache=sense_cache)
+    return PointwiseReranker(
+        scorer,
+        attribute=attribute,
+        cache=sense_cache,
+        activation=activation,
+        calibration=calibration_file(calibration or folder, str(name)),
+    )
+
+
+def calibration_file(place: str | Path | None, owner: str) -> CalibrationFile:
+    """The calibration at a place: a file, or a folder that may have one."""
+    if place is None:
+        return CalibrationFile(None, owner)
+    path = Path(place).expanduser()
+    return CalibrationFile(path / CALIBRATION if path.is_dir() else path, owner)
 
 
 def is_address(name: str | Path) -> bool:

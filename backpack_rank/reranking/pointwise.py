@@ -28,6 +28,7 @@ from backpack_rank.reranking.rankings import (
 )
 from backpack_rank.reranking.reading_plan import rewrites
 from backpack_rank.reranking.rerankers import TextReranker
+from backpack_rank.reranking.score_calibration import CalibrationFile
 from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents
 from backpack_rank.senses.attribution import Attribution, Explanation, attribute, explanation
 from backpack_rank.senses.cache import SenseCache
@@ -38,6 +39,8 @@ from backpack_rank.senses.sensitivity import Sensitivity
 from backpack_rank.senses.views import IDENTITY
 
 WAYS_TO_EXPLAIN = ("senses", "words")
+LOGITS, SIGMOID, CALIBRATED = ACTIVATIONS = ("logits", "sigmoid", "calibrated")
+"""What a score is shown as: raw, its sigmoid, or a probability of relevance."""
 
 
 class PointwiseReranker(TextReranker):
@@ -53,6 +56,8 @@ class PointwiseReranker(TextReranker):
         attribute: whose words policies are about.
         cache: sense vectors on disk, shared by all alphas; None: every alpha is another pass of the
             network.
+        activation: what :meth:`predict` and :meth:`rank` make of raw logits where they are not
+            told.
     """
 
     compares_texts = True
@@ -64,6 +69,8 @@ class PointwiseReranker(TextReranker):
         *,
         attribute: Attribute | None = None,
         cache: SenseCache | None = None,
+        activation: str | None = None,
+        calibration: CalibrationFile | None = None,
     ) -> None:
         """
         Args:
@@ -71,8 +78,19 @@ class PointwiseReranker(TextReranker):
             hook: policy and alpha; None leaves the ranker unchanged.
             attribute: whose words policies are about; None: gender.
             cache: sense vectors on disk; None: every alpha is another pass of the network.
+            activation: of :meth:`predict` where it is given none, one of :data:`ACTIVATIONS`; None:
+                raw logits.
+            calibration: where that of the ranker is looked for; None: it has none.
+
+        Raises:
+            ValueError: there is no such activation, or ``calibrated`` without a calibration.
         """
         self.scorer = scorer
+        self.activation = LOGITS if activation is None else activation
+        self._calibration = calibration or CalibrationFile(None, scorer.ranker.label)
+        _check_activation(self.activation)
+        if self.activation == CALIBRATED:
+            self._calibration.calibration()
         self.cache = cache
         self.attribute = attribute or Attribute.named("gender")
         ranker = scorer.ranker
@@ -127,7 +145,14 @@ class PointwiseReranker(TextReranker):
         # Views are computed at first use. Used here, they refuse a policy that does not fit before
         # any text is scored.
         _ = hook.views
-        return PointwiseReranker(self.scorer, hook, attribute=self.attribute, cache=self.cache)
+        return PointwiseReranker(
+            self.scorer,
+            hook,
+            attribute=self.attribute,
+            cache=self.cache,
+            activation=self.activation,
+            calibration=self._calibration,
+        )
 
     def reading(
         self,
@@ -155,7 +180,14 @@ class PointwiseReranker(TextReranker):
         if long == self.scorer.long_documents:
             return self
         scorer = self.scorer.with_long_documents(long)
-        return PointwiseReranker(scorer, self.hook, attribute=self.attribute, cache=self.cache)
+        return PointwiseReranker(
+            scorer,
+            self.hook,
+            attribute=self.attribute,
+            cache=self.cache,
+            activation=self.activation,
+            calibration=self._calibration,
+        )
 
     def rerank(self, run: Run, collection: Collection) -> Run:
         """Use this to re-rank a first-stage run: raw logits replace its scores.
@@ -183,7 +215,8 @@ class PointwiseReranker(TextReranker):
         """Raw logits of (query, document) texts, higher is better. [N] float32
 
         sentence-transformers puts a sigmoid on models with one label; here that is
-        ``activation="sigmoid"``.
+        ``activation="sigmoid"``. Probabilities of relevance are ``activation="calibrated"``, of a
+        ranker that ``backpack-rank calibrate`` has calibrated.
 
         >>> pairs = [("who can rewire a house?", "An electrician can.")]
         >>> reranker.predict(pairs, alpha=0.5)  # doctest: +SKIP
@@ -192,19 +225,54 @@ class PointwiseReranker(TextReranker):
         Args:
             pairs: the texts.
             alpha, policy: see :meth:`at`.
-            activation: None gives raw logits; ``sigmoid`` puts them into [0, 1], in float64.
             long_documents, max_chunks_per_doc, chunk_overlap: see :meth:`reading`; None: as the
                 reranker reads. How many documents are cut is logged.
+            activation: ``logits``; ``sigmoid`` puts them into [0, 1], in float64; ``calibrated``
+                gives probabilities of relevance, in float64; None: that of the reranker, ``logits``
+                unless it was loaded with another one.
 
         Raises:
             ValueError: a query is empty or too long, a score is not finite, or an option is wrong.
         """
-        if activation not in (None, "sigmoid"):
-            raise ValueError(f"activation={activation!r}: use None for raw logits, or 'sigmoid'")
-        views = self.at(alpha, policy).hook.views
+        activation = self.checked_activation(activation)
+        reranker = self.at(alpha, policy)
         scorer = self.reading(long_documents, max_chunks_per_doc, chunk_overlap).scorer
-        (scores,) = scores_of_texts([views], scorer, pairs)
-        return scores if activation is None else sigmoid(scores)
+        (scores,) = scores_of_texts([reranker.hook.views], scorer, pairs)
+        return reranker.activated(scores, activation)
+
+    def activated(self, scores: np.ndarray, activation: str | None = None) -> np.ndarray:
+        """Raw logits as this reranker shows them, at its alpha and under its policy. [N]
+
+        >>> reranker.activated(np.array([0.0]), "sigmoid")  # doctest: +SKIP
+        array([0.5])
+
+        Args:
+            scores: raw logits. [N]
+            activation: as of :meth:`predict`.
+
+        Raises:
+            ValueError: there is no such activation, or no calibration.
+        """
+        activation = self.checked_activation(activation)
+        if activation == LOGITS:
+            return scores
+        if activation == SIGMOID:
+            return sigmoid(scores)
+        policy = None if self.hook.policy is None else self.hook.policy.name
+        calibration = self._calibration.calibration()
+        return calibration.probabilities(scores, self.hook.alpha, policy)
+
+    def checked_activation(self, activation: str | None) -> str:
+        """The activation that is asked for, or else that of this reranker.
+
+        Raises:
+            ValueError: there is no such activation, or no calibration.
+        """
+        chosen = self.activation if activation is None else activation
+        _check_activation(chosen)
+        if chosen == CALIBRATED:
+            self._calibration.calibration()
+        return chosen
 
     def rank(
         self,
@@ -267,15 +335,23 @@ class PointwiseReranker(TextReranker):
         for query, texts in zip(queries, checked, strict=True):
             pairs += [(query, text) for text in texts]
         check_threshold(score_threshold)
-        scores = self.predict(pairs, **options)
+        # Ranked by logits: a calibration has steps, and a sigmoid runs out of digits.
+        activation = self.checked_activation(options.pop("activation", None))
+        reranker = self.at(options.pop("alpha", None), options.pop("policy", None))
+        scores = reranker.predict(pairs, activation=LOGITS, **options)
+        shown = reranker.activated(scores, activation)
         rankings: list[Ranking] = []
         start = 0
         for query, texts in zip(queries, checked, strict=True):
-            scores_of_query = scores[start : start + len(texts)]
+            of_query = slice(start, start + len(texts))
             start += len(texts)
-            rows = ranked_rows(scores_of_query, texts, top_k, return_documents, score_threshold)
-            below = int((~reaches(scores_of_query, score_threshold)).sum())
-            rankings.append(Ranking(rows, query, texts, below))
+            is_kept = reaches(shown[of_query], score_threshold)
+            rows = []
+            for row in ranked_rows(scores[of_query], texts, top_k, return_documents):
+                row["score"] = float(shown[of_query][row["corpus_id"]])
+                if is_kept[row["corpus_id"]]:
+                    rows.append(row)
+            rankings.append(Ranking(rows, query, texts, int((~is_kept).sum())))
         below = sum(ranking.below_threshold for ranking in rankings)
         log_below_threshold(below, len(pairs), score_threshold)
         return rankings
@@ -489,6 +565,11 @@ def ranked_rows(
             row["text"] = documents[place]
         rows.append(row)
     return rows
+
+
+def _check_activation(activation: str) -> None:
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation={activation!r}: use one of {', '.join(ACTIVATIONS)}, or None")
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -194,6 +194,8 @@ class _Service:
             gone.cancel()
         self._metrics.documents.labels(job.served.name).inc(len(job.documents))
 
+        alpha = 1.0 if body.alpha is None else body.alpha
+
         def response() -> Response:
             return JSONResponse(
                 answer(
@@ -204,6 +206,7 @@ class _Service:
                     request_id=request.scope["state"]["request_id"],
                     tokens=job.tokens,
                     truncated=job.truncated,
+                    shown=job.served.shown(scores[0], alpha, body.policy, body.shown_as),
                 )
             )
 
@@ -230,6 +233,7 @@ class _Service:
                 raise RequestError(
                     400, f"model {name} has no dial: leave out {' and '.join(given)}"
                 )
+            rankers[name].check_activation(body.shown_as)
             job = rankers[name].job(
                 body.query,
                 body.passages,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -78,12 +78,22 @@ class RerankBody(BaseModel):
     )
     return_text: bool = Field(False, description="the same for `texts`")
     raw_scores: bool = Field(False, description="logits in place of their sigmoid")
+    activation: Literal["logits", "sigmoid", "calibrated"] | None = Field(
+        None,
+        description="what scores are shown as; calibrated: probabilities of relevance. "
+        "Default: that of the server, or a sigmoid",
+    )
     max_tokens_per_doc: int | None = Field(
         None, ge=1, description="cut documents to as many tokens"
     )
     timeout: float | None = Field(
         None, gt=0, description="seconds after which the request is given up"
     )
+
+    @property
+    def shown_as(self) -> str | None:
+        """The activation that the request names, if any."""
+        return "logits" if self.raw_scores else self.activation
 
     @property
     def as_list(self) -> bool:
@@ -165,6 +175,11 @@ def _check(body: RerankBody, settings: ServerSettings) -> None:
             text.encode("utf-8")
     except UnicodeEncodeError:
         raise RequestError(422, "a text has half a surrogate pair, which is no character") from None
+    if body.raw_scores and body.activation not in (None, "logits"):
+        raise RequestError(
+            400,
+            f"raw_scores and activation={body.activation} are two things: leave one of them out",
+        )
     alphas = list(body.alphas or ())
     if body.alpha is not None:
         alphas.insert(0, body.alpha)
@@ -186,6 +201,7 @@ def answer(
     request_id: str,
     tokens: int,
     truncated: int,
+    shown: np.ndarray | None = None,
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """Documents from best to worst, in the form that the request's family reads.
 
@@ -197,13 +213,16 @@ def answer(
         path: of the request; Cohere's version 2 does not return documents.
         model, request_id, tokens: for the answer.
         truncated: documents that were cut.
+        shown: what the request gets in place of the logits at alpha; None: their sigmoid, or the
+            logits where it asks for them. [m]
     """
     logits = scores[0].astype(np.float64)
     # Stable: equal scores stay in the order of the request.
     order = np.argsort(-logits, kind="stable").tolist()
     if body.top_n:
         order = order[: body.top_n]
-    shown = logits if body.raw_scores else expit(logits)
+    if shown is None:
+        shown = logits if body.shown_as == "logits" else expit(logits)
     passages = body.passages
     results: list[dict[str, Any]] = []
 

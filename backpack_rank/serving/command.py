@@ -230,6 +230,11 @@ def loaders_of(options: Namespace) -> dict[str, Callable[[], Served]]:
         if name in sources:
             raise ValueError(f"--model {text}: {name} is the name of another ranker")
         sources[name] = source
+    if options.calibration is not None and len(sources) > 1:
+        raise ValueError(
+            f"--calibration {options.calibration} is of one ranker, and {len(sources)} are served: "
+            "put each one's into its folder"
+        )
     return {name: partial(_load, name, source, options) for name, source in sources.items()}
 
 
@@ -255,5 +260,7 @@ def _load(name: str, source: str, options: Namespace) -> Served:
         device=options.device,
         dtype=options.dtype,
         **more,
+        activation=options.activation,
+        calibration=options.calibration,
     )
     return served(name, reranker)

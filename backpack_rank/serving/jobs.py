@@ -34,7 +34,7 @@ from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.parts import imported, served_classes
 from backpack_rank.reranking.left_out_words import LeftOutWords
-from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.pointwise import CALIBRATED, LOGITS, PointwiseReranker
 from backpack_rank.reranking.reading_plan import Pass, ReadingPlan, TextPair
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.senses.attribution import Explanation
@@ -200,6 +200,26 @@ class Served(ABC):
     @abstractmethod
     def score(self, slices: Sequence[Slice]) -> None:
         """Write the scores of slices of one key; called in the thread of the model."""
+
+    def check_activation(self, activation: str | None) -> None:
+        """Refuse an activation that this ranker cannot show scores as.
+
+        Raises :class:`RequestError` for it.
+        """
+        if activation == CALIBRATED:
+            raise RequestError(400, f"model {self.name} has no calibration")
+
+    def shown(
+        self, logits: np.ndarray, alpha: float, policy: str | None, activation: str | None
+    ) -> np.ndarray | None:
+        """What is shown in place of raw logits; None: their sigmoid, or the logits. [m]
+
+        Args:
+            logits: at alpha. [m]
+            alpha, policy: as of the request.
+            activation: what the request asks for; None: that of the server.
+        """
+        return None
 
     def warm_up(self) -> None:  # noqa: B027
         """Run the model once at every size, so that the first client does not wait for it."""
@@ -379,6 +399,23 @@ class ServedPointwise(Served):
     def attribute(self) -> Attribute:
         """Whose words policies are about."""
         return self._reranker.attribute
+
+    def check_activation(self, activation: str | None) -> None:
+        try:
+            self._reranker.checked_activation(activation)
+        except ValueError:
+            raise RequestError(400, f"model {self.name} has no calibration") from None
+
+    def shown(
+        self, logits: np.ndarray, alpha: float, policy: str | None, activation: str | None
+    ) -> np.ndarray | None:
+        # Where neither says anything, a server shows a sigmoid, and Python logits.
+        if activation is None and self._reranker.activation != LOGITS:
+            activation = self._reranker.activation
+        if activation != CALIBRATED:
+            return None
+        with self._lock:
+            return self._at(policy, alpha).activated(logits, activation)
 
     def splits_into_senses(self, policy: str | None, alpha: float) -> bool:
         """Whether a score is a sum over senses; else it is explained by leaving out words.

@@ -25,6 +25,7 @@ from workplace import Workplace
 
 from backpack_rank.evaluation.alpha_search import BudgetUnreachableError
 from backpack_rank.options import quoted
+from backpack_rank.pipelines.calibrate import calibrate
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.retrieve import retrieve
@@ -73,7 +74,7 @@ class Command:
     def here(self) -> bool:
         """Whether the small ranker and the synthetic collection are all that it needs."""
         named = re.findall(r"(?<!\S)(?:data|checkpoint)=(\S+)", self.line)
-        if self.script in ("rerank", "retrieve"):
+        if self.script in ("rerank", "retrieve", "calibrate"):
             return True  # of these, only what runs here is in a block for bash
         real = any(option in self.line for option in _OF_REAL_DATA)
         own = set(named) <= {"synthetic"} or "data.folder=audit" in self.line
@@ -146,7 +147,7 @@ def options() -> set[str]:
     def options_of(script: str, *choices: str) -> set[str]:
         return keys(OmegaConf.to_container(composed(script, list(choices)), resolve=False))
 
-    scripts = ("evaluate.py", "train.py", "rerank")
+    scripts = ("evaluate.py", "train.py", "rerank", "calibrate")
     found = set().union(*(options_of(script) for script in scripts))
     for path in sorted((ROOT / "conf").glob("*/**/*.yaml")):
         group, name = path.relative_to(ROOT / "conf").with_suffix("").as_posix().split("/", 1)
@@ -170,7 +171,7 @@ def test_every_command_composes(
 ) -> None:
     monkeypatch.setenv(DATA, os.environ.get(DATA, "/nowhere"))
     assert re.fullmatch(
-        r"(python (train|evaluate)\.py|backpack-rank (rerank|retrieve))\b.*", command.line
+        r"(python (train|evaluate)\.py|backpack-rank (rerank|retrieve|calibrate))\b.*", command.line
     ), f"not run by this test: {command.line}"
     for overrides in jobs_with_every_value(command.jobs()):
         config = composed(command.script, overrides)
@@ -235,6 +236,11 @@ def run(command: Command, jobs: list[list[str]], documented: Workplace, folder: 
         (overrides,) = jobs
         retrieve(composed("retrieve", [*overrides, *SMALL_TEST, f"output={folder / 'first.trec'}"]))
         assert (folder / "first.trec").read_text()
+        return
+    if command.script == "calibrate":
+        (overrides,) = jobs
+        path = calibrate(composed("calibrate", [*overrides, f"runs={documented.output}"]))
+        assert path.parent == documented.newest("train") / "ranker"
         return
     if command.script == "rerank":
         (overrides,) = jobs

@@ -76,7 +76,7 @@ def test_every_recipe_composes_and_its_targets_exist(
         assert callable(hydra.utils.get_object(target))
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "rerank"])
+@pytest.mark.parametrize("name", ["train", "evaluate", "rerank", "calibrate"])
 def test_the_defaults_need_no_argument(name: str) -> None:
     config = configured(name)
     assert not OmegaConf.missing_keys(config) - {"logger.save_dir"}

@@ -22,6 +22,7 @@ from workplace import ROOT
 from backpack_rank.checks import UsageError
 from backpack_rank.options import groups_of
 from backpack_rank.parts import evaluations
+from backpack_rank.pipelines.calibrate import Calibrating
 from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
 from backpack_rank.pipelines.evaluate import task_of
 from backpack_rank.pipelines.nodes import check_options
@@ -232,6 +233,8 @@ def check(script: str, option: str, config: DictConfig) -> None:
             task.check()
     elif script == "rerank":
         RerankSettings.of(config)
+    elif script == "calibrate":
+        Calibrating(config)
     elif option.startswith("trainer."):
         TrainingSettings.of(config)
     else:

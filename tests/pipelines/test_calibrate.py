@@ -1,0 +1,319 @@
+"""``backpack-rank calibrate``: probabilities that are right, a table that says so, and no half files.
+
+The ranker is a small BERT of transformers. Judgements are drawn with probabilities that follow its
+own scores at alpha = 1, so what the map should be is known.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from foreign_rankers import WORDS, bert
+from foreign_rankers import saved as save
+from in_process import INLINE, configured
+from omegaconf import OmegaConf
+from rerank_servers import running
+from workplace import ROOT
+
+from backpack_rank import cli
+from backpack_rank.checks import UsageError
+from backpack_rank.pipelines.calibrate import calibrate
+from backpack_rank.reranking.load import load
+from backpack_rank.reranking.score_calibration import Calibration
+from backpack_rank.serving.jobs import served
+
+pytest.importorskip("sklearn")
+SLOPE, QUERIES, DOCUMENTS = 4.0, 40, 50
+
+
+def texts(generator: np.random.Generator, number: int, length: int) -> list[str]:
+    return [" ".join(generator.choice(WORDS[:10], size=length)) for _ in range(number)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    """The folder of a ranker, and data with a dev and a test split of its own judgements."""
+    folder = tmp_path_factory.mktemp("calibrated") / "ranker"
+    save(bert, folder)
+    reranker = load(folder)
+    generator = np.random.default_rng(0)
+    data = {"name": "drawn", "measures": ["nDCG@10"]}
+    for split in ("dev", "test"):
+        queries = {f"q{n}": text for n, text in enumerate(texts(generator, QUERIES, 3))}
+        documents = {f"d{n}": text for n, text in enumerate(texts(generator, DOCUMENTS, 7))}
+        pairs = [(query, text) for query in queries.values() for text in documents.values()]
+        scores = reranker.predict(pairs).astype(float)
+        scaled = SLOPE * (scores - np.median(scores)) / scores.std()
+        relevant = generator.random(len(pairs)) < 1 / (1 + np.exp(-scaled))
+        grades = iter((2 * relevant).tolist())
+        qrels = {query: {document: next(grades) for document in documents} for query in queries}
+        data[split] = {
+            "_target_": INLINE,
+            "name": f"drawn/{split}",
+            "queries": queries,
+            "documents": documents,
+            "qrels": qrels,
+        }
+    data["first_stage"] = {"_target_": "backpack_rank.data.first_stage.GivenCandidates"}
+    return folder, data
+
+
+def composed(place: tuple[Path, dict], output: Path, *options: str, **changes: object):
+    folder, data = place
+    config = configured("calibrate", f"checkpoint={folder}", f"output={output}", *options)
+    OmegaConf.set_struct(config, False)
+    config.data = {**data, **changes}
+    return config
+
+
+def pairs_of(split: dict) -> tuple[list[tuple[str, str]], np.ndarray]:
+    """Texts and labels of all pairs of a split, read without the code under test."""
+    pairs, labels = [], []
+    for query_id, judged in split["qrels"].items():
+        for doc_id, grade in judged.items():
+            pairs.append((split["queries"][query_id], split["documents"][doc_id]))
+            labels.append(grade > 0)
+    return pairs, np.array(labels)
+
+
+def error_by_hand(probabilities: np.ndarray, relevant: np.ndarray, bins: int = 15) -> float:
+    total = 0.0
+    for number in range(bins):
+        inside = np.minimum((probabilities * bins).astype(int), bins - 1) == number
+        if inside.any():
+            total += abs(relevant[inside].mean() - probabilities[inside].mean()) * inside.mean()
+    return total
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_the_table_has_the_errors_of_what_rank_shows_and_calibration_mends_them(
+    place, tmp_path, capsys, method
+):
+    folder, data = place
+    path = calibrate(composed(place, tmp_path, f"method={method}", "alphas=[1,0]"))
+    assert path == tmp_path / "calibration.json"
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Expected calibration error on drawn/test" in printed
+    assert "fitted on drawn/dev (2,000 pairs of 40 queries" in printed
+    assert "The dial " in printed
+    pairs, relevant = pairs_of(data["test"])
+    reranker = load(folder, calibration=tmp_path)
+    rows = list(csv.DictReader((tmp_path / "calibration.csv").open()))
+    assert [float(row["alpha"]) for row in rows] == [1.0, 0.0]
+    for row in rows:
+        alpha = float(row["alpha"])
+        raw = reranker.predict(pairs, alpha=alpha)
+        sigmoid = 1 / (1 + np.exp(-raw.astype(float)))
+        own = reranker.predict(pairs, alpha=alpha, activation="calibrated")
+        first = Calibration.read(path).maps[1.0](raw)
+        assert float(row["sigmoid"]) == pytest.approx(error_by_hand(sigmoid, relevant), abs=1e-4)
+        assert float(row["own_map"]) == pytest.approx(error_by_hand(own, relevant), abs=1e-4)
+        assert float(row["first_map"]) == pytest.approx(error_by_hand(first, relevant), abs=1e-4)
+        assert float(row["own_map"]) < 0.5 * float(row["sigmoid"])
+        assert float(row["change_low"]) <= float(row["change"]) <= float(row["change_high"])
+    assert float(rows[0]["own_map"]) < 0.05
+    assert (rows[0]["change"], rows[0]["own_map"]) == ("0.0", rows[0]["first_map"])
+    assert {file.name for file in tmp_path.iterdir()} == {
+        *("calibration.json", "calibration.md", "calibration.csv", "calibration.tex"),
+    }
+
+
+def test_the_map_is_that_of_scikit_learn_on_the_dev_split(place, tmp_path):
+    from sklearn.isotonic import IsotonicRegression
+
+    folder, data = place
+    calibrate(composed(place, tmp_path, "method=isotonic", "alphas=[1]"))
+    dev, labels = pairs_of(data["dev"])
+    reranker = load(folder, activation="calibrated", calibration=tmp_path / "calibration.json")
+    model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    model.fit(reranker.predict(dev, activation="logits").astype(float), labels)
+    test, _ = pairs_of(data["test"])
+    expected = model.predict(reranker.predict(test, activation="logits").astype(float))
+    # Scores of another batch differ in their last bits, and steps are steep.
+    assert np.abs(reranker.predict(test) - expected).mean() < 1e-3
+
+
+def test_a_server_gives_probabilities_and_warns_once_at_other_alphas(place, tmp_path, caplog):
+    folder, data = place
+    calibrate(composed(place, tmp_path, "alphas=[1,0]"))
+    texts = list(data["test"]["documents"].values())[:12]
+    query = next(iter(data["test"]["queries"].values()))
+    reranker = load(folder, activation="calibrated", calibration=tmp_path)
+    plain = load(folder)
+
+    def shown(server, **body):
+        answer = server.rerank(query=query, documents=texts, **body)
+        assert answer.status_code == 200, answer.text
+        results = answer.json()["results"]
+        return {row["index"]: row["relevance_score"] for row in results}
+
+    loaders = {
+        "ready": lambda: served(
+            "ready", load(folder, activation="calibrated", calibration=tmp_path)
+        ),
+        "plain": lambda: served("plain", load(folder)),
+    }
+    with running(loaders) as server:
+        for alpha in (1.0, 0.0):
+            rows = reranker.rank(query, texts, alpha=alpha)
+            expected = {row["corpus_id"]: row["score"] for row in rows}
+            found = shown(server, model="ready", alpha=alpha)
+            assert list(found) == list(expected)
+            assert found == pytest.approx(expected, abs=1e-6)
+        logits = plain.predict([(query, text) for text in texts]).astype(float)
+        sigmoid = dict(enumerate(1 / (1 + np.exp(-logits))))
+        assert shown(server, model="plain") == pytest.approx(sigmoid, abs=1e-6)
+        assert shown(server, model="ready", activation="sigmoid") == pytest.approx(
+            sigmoid, abs=1e-6
+        )
+        as_logits = dict(enumerate(logits))
+        for raw in ({"raw_scores": True}, {"activation": "logits"}):
+            assert shown(server, model="ready", **raw) == pytest.approx(as_logits, abs=1e-5)
+
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "backpack_rank.reranking.score_calibration"):
+            shown(server, model="ready", alpha=0.5)
+            shown(server, model="ready", alpha=0.75)
+        said = [record.getMessage() for record in caplog.records if "fitted" in record.msg]
+        assert len(said) == 1
+        assert "alpha=0.5" in said[0]
+
+        for body, status, said in (
+            ({"model": "plain", "activation": "calibrated"}, 400, "plain has no calibration"),
+            ({"activation": "softmax"}, 422, "activation"),
+            ({"raw_scores": True, "activation": "sigmoid"}, 400, "leave one of them out"),
+        ):
+            answer = server.rerank(query=query, documents=texts, **body)
+            assert answer.status_code == status
+            assert said in answer.json()["message"]
+
+
+def test_it_lies_beside_the_ranker_unless_another_folder_is_given(place, tmp_path):
+    folder = tmp_path / "own" / "ranker"
+    save(bert, folder)
+    config = composed((folder, place[1]), tmp_path, "alphas=[1]")
+    config.output = None
+    assert calibrate(config) == folder / "calibration.json"
+    scores = load(folder, activation="calibrated").predict([("the doctor", "he saw a nurse")])
+    assert 0 < scores[0] < 1
+
+
+def test_a_sealed_ranker_may_be_calibrated(make_backpack, pair_tokenizer, tmp_path):
+    from backpack_rank.models.factory import save_ranker
+    from backpack_rank.reranking.score_calibration import PlattMap
+
+    save_ranker(tmp_path / "ranker", make_backpack(), pair_tokenizer)
+    Calibration({1.0: PlattMap(1, 0)}, "lowest_senses", "platt", "dev").write(
+        tmp_path / "ranker" / "calibration.json"
+    )
+    assert load(tmp_path / "ranker", activation="calibrated").activation == "calibrated"
+
+
+def test_what_fails_half_way_leaves_what_was_there(place, tmp_path):
+    _, data = place
+    calibrate(composed(place, tmp_path, "alphas=[1]"))
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    # The dev split is scored and fitted; that the test split has one kind of label comes out later.
+    one_kind = {query: dict.fromkeys(judged, 2) for query, judged in data["test"]["qrels"].items()}
+    test = {**data["test"], "qrels": one_kind}
+    with pytest.raises(ValueError, match="drawn/test has 2,000 relevant documents among 2,000"):
+        calibrate(composed(place, tmp_path, "method=isotonic", test=test))
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_process_that_is_killed_leaves_a_complete_file_or_none(place, tmp_path):
+    folder, data = place
+    config = OmegaConf.create({"data": data})
+    (tmp_path / "drawn.yaml").write_text(OmegaConf.to_yaml(config.data))
+    program = (
+        "from omegaconf import OmegaConf\n"
+        "from in_process import configured\n"
+        "from backpack_rank.pipelines.calibrate import calibrate\n"
+        f"config = configured('calibrate', 'checkpoint={folder}', 'output={tmp_path}/out')\n"
+        "OmegaConf.set_struct(config, False)\n"
+        f"config.data = OmegaConf.load('{tmp_path}/drawn.yaml')\n"
+        "print('begun', flush=True)\n"
+        "calibrate(config)\n"
+    )
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "shared")])
+    for seconds in (0.5, 2, 4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdout.readline() == b"begun\n"
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+        written = tmp_path / "out" / "calibration.json"
+        if written.exists():
+            assert Calibration.read(written).method == "platt"
+            assert (tmp_path / "out" / "calibration.md").read_text().count("| alpha=") == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["method=spline"], "method=spline"),
+        (["alphas=[]"], "alphas"),
+        (["alphas=[-1]"], "alpha=-1"),
+        (["relevant=3"], "has 0 relevant documents among 2,000 judged candidates"),
+        (["bins=0"], "bins=0"),
+        (["unjudged=all"], "unjudged=all"),
+        (["policy=lowest_senses"], "has no sense vectors"),
+    ],
+)
+def test_wrong_options_are_named(place, tmp_path, options, said):
+    with pytest.raises(ValueError, match=said):
+        calibrate(composed(place, tmp_path, *options))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_missing_is_named(place, tmp_path, capsys):
+    folder, _ = place
+    with pytest.raises(ValueError, match="data=drawn has no dev split"):
+        calibrate(composed(place, tmp_path, dev=None))
+    with pytest.raises(ValueError, match=r"does not say what it was trained on.*add data="):
+        calibrate(configured("calibrate", f"checkpoint={folder}", f"output={tmp_path}"))
+    with pytest.raises(ValueError, match=r"http://localhost:1 is no folder of yours: give output="):
+        calibrate(configured("calibrate", "checkpoint=http://localhost:1", "data=synthetic"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="this is a file; give a folder"):
+        calibrate(composed(place, tmp_path / "file"))
+    with pytest.raises(UsageError, match="takes no -m: give several alphas"):
+        cli.main(["calibrate", "-m", "alphas=[1]"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["calibrate", "nowhere", "data=synthetic"])
+    assert "checkpoint=nowhere: neither a run's folder" in capsys.readouterr().err
+
+
+def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(place, tmp_path):
+    """As of MS MARCO, whose judgements name relevant passages alone."""
+    _, data = place
+    splits = {}
+    for split in ("dev", "test"):
+        listed = {
+            query: {document: grade for document, grade in judged.items() if grade}
+            for query, judged in data[split]["qrels"].items()
+        }
+        splits[split] = {**data[split], "qrels": listed}
+    calibrate(composed(place, tmp_path / "listed", "alphas=[1]", **splits))
+    calibrate(composed(place, tmp_path / "judged", "alphas=[1]"))
+    one, other = (
+        (tmp_path / name / "calibration.csv").read_text() for name in ("listed", "judged")
+    )
+    assert one == other
+    with pytest.raises(ValueError, match="a calibration needs both kinds"):
+        calibrate(composed(place, tmp_path, "unjudged=left_out", **splits))
