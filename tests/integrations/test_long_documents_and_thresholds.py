@@ -71,9 +71,10 @@ def test_cross_encoder(ranked) -> None:
     ranking = model.rank(QUERY, TEXTS, score_threshold=threshold, alpha=0.5, **CHUNKS)
     assert [(row["corpus_id"], row["score"]) for row in ranking] == kept(scores, threshold)
     assert ranking.below_threshold == 2
-    assert model.rank(QUERY, TEXTS, top_k=2) == cross_encoder(reranker.reading()).rank(
-        QUERY, TEXTS
-    )[:2]
+    assert (
+        model.rank(QUERY, TEXTS, top_k=2)
+        == cross_encoder(reranker.reading()).rank(QUERY, TEXTS)[:2]
+    )
     thorough = cross_encoder(reranker.at(0.5).reading(**CHUNKS))
     assert thorough.predict(pairs) == pytest.approx(scores, abs=1e-5)
     tokens_alone = CrossEncoder(str(folder), device="cpu")
