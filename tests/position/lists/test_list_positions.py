@@ -66,7 +66,7 @@ def test_transitions_are_counted_by_hand_and_by_loops():
     assert transitions.given_input == pytest.approx(expected / 50)
 
 
-def test_the_distance_from_uniform_has_its_ends():
+def test_the_distance_from_uniform_is_0_for_even_and_1_less_1_of_k_for_fixed_orders():
     lists = [numbers(*np.random.default_rng(n).permutation(5), query_id=str(n)) for n in range(4)]
     kept = Transitions.of(rank_shuffled(SmallRanker(KEEPS_ORDER), lists, 30).rankings, 5)
     assert np.array_equal(kept.counts, 120 * np.eye(5))
@@ -77,14 +77,13 @@ def test_the_distance_from_uniform_has_its_ends():
 
 @pytest.mark.parametrize(("number", "size"), [(7, 4), (40, 3), (12, 4), (5, 1)])
 def test_the_distance_that_chance_alone_gives_is_that_of_simulations(number: int, size: int):
-    drawn = [
-        Transitions.of(random_rankings(number, size, seed), size).total_variation
-        for seed in range(600)
-    ]
-    error = np.std(drawn) / math.sqrt(600)
-    assert Transitions.of(random_rankings(number, size), size).chance == pytest.approx(
-        np.mean(drawn), abs=4 * error
-    )
+    simulated = []
+    for seed in range(600):
+        transitions = Transitions.of(random_rankings(number, size, seed), size)
+        simulated.append(transitions.total_variation)
+    error = np.std(simulated) / math.sqrt(600)
+    chance = Transitions.of(random_rankings(number, size), size).chance
+    assert chance == pytest.approx(np.mean(simulated), abs=4 * error)
 
 
 def test_an_oracle_on_shuffled_lists_is_no_more_than_chance_from_uniform():
@@ -128,7 +127,10 @@ def test_reversed_pairs_by_hand_and_by_loops():
     rankings = random_rankings(40, 5)
     found = reversals(rankings, 5)
     for i, j in combinations(range(5), 2):
-        count = sum(r.order.tolist().index(j) < r.order.tolist().index(i) for r in rankings)
+        count = 0
+        for ranking in rankings:
+            order = ranking.order.tolist()
+            count += order.index(j) < order.index(i)
         assert found.counts[i, j] == count
         assert found.shares[i, j] == count / 40
     assert found.mean == found.counts.sum() / (40 * 10)
@@ -164,13 +166,12 @@ def test_an_oracle_makes_no_pair_wrong_and_a_blind_ranker_half():
         (RandomRanker(), 0.45, 0.55),
         (SmallRanker(KEEPS_ORDER), 0.45, 0.55),
     ):
-        found = rank_shuffled(ranker, lists, 10)
-        targets = [
-            -order.astype(float) for order in found.permutations
-        ]  # the list's passages are 0, 1, ... 5
-        assert low <= wrong_pairs(found.rankings, targets, 6).mean <= high
+        shuffled = rank_shuffled(ranker, lists, 10)
+        # Passages are 0, 1, ... 5, and the largest is the best.
+        targets = [-order.astype(float) for order in shuffled.permutations]
+        assert low <= wrong_pairs(shuffled.rankings, targets, 6).mean <= high
     with pytest.raises(ValueError, match="a target of 6 places for each of the 400"):
-        wrong_pairs(found.rankings, targets[:-1], 6)
+        wrong_pairs(shuffled.rankings, targets[:-1], 6)
 
 
 # Controlled positions
@@ -212,7 +213,7 @@ def test_a_ranker_that_prefers_early_positions_by_a_known_amount():
 def test_the_others_keep_their_order_and_all_lists_are_one_call_for_each_position():
     ranker = SmallRanker()
     controlled_positions(ranker, [numbers(1, 9, 2), numbers(7, 3, 4, query_id="r")], [1, 0])
-    shown = [[one.passages for one in call] for call in ranker.calls]
+    shown = [[passages.passages for passages in call] for call in ranker.calls]
     assert shown == [
         [("9", "1", "2"), ("7", "3", "4")],
         [("1", "9", "2"), ("3", "7", "4")],
@@ -229,33 +230,30 @@ def test_values_are_those_of_ir_measures():
         "accuracy@1": ir_measures.P @ 1,
     }
     for measure, reference in names.items():
-        # The right passage stands before as many of the 14 others as its rank leaves.
-        run = {
-            f"{n} {p}": {
-                "right": float(-found.ranks[n, p]),
-                **{f"other {r}": -r - 0.5 for r in range(14)},
-            }
-            for n in range(20)
-            for p in range(15)
-        }
-        qrels = {query: {"right": 1} for query in run}
-        values = {
-            metric.query_id: metric.value
-            for metric in ir_measures.iter_calc([reference], qrels, run)
-        }
-        expected = [[values[f"{n} {p}"] for p in range(15)] for n in range(20)]
-        assert found.values(measure) == pytest.approx(np.array(expected))
+        # A query for each list and position. The relevant passage stands behind as many of the 14
+        # others as its rank says.
+        others = {f"other {rank}": -rank - 0.5 for rank in range(14)}
+        run = {}
+        for number in range(20):
+            for position in range(15):
+                rank = float(found.ranks[number, position])
+                run[f"{number} {position}"] = {"relevant": -rank, **others}
+        qrels = {query_id: {"relevant": 1} for query_id in run}
+        expected = np.empty((20, 15))
+        for metric in ir_measures.iter_calc([reference], qrels, run):
+            number, position = map(int, metric.query_id.split())
+            expected[number, position] = metric.value
+        assert found.values(measure) == pytest.approx(expected)
         curve = found.curve(measure)
-        assert curve.errors == pytest.approx(stats.sem(np.array(expected), axis=0))
+        assert curve.errors == pytest.approx(stats.sem(expected, axis=0))
 
 
 def test_permutation_self_consistency_lowers_the_range():
     lists = [numbers(8, 7, 6, 5, 4, 3, 2, 1, query_id=str(number)) for number in range(8)]
     biased = SmallRanker(slope=0.9)
+    permuted = PermutationSelfConsistency(biased, 20)
     plain = controlled_positions(biased, lists, [0] * 8).curve("MRR")
-    remedied = controlled_positions(PermutationSelfConsistency(biased, 20), lists, [0] * 8).curve(
-        "MRR"
-    )
+    remedied = controlled_positions(permuted, lists, [0] * 8).curve("MRR")
     assert plain.range > 0.4
     assert remedied.range < plain.range / 2
     assert remedied.mean > plain.mean
@@ -270,12 +268,14 @@ def test_one_relevant_passage_is_kept_and_the_size_is_even():
     ]
     relevance = [[0, 2, 0, 1, 0, 3], [0, 0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 0]]
     found = with_one_relevant(lists, relevance, size=3)
-    assert [one.passages for one in found.lists] == [("10", "11", "12"), ("20", "21", "24")]
+    chosen = [passages.passages for passages in found.lists]
+    assert chosen == [("10", "11", "12"), ("20", "21", "24")]
     assert found.relevant == (1, 2)
     assert found.removed == 2
     assert (found.without_relevant, found.too_short) == (("none",), ("short",))
     strict = with_one_relevant(lists[:1], relevance[:1], size=3, minimum=3)
-    assert [one.passages for one in strict.lists] == [("10", "12", "15")]  # 11 and 13 are neither
+    (passages,) = strict.lists
+    assert passages.passages == ("10", "12", "15")  # 11 and 13 are neither relevant nor not
     with pytest.raises(ValueError, match="1 have no relevant one, 1 too few others"):
         with_one_relevant(lists[2:], relevance[2:], size=3)
     with pytest.raises(ValueError, match="query several: 6 passages but 2 judgements"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations, pairwise, permutations
 from pathlib import Path
 
@@ -28,13 +29,14 @@ METHODS = [Kemeny(), Borda(), ReciprocalRankFusion()]
 
 
 def answers_of(ranker: SmallRanker, passages: PassageList) -> list[list[str]]:
-    """What a ranker answered, as ids, best first."""
-    return [
-        [shown_list.ids[place] for place in ranker._one(shown_list).ranked]
-        for call in ranker.calls
-        for shown_list in call
-        if set(shown_list.ids) == set(passages.ids)
-    ]
+    """What a ranker answered to the shuffles of a list, as ids, best first."""
+    answers = []
+    for call in ranker.calls:
+        for shuffle in call:
+            if set(shuffle.ids) == set(passages.ids):
+                named = ranker._one(shuffle).ranked
+                answers.append([shuffle.ids[place] for place in named])
+    return answers
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -50,37 +52,46 @@ def test_position_bias_that_hides_the_best_passage_is_averaged_out():
     # first one.
     passages = numbers(92, *range(1, 7), 100)
     biased = SmallRanker(slope=1.2)
-    assert shown(passages, biased.rank([passages])[0])[0] == "92"
-    assert shown(passages, PermutationSelfConsistency(biased, 20).rank([passages])[0])[:2] == [
-        "100",
-        "92",
-    ]
+    (single,) = biased.rank([passages])
+    (aggregate,) = PermutationSelfConsistency(biased, 20).rank([passages])
+    assert shown(passages, single)[0] == "92"
+    assert shown(passages, aggregate)[:2] == ["100", "92"]
 
 
 def test_the_result_is_the_order_closest_to_the_answers_by_brute_force():
     passages = numbers(1, 2, 3, 4, 5)
     ranker = SmallRanker(slope=1.1)
-    found = PermutationSelfConsistency(ranker, 7, seed=3).rank([passages])[0]
+    (aggregate,) = PermutationSelfConsistency(ranker, 7, seed=3).rank([passages])
     answers = answers_of(ranker, passages)
-    assert len({tuple(answer) for answer in answers}) > 3
+    assert len(set(map(tuple, answers))) > 3
 
-    def cost(order: tuple[str, ...]) -> int:
-        return sum(a.index(i) > a.index(j) for a in answers for i, j in combinations(order, 2))
+    def cost(order: Sequence[str]) -> int:
+        """Pairs in which an answer contradicts the order, over all answers."""
+        contradictions = 0
+        for answer in answers:
+            for better, worse in combinations(order, 2):
+                contradictions += answer.index(better) > answer.index(worse)
+        return contradictions
 
-    best = min(map(cost, permutations(passages.ids)))
-    assert cost(tuple(passages.ids[place] for place in found.order)) == best
-    assert any(cost(tuple(answer)) > best for answer in answers)
+    least = min(map(cost, permutations(passages.ids)))
+    assert cost([passages.ids[place] for place in aggregate.order]) == least
+    assert max(map(cost, answers)) > least
 
 
 def test_borda_of_partial_answers_is_the_mean_rank_of_those_that_name_a_passage():
     passages = numbers(1, 2, 3, 4, 5, 6)
     ranker = SmallRanker(slope=2.0, keeps=3)
-    found = PermutationSelfConsistency(ranker, 9, Borda("ignored"), seed=1).rank([passages])[0]
+    wrapper = PermutationSelfConsistency(ranker, 9, Borda("ignored"), seed=1)
+    (aggregate,) = wrapper.rank([passages])
     answers = answers_of(ranker, passages)
-    means = [np.mean([a.index(i) + 1 for a in answers if i in a] or [7.0]) for i in passages.ids]
-    assert found.scores is not None
-    assert found.scores == pytest.approx(-np.array(means))
-    assert found.order.tolist() == np.argsort(means, kind="stable").tolist()
+    mean_ranks = []
+    for doc_id in passages.ids:
+        ranks = [answer.index(doc_id) + 1 for answer in answers if doc_id in answer]
+        # A passage that no answer names comes behind all six.
+        mean_ranks.append(np.mean(ranks) if ranks else 7.0)
+    assert aggregate.scores is not None
+    assert aggregate.scores == pytest.approx(-np.array(mean_ranks))
+    assert aggregate.order.tolist() == np.argsort(mean_ranks, kind="stable").tolist()
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -104,8 +115,8 @@ def test_one_call_has_all_permutations_of_all_lists():
     wrapper = PermutationSelfConsistency(ranker, 6)
     wrapper.rank([numbers(1, 2, 3, 4), numbers(5, 6, 7, query_id="r")])
     (call,) = ranker.calls
-    assert [one.query_id for one in call] == ["q"] * 6 + ["r"] * 6
-    assert len({one.passages for one in call[:6]}) > 3
+    assert [shuffle.query_id for shuffle in call] == ["q"] * 6 + ["r"] * 6
+    assert len({shuffle.passages for shuffle in call[:6]}) > 3
     assert (wrapper.aggregated, wrapper.ranked, wrapper.not_optimal) == (2, 12, 0)
     assert wrapper.usage.lists == 12
 
@@ -114,11 +125,13 @@ def test_shuffles_depend_on_the_list_and_the_seed_alone():
     first, second = numbers(1, 2, 3, 4, 5), numbers(9, 8, 7, 6, query_id="r")
 
     def orders(lists, seed=0, permutations=4):
+        """The shuffles that the ranker was shown, by query."""
         ranker = SmallRanker()
         PermutationSelfConsistency(ranker, permutations, seed=seed).rank(lists)
-        return {
-            q: [one.passages for one in ranker.calls[0] if one.query_id == q] for q in ("q", "r")
-        }
+        shuffles: dict[str, list[tuple[str, ...]]] = {"q": [], "r": []}
+        for shuffle in ranker.calls[0]:
+            shuffles[shuffle.query_id].append(shuffle.passages)
+        return shuffles
 
     together = orders([first, second])
     assert orders([second, first]) == together
@@ -127,24 +140,24 @@ def test_shuffles_depend_on_the_list_and_the_seed_alone():
     assert orders([first], seed=1)["q"] != together["q"]
     other_query = PassageList("another question", first.passages, first.ids, "q")
     assert orders([other_query])["q"] != together["q"]
-    without_ids = (
-        PassageList("q", first.passages, query_id="q"),
-        PassageList("q", second.passages, query_id="q"),
-    )
-    one, other = (orders([passages])["q"] for passages in without_ids)
-    assert [p.index("1") for p in one] != [p.index("9") for p in other]
+    # Without ids the texts of the passages decide.
+    of_first = orders([PassageList("q", first.passages, query_id="q")])["q"]
+    of_second = orders([PassageList("q", second.passages, query_id="q")])["q"]
+    places_of_first = [passages.index("1") for passages in of_first]
+    places_of_second = [passages.index("9") for passages in of_second]
+    assert places_of_first != places_of_second
 
 
 def test_shuffles_are_uniform():
     ranker = SmallRanker()
     PermutationSelfConsistency(ranker, 6000).rank([numbers(1, 2, 3)])
     counts = dict.fromkeys(permutations("123"), 0)
-    for one in ranker.calls[0]:
-        counts[one.passages] += 1
+    for shuffle in ranker.calls[0]:
+        counts[shuffle.passages] += 1
     assert len(counts) == 6
-    assert max(abs(count - 1000) for count in counts.values()) < 4 * np.sqrt(
-        6000 * (1 / 6) * (5 / 6)
-    )
+    # Four standard deviations of a binomial count.
+    deviation = np.sqrt(6000 * (1 / 6) * (5 / 6))
+    assert max(abs(count - 1000) for count in counts.values()) < 4 * deviation
 
 
 def test_the_original_order_can_be_the_first_of_them():
@@ -155,9 +168,7 @@ def test_the_original_order_can_be_the_first_of_them():
     assert len(ranker.calls[0]) == 3
     shuffled_only = SmallRanker()
     PermutationSelfConsistency(shuffled_only, 2).rank([passages])
-    assert [one.passages for one in ranker.calls[0][1:]] == [
-        one.passages for one in shuffled_only.calls[0]
-    ]
+    assert ranker.calls[0][1:] == shuffled_only.calls[0]
 
 
 def test_a_list_of_one_passage_is_ranked_once():
@@ -172,18 +183,18 @@ def test_a_list_stops_when_its_aggregate_does_not_change_and_others_go_on():
     steady, shaky = numbers(1, 2, 3, 4), numbers(*np.linspace(0, 0.9, 12), query_id="shaky")
     ranker = SmallRanker(slope=0.3)
     wrapper = PermutationSelfConsistency(ranker, 40, patience=2, round_size=4)
-    found = wrapper.rank([steady, shaky])
-    rounds = [[one.query_id for one in call] for call in ranker.calls]
+    of_steady, of_shaky = wrapper.rank([steady, shaky])
+    rounds = [[shuffle.query_id for shuffle in call] for call in ranker.calls]
     # Numbers 1 apart hide no more than neighbours: the first round's order stays, so three rounds
     # are enough.
     assert [call.count("q") for call in rounds[:4]] == [4, 4, 4, 0]
-    assert shown(steady, found[0]) == ["4", "3", "2", "1"]
+    assert shown(steady, of_steady) == ["4", "3", "2", "1"]
     assert len(rounds) > 3
     assert wrapper.ranked == sum(map(len, rounds)) < 80
     # What a list stops with is what as many permutations in one call give.
     drawn = sum(call.count("shaky") for call in rounds)
-    alone = PermutationSelfConsistency(SmallRanker(slope=0.3), drawn).rank([shaky])[0]
-    assert found[1].order.tolist() == alone.order.tolist()
+    (in_one_call,) = PermutationSelfConsistency(SmallRanker(slope=0.3), drawn).rank([shaky])
+    assert of_shaky.order.tolist() == in_one_call.order.tolist()
 
 
 def test_patience_is_counted_in_rounds_in_a_row():
@@ -191,24 +202,27 @@ def test_patience_is_counted_in_rounds_in_a_row():
     for patience in (1, 2, 3):
         ranker = SmallRanker(slope=0.2)
         PermutationSelfConsistency(ranker, 60, patience=patience, round_size=2).rank([passages])
-        orders = [
-            PermutationSelfConsistency(SmallRanker(slope=0.2), 2 * n)
-            .rank([passages])[0]
-            .order.tolist()
-            for n in range(1, len(ranker.calls) + 1)
-        ]
-        same = [one == other for one, other in pairwise(orders)]
-        assert all(same[-patience:])
-        assert not any(all(same[start : start + patience]) for start in range(len(same) - patience))
+        # The aggregate after each round: that of as many permutations at once.
+        orders = []
+        for rounds in range(1, len(ranker.calls) + 1):
+            wrapper = PermutationSelfConsistency(SmallRanker(slope=0.2), 2 * rounds)
+            (aggregate,) = wrapper.rank([passages])
+            orders.append(aggregate.order.tolist())
+        unchanged = [before == after for before, after in pairwise(orders)]
+        assert all(unchanged[-patience:])
+        # No earlier rounds in a row were unchanged, or it would have stopped there.
+        for start in range(len(unchanged) - patience):
+            assert not all(unchanged[start : start + patience])
 
 
 def test_only_the_front_can_be_watched():
     passages = numbers(100, *np.linspace(0, 1, 14))
-    whole, front = SmallRanker(slope=0.4), SmallRanker(slope=0.4)
-    PermutationSelfConsistency(whole, 40, patience=2, round_size=2).rank([passages])
-    PermutationSelfConsistency(front, 40, patience=2, round_size=2, stable=1).rank([passages])
-    assert len(front.calls) == 3
-    assert len(whole.calls) > 3
+    watched_in_full, watched_at_front = SmallRanker(slope=0.4), SmallRanker(slope=0.4)
+    options = {"permutations": 40, "patience": 2, "round_size": 2}
+    PermutationSelfConsistency(watched_in_full, **options).rank([passages])
+    PermutationSelfConsistency(watched_at_front, **options, stable=1).rank([passages])
+    assert len(watched_at_front.calls) == 3
+    assert len(watched_in_full.calls) > 3
 
 
 def test_the_last_round_takes_what_is_left():
@@ -221,8 +235,8 @@ class Unproven(Borda):
     exact = True
 
     def aggregate(self, rankings):
-        found = super().aggregate(rankings)
-        return Aggregate(found.order, found.scores, cost=found.bound + 1, bound=found.bound)
+        borda = super().aggregate(rankings)
+        return Aggregate(borda.order, borda.scores, cost=borda.bound + 1, bound=borda.bound)
 
 
 def test_results_without_proof_are_counted():
@@ -237,16 +251,19 @@ def test_results_without_proof_are_counted():
 
 def test_it_composes_with_windows_both_ways():
     passages = numbers(*range(12))
-    inside = SmallRanker(slope=0.7)
-    found = SlidingWindows(PermutationSelfConsistency(inside, 5), 4, 2).rank([passages])[0]
-    assert [len(call) for call in inside.calls] == [5] * 5
-    assert all(len(one) == 4 for call in inside.calls for one in call)
-    assert shown(passages, found)[:2] == ["11", "10"]
-    outside = SmallRanker(slope=0.7)
-    wrapper = PermutationSelfConsistency(SlidingWindows(outside, 4, 2), 5)
-    found = wrapper.rank([passages])[0]
-    assert [len(call) for call in outside.calls] == [5] * 5
-    assert isinstance(found, Ranking)
+    shuffles_of_windows = SmallRanker(slope=0.7)
+    permuted = PermutationSelfConsistency(shuffles_of_windows, 5)
+    (ranking,) = SlidingWindows(permuted, 4, 2).rank([passages])
+    assert [len(call) for call in shuffles_of_windows.calls] == [5] * 5
+    for call in shuffles_of_windows.calls:
+        assert {len(window) for window in call} == {4}
+    assert shown(passages, ranking)[:2] == ["11", "10"]
+
+    windows_of_shuffles = SmallRanker(slope=0.7)
+    wrapper = PermutationSelfConsistency(SlidingWindows(windows_of_shuffles, 4, 2), 5)
+    (ranking,) = wrapper.rank([passages])
+    assert [len(call) for call in windows_of_shuffles.calls] == [5] * 5
+    assert isinstance(ranking, Ranking)
     assert wrapper.name == "small windows 4/2 PSC 5 kemeny"
 
 
