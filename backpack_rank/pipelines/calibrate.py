@@ -37,6 +37,7 @@ from backpack_rank.reranking.score_calibration import (
     METHODS,
     Calibration,
     CalibrationMap,
+    check_can_fit,
     fitted_map,
 )
 from backpack_rank.reranking.scorer import ScoringSettings
@@ -44,6 +45,7 @@ from backpack_rank.senses.policies import Policy
 
 log = logging.getLogger(__name__)
 UNJUDGED = ("left_out", "not_relevant")
+_SAID = {"left_out": "left out", "not_relevant": "counted as not relevant"}
 
 
 class CalibrationOptions(Options):
@@ -71,25 +73,33 @@ class JudgedScores:
 
     Attributes:
         name: of the split's collection.
+        unjudged: what became of candidates without a judgement, of :data:`UNJUDGED`.
         scores: raw scores. float32 [A, n]
         relevant: whether each pair is. bool [n]
         queries: the query of each pair. [n]
     """
 
     def __init__(
-        self, name: str, scores: np.ndarray, relevant: np.ndarray, queries: Sequence[str]
+        self,
+        name: str,
+        unjudged: str,
+        scores: np.ndarray,
+        relevant: np.ndarray,
+        queries: Sequence[str],
     ) -> None:
         self.name = name
+        self.unjudged = unjudged
         self.scores = scores
         self.relevant = relevant
         self.queries = queries
 
     @property
     def counts(self) -> str:
-        """Such as "1,200 pairs of 40 queries, 130 of them relevant"."""
+        """Such as "1,200 pairs of 40 queries, 130 of them relevant, unjudged ones left out"."""
         return (
             f"{len(self.relevant):,} pairs of {len(set(self.queries)):,} queries, "
-            f"{int(self.relevant.sum()):,} of them relevant"
+            f"{int(self.relevant.sum()):,} of them relevant, unjudged ones "
+            f"{_SAID[self.unjudged]}"
         )
 
 
@@ -138,6 +148,7 @@ class Calibrating:
             ValueError: the data have no dev or test split or no judgements of both kinds, or the
                 folder of the results must be given.
         """
+        check_can_fit()
         checkpoint = self._ranker.find()
         folder = self._folder(checkpoint)
         dataset = self._data.of(checkpoint)
@@ -183,7 +194,8 @@ class Calibrating:
     ) -> JudgedScores:
         """The judged candidates of a split, scored at all alphas."""
         _, candidates = dataset.candidates(split, collection)
-        judged = self._with_labels(collection, candidates)
+        unjudged = self._unjudged or self._unjudged_of(collection)
+        judged = self._with_labels(collection, candidates, unjudged)
         pairs = Pairs.from_run(judged, collection)
         relevant = np.array(
             [
@@ -204,16 +216,18 @@ class Calibrating:
             policies.append(unchanged.with_policy(self._policy, alpha).hook.views)
         scores = scores_of_pairs(policies, unchanged.scorer, pairs)
         pairs.check_finite(scores.sum(axis=0))
-        return JudgedScores(collection.name, scores, relevant, pairs.query_ids)
+        return JudgedScores(collection.name, unjudged, scores, relevant, pairs.query_ids)
 
-    def _with_labels(self, collection: Collection, candidates: Run) -> Run:
+    def _unjudged_of(self, collection: Collection) -> str:
+        """What a candidate without a judgement is, where no option says it."""
+        for grades in collection.qrels.values():
+            if any(grade < self._relevant for grade in grades.values()):
+                return "left_out"
+        # A collection that only lists what is relevant means that others are not.
+        return "not_relevant"
+
+    def _with_labels(self, collection: Collection, candidates: Run, unjudged: str) -> Run:
         """The candidates that count, with 1 for relevant ones and 0 for others."""
-        unjudged = self._unjudged
-        if unjudged is None:
-            grades = [grade for judged in collection.qrels.values() for grade in judged.values()]
-            # A collection that only lists what is relevant says nothing of other documents.
-            has_others = any(grade < self._relevant for grade in grades)
-            unjudged = "left_out" if has_others else "not_relevant"
         labels: Run = {}
         for query_id, documents in candidates.items():
             grades_of_query = collection.qrels.get(query_id)
@@ -258,12 +272,12 @@ class Calibrating:
             figures.append(Cell(f"{change:+.4f}", interval=f"[{low:+.4f}, {high:+.4f}]"))
             rows.append(Row((f"alpha={alpha:g}",), figures))
             records.append((alpha, *errors, change, low, high))
-        by_first = f"by the map of alpha={first:g}"
+        by_first = f"map of alpha={first:g}"
         return Table(
             name="calibration",
             title=f"Expected calibration error on {test.name}",
             labels=("",),
-            groups=[Group("", ("sigmoid", by_first, "by its own map", "change by the dial"))],
+            groups=[Group("", ("sigmoid", by_first, "own map", "change"))],
             sections=[Section("", rows)],
             notes=[
                 verdict(first, broken),

@@ -113,6 +113,18 @@ class IsotonicMap(CalibrationMap):
         return {"scores": self.scores.tolist(), "probabilities": self.probabilities.tolist()}
 
 
+def check_can_fit() -> None:
+    """Use this before minutes of scoring: fitting needs scikit-learn, and nothing else does.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import sklearn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UsageError(f"a calibration needs scikit-learn: {install('calibrate')}") from error
+
+
 def fitted_map(method: str, scores: np.ndarray, relevant: np.ndarray) -> CalibrationMap:
     """Use this to fit a map on judged pairs, with scikit-learn.
 
@@ -133,11 +145,10 @@ def fitted_map(method: str, scores: np.ndarray, relevant: np.ndarray) -> Calibra
             f"a calibration needs relevant pairs and others, and there are {positive} and "
             f"{negative}"
         )
-    try:
-        from sklearn.isotonic import IsotonicRegression
-        from sklearn.linear_model import LogisticRegression
-    except ModuleNotFoundError as error:
-        raise UsageError(f"a calibration needs scikit-learn: {install('calibrate')}") from error
+    check_can_fit()
+    from sklearn.isotonic import IsotonicRegression
+    from sklearn.linear_model import LogisticRegression
+
     values = scores.astype(np.float64)
     if method == "isotonic":
         model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")

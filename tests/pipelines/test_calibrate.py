@@ -27,7 +27,7 @@ from backpack_rank import cli
 from backpack_rank.checks import UsageError
 from backpack_rank.pipelines.calibrate import calibrate
 from backpack_rank.reranking.load import load
-from backpack_rank.reranking.score_calibration import Calibration
+from backpack_rank.reranking.score_calibration import Calibration, IsotonicMap
 from backpack_rank.serving.jobs import served
 
 pytest.importorskip("sklearn")
@@ -299,6 +299,14 @@ def test_what_is_missing_is_named(place, tmp_path, capsys):
     assert "checkpoint=nowhere: neither a run's folder" in capsys.readouterr().err
 
 
+def test_without_scikit_learn_that_is_said_before_anything_is_scored(place, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)  # as if it were not installed
+    with pytest.raises(UsageError, match=r"needs scikit-learn: pip install '\.\[calibrate\]'"):
+        calibrate(composed(place, tmp_path))
+    # What was fitted elsewhere needs none.
+    assert IsotonicMap([0.0, 1.0], [0.0, 1.0])(np.array([0.5])) == 0.5
+
+
 def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(place, tmp_path):
     """As of MS MARCO, whose judgements name relevant passages alone."""
     _, data = place
@@ -311,6 +319,8 @@ def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(
         splits[split] = {**data[split], "qrels": listed}
     calibrate(composed(place, tmp_path / "listed", "alphas=[1]", **splits))
     calibrate(composed(place, tmp_path / "judged", "alphas=[1]"))
+    written = (tmp_path / "listed" / "calibration.md").read_text()
+    assert "unjudged ones counted as not relevant" in written
     one, other = (
         (tmp_path / name / "calibration.csv").read_text() for name in ("listed", "judged")
     )

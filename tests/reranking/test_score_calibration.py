@@ -187,7 +187,10 @@ def test_an_alpha_that_no_map_was_fitted_for_warns_once(caplog):
 @pytest.fixture
 def calibrated(make_gpt2, pair_tokenizer, tmp_path):
     """Makes a reranker whose map has steps: many scores have one probability."""
-    steps = IsotonicMap([-100.0, 0.0, 0.001, 100.0], [0.25, 0.25, 0.75, 0.75])
+    raw = PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))
+    middle = float(np.median(raw.predict([(QUERY, document) for document in DOCUMENTS])))
+    places = [middle - 100, middle - 1e-4, middle + 1e-4, middle + 100]
+    steps = IsotonicMap(places, [0.25, 0.25, 0.75, 0.75])
     maps = {1.0: steps, 0.0: IsotonicMap([-100.0, 100.0], [0.0, 1.0])}
     path = tmp_path / "calibration.json"
     Calibration(maps, "renditions_keep", "isotonic", "dev").write(path)
@@ -207,9 +210,15 @@ def test_documents_keep_the_order_of_their_logits_where_probabilities_are_equal(
     raw = reranker.rank(QUERY, DOCUMENTS, activation="logits")
     shown = reranker.rank(QUERY, DOCUMENTS)
     assert [row["corpus_id"] for row in shown] == [row["corpus_id"] for row in raw]
-    assert {row["score"] for row in shown} <= {0.25, 0.75}
-    assert len({row["score"] for row in shown}) < len(DOCUMENTS)
-    assert [row["score"] for row in shown] == sorted((row["score"] for row in shown), reverse=True)
+    assert [row["score"] for row in shown] == [0.75, 0.75, 0.25, 0.25]
+
+
+def test_a_threshold_is_of_probabilities(calibrated):
+    ranking = calibrated("calibrated").rank(QUERY, DOCUMENTS, score_threshold=0.5)
+    everything = calibrated("calibrated").rank(QUERY, DOCUMENTS)
+    assert list(ranking) == [row for row in everything if row["score"] >= 0.5]
+    assert ranking.below_threshold == len(DOCUMENTS) - len(ranking)
+    assert len(ranking) == 2
 
 
 def test_an_activation_is_of_the_reranker_or_of_the_call(calibrated):
