@@ -33,7 +33,7 @@ def lists() -> list[PassageList]:
 
 def targets_of(lists) -> list[np.ndarray]:
     """The largest number belongs first."""
-    return [np.array([-float(text) for text in one.passages]) for one in lists]
+    return [-np.array(passages.passages, dtype=float) for passages in lists]
 
 
 def slow_tau(order, places) -> float:
@@ -58,11 +58,14 @@ def test_runs_are_the_same_shuffle_of_every_list(lists):
     shuffled, answers = counted(4, lists, RandomRanker())
     targets = targets_of(lists)
     study = study_aggregation(shuffled, tau_of(targets), AGGREGATORS, [1, 3])
-    expected = [[slow_tau(answers[n][run], targets[n]) for n in range(5)] for run in range(4)]
-    assert study.singles == pytest.approx(np.array(expected))
+    expected = np.empty((4, 5))
+    for run in range(4):
+        for number in range(5):
+            expected[run, number] = slow_tau(answers[number][run], targets[number])
+    assert study.singles == pytest.approx(expected)
     assert study.runs == pytest.approx(np.mean(expected, axis=1))
     assert study.numbers == (1, 3)
-    # One ranking is its own aggregate, whatever the method.
+    # The aggregate of a single ranking is that ranking, whatever the method.
     for name in ("kemeny", "borda", "rrf"):
         assert study.aggregates[name].shape == (2, 5)
         assert study.aggregates[name][0] == pytest.approx(expected[0])
@@ -70,22 +73,21 @@ def test_runs_are_the_same_shuffle_of_every_list(lists):
 
 def test_kemeny_of_the_first_rankings_is_that_of_a_search_of_all_orders(lists):
     """Where several orders are closest, each list's score is that of one of them."""
-    lists = [one.select(range(5)) for one in lists]
+    lists = [passages.select(range(5)) for passages in lists]
     targets = targets_of(lists)
     shuffled, answers = counted(5, lists, RandomRanker(1))
     study = study_aggregation(shuffled, tau_of(targets), [Kemeny()], [3, 5])
     assert study.not_optimal == 0
     for row, number in enumerate([3, 5]):
         for n in range(len(lists)):
-            costs = {
-                order: sum(
-                    answer.index(order[a]) > answer.index(order[b])
-                    for answer in answers[n][:number]
-                    for a, b in combinations(range(5), 2)
-                )
-                for order in permutations(range(5))
-            }
-            closest = [order for order, cost in costs.items() if cost == min(costs.values())]
+            costs = {}
+            for order in permutations(range(5)):
+                costs[order] = 0
+                for answer in answers[n][:number]:
+                    for better, worse in combinations(order, 2):
+                        costs[order] += answer.index(better) > answer.index(worse)
+            least = min(costs.values())
+            closest = [order for order, cost in costs.items() if cost == least]
             possible = {round(slow_tau(order, targets[n]), 9) for order in closest}
             assert round(float(study.aggregates["kemeny"][row, n]), 9) in possible
 
@@ -96,14 +98,15 @@ def test_borda_and_rrf_are_those_of_loops(lists):
     study = study_aggregation(shuffled, tau_of(targets), AGGREGATORS, [2, 4])
     for row, number in enumerate([2, 4]):
         for n in range(len(lists)):
-            ranks = [
-                [answer.index(item) + 1 for answer in answers[n][:number]] for item in range(6)
-            ]
-            borda = sorted(range(6), key=lambda item: (sum(ranks[item]), item))
-            rrf = sorted(
-                range(6),
-                key=lambda item: (-round(sum(1 / (60 + r) for r in ranks[item]), 12), item),
-            )
+            rank_sums = [0] * 6
+            reciprocal_sums = [0.0] * 6
+            for answer in answers[n][:number]:
+                for rank, item in enumerate(answer, start=1):
+                    rank_sums[item] += rank
+                    reciprocal_sums[item] += 1 / (60 + rank)
+            # Sums that differ in the last bits only are ties, which the earlier passage wins.
+            borda = sorted(range(6), key=lambda item: (rank_sums[item], item))
+            rrf = sorted(range(6), key=lambda item: (-round(reciprocal_sums[item], 12), item))
             assert study.aggregates["borda"][row, n] == pytest.approx(slow_tau(borda, targets[n]))
             assert study.aggregates["rrf"][row, n] == pytest.approx(slow_tau(rrf, targets[n]))
 
@@ -123,9 +126,9 @@ def test_aggregates_are_those_of_permutation_self_consistency(lists, keeps, numb
         psc = PermutationSelfConsistency(
             SmallRanker(slope=3.0, keeps=keeps), number, aggregator, seed=3
         )
-        expected = [
-            stats.kendalltau(r.ranks(), t)[0] for r, t in zip(psc.rank(lists), targets, strict=True)
-        ]
+        expected = []
+        for ranking, target in zip(psc.rank(lists), targets, strict=True):
+            expected.append(stats.kendalltau(ranking.ranks(), target).statistic)
         assert study.aggregates[aggregator.name][0] == pytest.approx(np.array(expected))
         assert study.by_number(aggregator.name)[0] == pytest.approx(np.mean(expected))
 

@@ -20,14 +20,13 @@ POLICY = MeanOfRenditions(Attribute.named("gender"))
 
 
 class Letters(SmallRanker):
-    """Best first by letters "e" and "o", which "woman" and "man" share unequally, and by position."""
+    """Best first by letters "e" and "o", which "woman" has and "man" has not, and by position."""
 
     def _one(self, passages: PassageList) -> Ranking:
-        counts = [
-            len(re.findall("[eo]", text)) - 0.1 * place
-            for place, text in enumerate(passages.passages)
-        ]
-        return Ranking.of_scores(np.array(counts))
+        scores = []
+        for place, text in enumerate(passages.passages):
+            scores.append(len(re.findall("[eo]", text)) - 0.1 * place)
+        return Ranking.of_scores(np.array(scores))
 
 
 def lists(*passages: str, query: str = "who cooks") -> PassageList:
@@ -44,29 +43,26 @@ def test_a_passage_of_equal_form_in_the_same_place_changes_nothing(around, aggre
     plain = around(Letters())
     assert plain.rank([shown])[0].order.tolist() != plain.rank([swapped])[0].order.tolist()
     options = {} if aggregator is None else {"aggregator": aggregator}
-    found = RewrittenLists(around(Letters()), POLICY.rewritings, POLICY.name, **options)
-    one, other = found.rank([shown, swapped])
-    assert one.order.tolist() == other.order.tolist()
+    rewritten = RewrittenLists(around(Letters()), POLICY.rewritings, POLICY.name, **options)
+    ranking, ranking_of_swapped = rewritten.rank([shown, swapped])
+    assert ranking.order.tolist() == ranking_of_swapped.order.tolist()
 
 
 def test_the_order_is_that_of_mean_ranks() -> None:
     ranker = Letters()
     shown = lists("she and she", "one, e", "a stone")
-    (found,) = RewrittenLists(ranker, POLICY.rewritings, POLICY.name).rank([shown])
-    (call,) = ranker.calls
-    assert [one.passages[0] for one in call] == ["she and she", "he and he"]
-    ranks = np.mean([ranker._one(one).ranks() for one in call], axis=0)
-    assert found.order.tolist() == np.argsort(ranks, kind="stable").tolist()
+    (aggregate,) = RewrittenLists(ranker, POLICY.rewritings, POLICY.name).rank([shown])
+    (wordings,) = ranker.calls
+    assert [wording.passages[0] for wording in wordings] == ["she and she", "he and he"]
+    mean_ranks = np.mean([ranker._one(wording).ranks() for wording in wordings], axis=0)
+    assert aggregate.order.tolist() == np.argsort(mean_ranks, kind="stable").tolist()
 
 
-def test_a_list_without_class_words_is_ranked_once_and_a_gendered_query_as_it_is() -> None:
+def test_a_list_without_class_words_and_one_of_a_gendered_query_are_ranked_once_unchanged() -> None:
     ranker = Letters()
     shown = [lists("a stone", "one"), lists("a woman", "one", query="her soup")]
-    found = RewrittenLists(ranker, POLICY.rewritings, POLICY.name).rank(shown)
-    assert [list(map(str, one.passages)) for one in ranker.calls[0]] == [
-        ["a stone", "one"],
-        ["a woman", "one"],
-    ]
-    assert [one.order.tolist() for one in found] == [
-        ranker._one(one).order.tolist() for one in shown
-    ]
+    rankings = RewrittenLists(ranker, POLICY.rewritings, POLICY.name).rank(shown)
+    (wordings,) = ranker.calls
+    assert [wording.passages for wording in wordings] == [("a stone", "one"), ("a woman", "one")]
+    for ranking, passages in zip(rankings, shown, strict=True):
+        assert ranking.order.tolist() == ranker._one(passages).order.tolist()

@@ -38,6 +38,11 @@ LISTED = [
 ]
 
 
+def texts(cells) -> list[str]:
+    """What a row of cells reads."""
+    return [cell.text for cell in cells]
+
+
 def report(seconds: float | None = 3.0) -> PositionReport:
     systems = []
     for label, values, passes in (
@@ -54,25 +59,11 @@ def report(seconds: float | None = 3.0) -> PositionReport:
 
 def test_remedies_have_mean_range_change_and_cost_per_list():
     table = remedies_table(report())
-    (_, lines), *_ = table.sections
-    assert [labels for labels, _ in lines] == [("plain",), ("remedy",)]
-    assert [entry.text for entry in lines[0][1]] == [
-        "0.7000",
-        "0.4000",
-        "-",
-        "0.02667",
-        "1.00",
-        "50.0",
-    ]
-    assert [entry.text for entry in lines[1][1]] == [
-        "0.7833",
-        "0.0500",
-        "-0.3500",
-        "0.00056",
-        "2.00",
-        "50.0",
-    ]
-    assert [entry.bold for entry in lines[1][1]] == [True, True, False, False, False, False]
+    plain, remedy = table.rows
+    assert (plain.labels, remedy.labels) == (("plain",), ("remedy",))
+    assert texts(plain.cells) == ["0.7000", "0.4000", "-", "0.02667", "1.00", "50.0"]
+    assert texts(remedy.cells) == ["0.7833", "0.0500", "-0.3500", "0.00056", "2.00", "50.0"]
+    assert [cell.bold for cell in remedy.cells] == [True, True, False, False, False, False]
     assert table.columns == REMEDY_COLUMNS
     assert table.records[0][:2] == ("plain", "nDCG@10")
     assert table.records[0][5] == 3  # the worst position
@@ -84,17 +75,17 @@ def test_remedies_have_mean_range_change_and_cost_per_list():
 
 
 def test_costs_that_nobody_measured_are_a_dash():
-    (_, lines), *_ = remedies_table(report(seconds=None)).sections
-    assert lines[0][1][-1].text == "-"
+    table = remedies_table(report(seconds=None))
+    assert table.rows[0].cells[-1].text == "-"
 
 
 def test_input_orders_and_taus_stand_side_by_side():
     figures = {"original": Estimate(0.5, 0.5, 0.4, 0.6), "reversed": Estimate(0.25, 0.25)}
     taus = {("original", "reversed"): 0.125}
     table = order_table([SystemOrders("plain", figures, taus)], "dl19")
-    (_, ((labels, entries),)), *_ = table.sections
-    assert labels == ("plain",)
-    assert [entry.text for entry in entries] == ["0.5000", "0.2500", "0.125"]
+    (row,) = table.rows
+    assert row.labels == ("plain",)
+    assert texts(row.cells) == ["0.5000", "0.2500", "0.125"]
     assert list(table.groups) == [("nDCG@10", ("original", "reversed")), ("tau of", ("o-r",))]
     assert ("plain", "original", "", "nDCG@10", 0.5, 0.4, 0.6) in table.records
     assert ("plain", "original", "reversed", "kendall tau", 0.125, None, None) in table.records
@@ -107,27 +98,22 @@ def test_input_orders_and_taus_stand_side_by_side():
 def test_evenness_has_a_column_of_wrong_pairs_only_where_the_right_order_is_known():
     plain = PositionBiasStats("plain", 1000, 0.25, 0.0125, 0.4, 0.3)
     table = evenness_table([plain], "dl19")
-    assert [entry.text for entry in table.sections[0][1][0][1]] == [
-        "1,000",
-        "0.250",
-        "0.013",
-        "0.400",
-        "0.300",
-    ]
+    assert texts(table.rows[0].cells) == ["1,000", "0.250", "0.013", "0.400", "0.300"]
     assert "wrong" not in printed(table)
-    both = evenness_table([plain, PositionBiasStats("sorted", 10, 0, 0, 0.5, 0, 0.1)], "math")
-    assert [line[1][-1].text for line in both.sections[0][1]] == ["-", "0.100"]
-    assert both.records[0][-1] is None
+    with_right_order = PositionBiasStats("sorted", 10, 0, 0, 0.5, 0, wrong=0.1)
+    table = evenness_table([plain, with_right_order], "math")
+    assert [row.cells[-1].text for row in table.rows] == ["-", "0.100"]
+    assert table.records[0][-1] is None
 
 
 def test_sorting_stands_above_the_published_table():
     figures = {("MathSort", "Orig."): Sorted(0.5, 0.125), ("MathSort", "PSC"): Sorted(0.625, None)}
     table = sorting_table("psc_table3", [SortingFigures("tiny", figures)])
-    (first, here), (second, there) = table.sections
-    assert (first, second) == ("Measured here", "Published")
-    assert [entry.text for entry in here[0][1]] == ["50.0", "62.5", "-", "-", "-", "-"]
-    assert there[0][0] == ("Mistral-7B",)
-    assert [entry.text for entry in there[0][1]] == ["34.7", "52.9", "55.3", "74.2", "46.7", "65.3"]
+    measured, paper = table.sections
+    assert (measured.heading, paper.heading) == ("Measured here", "Published")
+    assert texts(measured.rows[0].cells) == ["50.0", "62.5", "-", "-", "-", "-"]
+    assert paper.rows[0].labels == ("Mistral-7B",)
+    assert texts(paper.rows[0].cells) == ["34.7", "52.9", "55.3", "74.2", "46.7", "65.3"]
     assert ("here", "tiny", "MathSort", "Orig.", 0.5, 0.125) in table.records
     assert [heading for heading, _ in sorting_table("psc_table3", []).sections] == ["Published"]
     with pytest.raises(
@@ -136,33 +122,34 @@ def test_sorting_stands_above_the_published_table():
         sorting_table("capcal_table1", [])
 
 
-def test_another_way_of_sorting_has_columns_of_its_own_without_published_figures():
-    table = sorting_table(
-        "psc_table3", [SortingFigures("tiny", {("MathSort", "Borda"): Sorted(0.25)})]
-    )
+def test_a_way_of_sorting_that_the_paper_lacks_has_a_column_without_published_figures():
+    borda = SortingFigures("tiny", {("MathSort", "Borda"): Sorted(0.25)})
+    table = sorting_table("psc_table3", [borda])
     assert table.groups[0] == ("MathSort", ("Orig.", "PSC", "Borda"))
-    (_, here), (_, there) = table.sections
-    assert [entry.text for entry in here[0][1][:3]] == ["-", "-", "25.0"]
-    assert [entry.text for entry in there[0][1][:3]] == ["34.7", "52.9", "-"]
+    measured, paper = table.sections
+    assert texts(measured.rows[0].cells[:3]) == ["-", "-", "25.0"]
+    assert texts(paper.rows[0].cells[:3]) == ["34.7", "52.9", "-"]
 
 
 def test_ways_of_sorting_stand_below_each_other_above_table_8():
     figures = {("MathSort", "PRP"): Sorted(0.5, 0.125), ("WordSort", "PSC"): Sorted(0.625)}
     table = sorting_table("psc_table8", [SortingFigures("tiny", figures)], ["a note"])
-    (_, here), (_, there) = table.sections
+    measured, paper = table.sections
     assert list(table.groups) == [("", ("MathSort", "WordSort", "GSM8KSort"))]
-    assert [(labels, [entry.text for entry in entries]) for labels, entries in here] == [
-        (("tiny (PRP)",), ["50.0", "-", "-"]),
-        (("tiny (PSC)",), ["-", "62.5", "-"]),
+    by_prp, by_psc = measured.rows
+    assert (by_prp.labels, by_psc.labels) == (("tiny (PRP)",), ("tiny (PSC)",))
+    assert texts(by_prp.cells) == ["50.0", "-", "-"]
+    assert texts(by_psc.cells) == ["-", "62.5", "-"]
+    assert [row.labels for row in paper.rows] == [
+        ("GPT-3.5 (PRP)",),
+        ("GPT-4 (PRP)",),
+        ("GPT-3.5 (PSC)",),
+        ("GPT-4 (PSC)",),
     ]
-    assert [labels for labels, _ in there] == [
-        (f"GPT-{n} ({w})",) for w in ("PRP", "PSC") for n in ("3.5", "4")
-    ]
-    assert [entry.text for entry in there[0][1]] == ["46.7", "82.2", "64.0"]
+    assert texts(paper.rows[0].cells) == ["46.7", "82.2", "64.0"]
     assert ("here", "tiny", "MathSort", "PRP", 0.5, 0.125) in table.records
-    assert ("paper", "GPT-4", "MathSort", "PSC", 0.896, None) in [
-        (*record[:4], round(record[4], 3), record[5]) for record in table.records
-    ]
+    taus = {record[:4]: record[4] for record in table.records}
+    assert taus["paper", "GPT-4", "MathSort", "PSC"] == pytest.approx(0.896)
     assert table.notes[-1] == "a note"
 
 
@@ -174,40 +161,33 @@ def test_first_stages_have_a_section_for_each_collection_and_a_mark_where_they_d
         StageFigures("dl20", "BM25", 54, Estimate(0.48, 0.48), Estimate(0.47, 0.47), 0.6),
     ]
     table = first_stage_table(stages, "small LM")
-    assert [heading for heading, _ in table.sections] == ["dl19", "dl20"]
-    (_, entries), *_ = table.sections[0][1]
-    assert [(entry.text, entry.raised) for entry in entries] == [
-        ("0.5058", ""),
-        ("0.7000", "†"),
-        ("+0.1942", ""),
-    ]
-    (_, entries), *_ = table.sections[1][1]
-    assert [(entry.text, entry.raised) for entry in entries] == [
-        ("0.4800", ""),
-        ("0.4700", ""),
-        ("-0.0100", ""),
-    ]
+    assert [section.heading for section in table.sections] == ["dl19", "dl20"]
+    dl19, dl20 = table.rows
+    assert texts(dl19.cells) == ["0.5058", "0.7000", "+0.1942"]
+    assert [cell.raised for cell in dl19.cells] == ["", "†", ""]
+    assert texts(dl20.cells) == ["0.4800", "0.4700", "-0.0100"]
+    assert [cell.raised for cell in dl20.cells] == ["", "", ""]
     assert ("dl19", "BM25", 43, "nDCG@10", "before", 0.5058, 0.4, 0.6, None) in table.records
     assert any("Wilcoxon" in note for note in table.notes)
     untested = first_stage_table(
         [StageFigures("c", "BM25", 1, Estimate(1, 1), Estimate(1, 1))], "small LM"
     )
     assert not any("Wilcoxon" in note for note in untested.notes)
-    assert untested.sections[0][1][0][1][2].text == "+0.0000"
+    assert untested.rows[0].cells[2].text == "+0.0000"
 
 
 def test_measured_rows_stand_above_the_published_ones_in_the_papers_units() -> None:
     table = list_table(
         "psc_table4", {("mine", "DL19"): 0.12345}, {("mine", "DL19"): "†"}, "a model", ["A note."]
     )
-    (_, columns), (measured, printed) = table.groups[0], table.sections
-    assert columns == ("DL19", "DL20")
-    assert measured[0] == "Measured: a model"
-    assert [(labels[0], [entry.text for entry in row]) for labels, row in measured[1]] == [
-        ("mine", ["12.35", "-"])
-    ]
-    assert measured[1][0][1][0].raised == "†"
-    rows = {labels: [entry.text for entry in row] for labels, row in printed[1]}
+    measured, paper = table.sections
+    assert table.groups[0].columns == ("DL19", "DL20")
+    assert measured.heading == "Measured: a model"
+    (row,) = measured.rows
+    assert row.labels[0] == "mine"
+    assert texts(row.cells) == ["12.35", "-"]
+    assert row.cells[0].raised == "†"
+    rows = {row.labels: texts(row.cells) for row in paper.rows}
     # Tang et al., Table 4, row of RankGPT (GPT-4) over BM25.
     assert rows["BM25", "100", "RankGPT (GPT-4)", "once"] == ["75.00", "70.36"]
     assert rows["BM25", "100", "RankGPT (GPT-4)", "PSC"] == ["75.66", "71.00"]
@@ -218,6 +198,6 @@ def test_measured_rows_stand_above_the_published_ones_in_the_papers_units() -> N
 @pytest.mark.parametrize("name", LISTED)
 def test_every_table_can_be_laid_out(name: str) -> None:
     table = list_table(name, {("mine", "DL19"): 0.5}, {}, "a model")
-    text = [entry.text for _, row in table.sections[0][1] for entry in row]
-    assert text[0] == {100: "50.00", 1: ".5000"}[published(name).scale]
-    assert len(table.sections[1][1]) == len(published(name).rows)
+    measured, paper = table.sections
+    assert measured.rows[0].cells[0].text == {100: "50.00", 1: ".5000"}[published(name).scale]
+    assert len(paper.rows) == len(published(name).rows)
