@@ -126,18 +126,28 @@ def read_runs(paths: Sequence[str], data: EvaluationData, ties: str) -> list[Sav
         ValueError: no file, a malformed one, the same file twice, or one without a query of the
             collection.
     """
-    files = [Path(path).expanduser() for path in paths]
-    if not files:
+    if not paths:
         raise ValueError(
             "run=[] names no file: give run=a.trec, or run=[a.trec,b.trec] to compare several"
         )
+    runs = read_files(paths, ties)
+    for path, run in zip(paths, runs, strict=True):
+        check_known(run.run, data, str(Path(path).expanduser()))
+    return runs
+
+
+def read_files(paths: Sequence[str], ties: str) -> list[SavedRun]:
+    """The same for any number of files, which may rank any collection.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a malformed file, or the same twice.
+    """
+    files = [Path(path).expanduser() for path in paths]
     for index, file in enumerate(files):
         if file.resolve() in [other.resolve() for other in files[:index]]:
             raise ValueError(
                 f"run={file} is given twice; a system compared with itself shows nothing"
             )
     labels = distinct_labels([file.resolve() for file in files])
-    runs = [SavedRun.read(file, label, ties) for file, label in zip(files, labels, strict=True)]
-    for file, run in zip(files, runs, strict=True):
-        check_known(run.run, data, str(file))
-    return runs
+    return [SavedRun.read(file, label, ties) for file, label in zip(files, labels, strict=True)]

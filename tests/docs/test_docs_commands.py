@@ -45,7 +45,8 @@ DATA = "BACKPACK_RANK_DATA"
 SMALL_TEST = ["+data.test.test_queries=12", "+data.test.documents=80"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OF_REAL_DATA = (
-    *("experiment=answer_positions", "experiment=passage_rotation", "experiment=lists/capcal"),
+    *("experiment=answer_positions", "experiment=position_buckets", "experiment=passage_rotation"),
+    "experiment=lists/capcal",
     "experiment=fair_retrieval/as_coded",  # trains for minutes; end_to_end/test_as_coded.py runs it
     *("listwise=hugging_face", "listwise=openai"),
 )
