@@ -7,7 +7,7 @@ gathered once a step. Zhao et al. 2023, PyTorch FSDP.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from torch.distributed.fsdp import (
     StateDictType,
 )
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from transformers import PreTrainedModel
 
 from backpack_rank.models.rankers import Ranker
 from backpack_rank.training.freezing import backbone_of, layers_of
@@ -99,8 +100,11 @@ class ShardedStrategy(FSDPStrategy):
         for parameter in model.parameters():
             setattr(parameter, UNSHARDED_DIMENSIONS, parameter.ndim)
         layer_types: set[type[nn.Module]] = set()
-        for ranker in cast(Iterable[Ranker], model.children()):
-            backbone = backbone_of(ranker)
+        for network in model.children():
+            # Beside the ranker there may be terms of the loss that learn, such as an adversary.
+            if not isinstance(network, PreTrainedModel):
+                continue
+            backbone = backbone_of(cast(Ranker, network))
             if backbone is not None:
                 layer_types.update(map(type, layers_of(backbone)))
         self._precision.root = FullyShardedDataParallel(
