@@ -328,6 +328,13 @@ def _serve_parser() -> ArgumentParser:
     formats = ["float32", "bfloat16", "float16", "int8", "auto"]
     add("--dtype", default="float32", choices=formats)
     add("--attribute", default="gender", help="whose words policies are about (conf/attribute)")
+    add(
+        "--long-documents",
+        choices=["cut", "chunks"],
+        help="what is read of a long document, unless a request says it; default: cut",
+    )
+    add("--max-chunks-per-doc", type=int, metavar="N", help="with chunks; default: all")
+    add("--chunk-overlap", type=int, metavar="TOKENS", help="with chunks; default: 0")
     add("--template", help="how a language model RANKER is asked (conf/template, or YAML)")
     add(
         "--labels",

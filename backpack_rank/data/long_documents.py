@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,6 +123,26 @@ class LongDocuments:
             start += self._step(room)
         chunks.append(document[last_start:])
         return chunks
+
+    def estimated_tokens(self, query: float, document: float, max_length: int) -> float:
+        """About how many tokens of a pair are read, its query once for each chunk.
+
+        >>> LongDocuments().estimated_tokens(10, 1000, max_length=110)
+        110
+        >>> LongDocuments("chunks", 4).estimated_tokens(10, 1000, max_length=110)
+        440
+
+        Args:
+            query, document: tokens of the two.
+            max_length: of a joined text.
+        """
+        if query + document <= max_length or not self.in_chunks:
+            return min(query + document, max_length)
+        room = max(1, int(max_length - query))
+        number = 1 + math.ceil((document - room) / self._step(room))
+        if self.max_chunks_per_doc is not None:
+            number = min(number, self.max_chunks_per_doc)
+        return number * max_length
 
     def _step(self, room: int) -> int:
         """Tokens from one chunk's beginning to the next one's, at least half of a chunk."""

@@ -51,7 +51,11 @@ def rerank(config: Mapping[str, Any]) -> Path:
         _score_all(settings, plan, sweep)
     if settings.action in ("merge", "all"):
         plan = Plan.read(settings.folder)
-        for path in merge(plan, lambda path: _describe(plan, path.parent)):
+
+        def describe(path: Path, below: int) -> None:
+            _describe(plan, path.parent, settings.score_threshold, below)
+
+        for path in merge(plan, describe, settings.score_threshold):
             print(printable(f"Run: {path}"))
     if settings.action in ("plan", "status"):
         print_table(status(Plan.read(settings.folder)))
@@ -148,6 +152,7 @@ def _plan(settings: RerankSettings, sweep: AlphaSweep) -> Plan:
         tuple(run_tag(label) for label in sweep.labels),
         sharding=settings.sharding,
         about=about,
+        long_documents=sweep.scorer.long_documents,
     )
 
 
@@ -181,8 +186,8 @@ def _score(settings: RerankSettings, sweep: AlphaSweep) -> None:
     print(printable(f"{len(plan) - len(left)} of {len(plan)} shards are scored: {plan.folder}"))
 
 
-def _describe(plan: Plan, folder: Path) -> None:
-    """Write ``ir-metadata.yml`` beside a run."""
+def _describe(plan: Plan, folder: Path, score_threshold: float | None, below: int) -> None:
+    """Write ``ir-metadata.yml`` beside a run, from which ``below`` documents are left out."""
     alpha_by_label = dict(zip(plan.labels, plan.fingerprint["alpha"], strict=True))
     alpha = alpha_by_label[folder.name]
     # At alpha = 1 a policy changes nothing, and the run is that of the unchanged ranker.
@@ -192,6 +197,10 @@ def _describe(plan: Plan, folder: Path) -> None:
         "number format": plan.fingerprint["number format"],
         "weights": plan.fingerprint["weights"],
     }
+    if "long documents" in plan.fingerprint:
+        params |= plan.fingerprint["long documents"]
+    if score_threshold is not None:
+        params |= {"score threshold": score_threshold, "documents below the threshold": below}
     first = plan.about["candidates"]
     description = f"{plan.about['label']}, over the candidates of {first}."
     if policy:

@@ -32,6 +32,7 @@ from backpack_rank.pipelines.option_types import (
     Labels,
 )
 from backpack_rank.pipelines.settings import slugify
+from backpack_rank.reranking.rankings import check_threshold
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.shard_plan import Candidates, Sharding
@@ -58,6 +59,7 @@ class RerankOptions(Options):
     threads: Annotated[int, Range(least=1, most=1024)]
     executor: Literal["local", "slurm", "ray"]
     executor_options: Mapping[str, Any]
+    score_threshold: float | None
     scoring: ScoringSettings
     output: FilePath
     checkpoint: FilePath | None
@@ -83,6 +85,7 @@ class RerankSettings:
         engine, executor, executor_options: what calls the workers.
         workers: processes.
         threads: of each.
+        score_threshold: documents with lower scores are left out of the runs, or None.
         folder: of the plan, the scores and the runs.
     """
 
@@ -114,6 +117,8 @@ class RerankSettings:
         self.alphas = tuple(float(alpha) for alpha in alphas)
         executor_options = options["executor_options"]
         self.executor_options = {str(name): value for name, value in executor_options.items()}
+        self.score_threshold: float | None = options["score_threshold"]
+        check_threshold(self.score_threshold)
         self.split: str = options["split"]
         self.sharding = Sharding(options["shards"], options["pairs_per_shard"])
         self.run: Path | None = None

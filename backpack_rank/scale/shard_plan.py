@@ -25,6 +25,7 @@ from filelock import FileLock
 
 from backpack_rank.checks import located, whole_number
 from backpack_rank.data.collection import Collection, missing_message
+from backpack_rank.data.long_documents import CUT, LongDocuments
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.trec import run_tag
 from backpack_rank.digests import digest
@@ -241,6 +242,7 @@ def make_plan(
     *,
     sharding: Sharding | None = None,
     about: Mapping[str, str] | None = None,
+    long_documents: LongDocuments = CUT,
 ) -> Plan:
     """Use it to cut candidates into shards, or to get the plan that the folder has already.
 
@@ -261,6 +263,7 @@ def make_plan(
         labels: of the rankings.
         sharding: how many shards.
         about: what else is known, for people.
+        long_documents: how they are read, for the estimate.
 
     Raises:
         ValueError: the folder's plan is another one; a document that stands twice for a query or
@@ -283,7 +286,7 @@ def make_plan(
             _pair_table(folder) as table,
             atomic_path(folder / PLAN) as temporary,
         ):
-            sizes = _read_candidates(table, candidates, collection, pair_tokenizer)
+            sizes = _read_candidates(table, candidates, collection, pair_tokenizer, long_documents)
             pairs = sum(size.pairs for size in sizes.values())
             number = sharding.number(pairs, queries=len(sizes))
             tokens = {query_id: sizes[query_id].tokens for query_id in sorted(sizes)}
@@ -368,6 +371,7 @@ def _read_candidates(
     candidates: Candidates,
     collection: Collection,
     pair_tokenizer: PairTokenizer,
+    long_documents: LongDocuments,
 ) -> dict[str, _Size]:
     """Fill the table; gives pairs and tokens of every query that is in the collection."""
     sizes: dict[str, _Size] = {}
@@ -397,8 +401,9 @@ def _read_candidates(
                     size = _Size(tokens)
                     sizes[query_id] = size
                 size.pairs += 1
-                tokens_of_pair = size.query_tokens + len(texts[doc_id]) / per_token
-                size.tokens += min(pair_tokenizer.max_length, tokens_of_pair)
+                size.tokens += long_documents.estimated_tokens(
+                    size.query_tokens, len(texts[doc_id]) / per_token, pair_tokenizer.max_length
+                )
     if not sizes:
         raise ValueError(
             f"{candidates.name}: none of its {len(strangers)} queries is in {collection.name}; "

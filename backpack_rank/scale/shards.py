@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, islice
+from itertools import compress, groupby, islice
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,7 @@ from backpack_rank.data.trec import write_rankings
 from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path
 from backpack_rank.progress import Progress
+from backpack_rank.reranking.rankings import check_threshold, log_below_threshold, reaches
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.shard_plan import LOCKS, Plan, room_for
 
@@ -165,7 +166,11 @@ def is_held(plan: Plan, number: int) -> bool:
         return not is_claimed
 
 
-def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) -> list[Path]:
+def merge(
+    plan: Plan,
+    describe: Callable[[Path, int], object] = lambda path, below: None,
+    score_threshold: float | None = None,
+) -> list[Path]:
     """Use it to make one TREC run of each alpha from the scores: ``runs/LABEL/run.txt``.
 
         for path in merge(Plan.read(folder)):
@@ -175,11 +180,14 @@ def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) ->
 
     Args:
         plan: all of whose shards are scored.
-        describe: called with the path of each run, to write what is known of it beside it.
+        describe: called with the path of each run, and how many documents are left out of it, to
+            write what is known of it beside it.
+        score_threshold: documents with lower scores are left out; None: none.
 
     Raises:
-        ValueError: shards are missing; they are named.
+        ValueError: shards are missing, and named, or the threshold is no number.
     """
+    check_threshold(score_threshold)
     missing = open_shards(plan)
     if missing:
         raise ValueError(
@@ -203,10 +211,11 @@ def merge(plan: Plan, describe: Callable[[Path], object] = lambda path: None) ->
                 shutil.rmtree(leftover, ignore_errors=True)
         for column, path in enumerate(paths):
             with room_for(path, "the run"):
-                write_rankings(
-                    path, _rankings(plan, column, partial(bar.update, 1)), plan.labels[column]
-                )
-                describe(path)
+                rankings = _rankings(plan, column, partial(bar.update, 1))
+                kept = _Kept(rankings, score_threshold)
+                write_rankings(path, kept, plan.labels[column])
+                describe(path, kept.below)
+            log_below_threshold(kept.below, kept.documents, score_threshold)
     return paths
 
 
@@ -244,6 +253,30 @@ def _rankings(
         for query_id, rows_of_query in groupby(rows, key=lambda row: row[0][0]):
             yield query_id, {doc_id: score for (_, doc_id), score in rows_of_query}
             step()
+
+
+class _Kept:
+    """Rankings without documents below a threshold, which are counted as they come.
+
+    Attributes:
+        documents: how many came.
+        below: how many of them are left out.
+    """
+
+    def __init__(
+        self, rankings: Iterator[tuple[str, dict[str, float]]], score_threshold: float | None
+    ) -> None:
+        self._rankings = rankings
+        self._score_threshold = score_threshold
+        self.documents = 0
+        self.below = 0
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, float]]]:
+        for query_id, scores in self._rankings:
+            is_kept = reaches(np.array([*scores.values()]), self._score_threshold).tolist()
+            self.documents += len(scores)
+            self.below += is_kept.count(False)
+            yield query_id, dict(compress(scores.items(), is_kept))
 
 
 @contextmanager

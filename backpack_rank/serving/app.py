@@ -241,6 +241,7 @@ class _Service:
                 body.policy,
                 max_tokens=body.max_tokens_per_doc,
                 deadline=deadline,
+                long_documents=rankers[name].long_documents_of(body),
             )
             self._batcher.check_size(job)
         except RequestError as error:

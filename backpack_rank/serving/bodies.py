@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import expit
 
 from backpack_rank.data.json_lines import unique_keys
+from backpack_rank.reranking.rankings import reaches
 from backpack_rank.serving.settings import MAX_ALPHAS, ServerSettings
 
 _TYPES = {
@@ -86,6 +87,20 @@ class RerankBody(BaseModel):
     max_tokens_per_doc: int | None = Field(
         None, ge=1, description="cut documents to as many tokens"
     )
+    long_documents: Literal["cut", "chunks"] | None = Field(
+        None,
+        description="read the beginning of a long document, or chunks, of which the best counts",
+    )
+    long_document_strategy: Literal["truncate", "chunk"] | None = Field(
+        None, description="the same in the words of Elasticsearch"
+    )
+    max_chunks_per_doc: int | None = Field(
+        None, ge=1, description="read long documents in so many chunks at most"
+    )
+    chunk_overlap: int | None = Field(
+        None, ge=0, description="tokens that a chunk shares with the one before it"
+    )
+    score_threshold: float | None = Field(None, description="leave out results with lower scores")
     timeout: float | None = Field(
         None, gt=0, description="seconds after which the request is given up"
     )
@@ -94,6 +109,20 @@ class RerankBody(BaseModel):
     def shown_as(self) -> str | None:
         """The activation that the request names, if any."""
         return "logits" if self.raw_scores else self.activation
+
+    @property
+    def strategy(self) -> str | None:
+        """How long documents are read; None: as the ranker is served.
+
+        Who says how many chunks are read asks for chunks, as at Cohere.
+        """
+        if self.long_documents is not None:
+            return self.long_documents
+        if self.long_document_strategy is not None:
+            return {"truncate": "cut", "chunk": "chunks"}[self.long_document_strategy]
+        if self.max_chunks_per_doc is not None or self.chunk_overlap is not None:
+            return "chunks"
+        return None
 
     @property
     def as_list(self) -> bool:
@@ -188,6 +217,12 @@ def _check(body: RerankBody, settings: ServerSettings) -> None:
             raise RequestError(400, f"alpha={alpha} must be a finite number >= 0")
         if alpha > 1 and not settings.allow_amplification:
             raise RequestError(400, f"alpha={alpha}: this server takes alpha in [0, 1]")
+    if body.long_documents is not None and body.long_document_strategy is not None:
+        raise RequestError(
+            400, "long_documents and long_document_strategy say the same: give one of them"
+        )
+    if body.score_threshold is not None and not math.isfinite(body.score_threshold):
+        raise RequestError(400, "score_threshold must be a finite number")
     if body.alphas == []:
         raise RequestError(400, "alphas is empty")
 
@@ -218,11 +253,13 @@ def answer(
     """
     logits = scores[0].astype(np.float64)
     # Stable: equal scores stay in the order of the request.
-    order = np.argsort(-logits, kind="stable").tolist()
-    if body.top_n:
-        order = order[: body.top_n]
+    order = np.argsort(-logits, kind="stable")
     if shown is None:
         shown = logits if body.shown_as == "logits" else expit(logits)
+    reached = reaches(shown, body.score_threshold)
+    order = order[reached[order]].tolist()
+    if body.top_n:
+        order = order[: body.top_n]
     passages = body.passages
     results: list[dict[str, Any]] = []
 
@@ -250,6 +287,8 @@ def answer(
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         "truncated": truncated,
     }
+    if body.score_threshold is not None:
+        content["below_threshold"] = int((~reached).sum())
     if body.alphas is not None:
         curves = []
         for scores_of_document in scores[1:].T:

@@ -20,9 +20,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from backpack_rank.checks import UsageError
+from backpack_rank.data.long_documents import CUT
 from backpack_rank.files import RANKER
 from backpack_rank.models.factory import find_ranker
 from backpack_rank.reranking.load import load
+from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.serving.app import create_app
 from backpack_rank.serving.demo import examples_of_run
 from backpack_rank.serving.jobs import Served, served
@@ -193,6 +195,8 @@ def settings_of(options: Namespace) -> ServerSettings:
         timeout=options.timeout,
         examples=_examples(options.examples_run, options.examples_data),
     )
+    # Looked at here, or a wrong value would be an error of loading.
+    CUT.changed(options.long_documents, options.max_chunks_per_doc, options.chunk_overlap)
     if not settings.is_local and settings.api_key is None and not options.no_key:
         raise ValueError(
             f"--host {settings.host} is reached from other machines: set {KEY_VARIABLE} or "
@@ -263,4 +267,8 @@ def _load(name: str, source: str, options: Namespace) -> Served:
         activation=options.activation,
         calibration=options.calibration,
     )
+    if isinstance(reranker, PointwiseReranker):
+        reranker = reranker.reading(
+            options.long_documents, options.max_chunks_per_doc, options.chunk_overlap
+        )
     return served(name, reranker)

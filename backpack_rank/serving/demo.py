@@ -22,6 +22,7 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import count_groups
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.first_stage import Bm25
+from backpack_rank.data.long_documents import LongDocuments
 from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.synthetic.templates import GENDERS
@@ -159,6 +160,7 @@ class _Explainer(Served):
         policy: str | None,
         max_tokens: int | None,
         deadline: float = float("inf"),
+        long_documents: LongDocuments | None = None,
     ) -> _ExplainJob:
         """The work of one document at one alpha.
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.batching import ROWS, group_by_length, join_pairs
+from backpack_rank.data.long_documents import LongDocuments
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.pooled_map import mapped_vectors
@@ -40,7 +41,7 @@ from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.senses.attribution import Explanation
 from backpack_rank.senses.policy_names import POLICIES, default_name
 from backpack_rank.senses.views import IDENTITY, View
-from backpack_rank.serving.bodies import RequestError
+from backpack_rank.serving.bodies import RequestError, RerankBody
 
 _TEXTS_PER_LOOK = 32
 """Texts that are tokenised between two looks at the clock."""
@@ -79,6 +80,16 @@ class Slice:
         self.sequences = sequences
         self.tokens = tokens
         self.key = key
+
+    def fill(self, column: int, scores: np.ndarray) -> None:
+        """Give the job the scores of these texts: the best chunk of a text counts.
+
+        Args:
+            column: of the job's scores.
+            scores: of the texts or chunks. [b]
+        """
+        with np.errstate(invalid="ignore"):  # a score that is no number is refused at the end
+            np.maximum.at(self.job.scores[column], self.texts, scores)
 
 
 class Job:
@@ -123,6 +134,7 @@ class Job:
         self.tokens = 0
         self.future: Future[np.ndarray] = Future()
         self.scores = plan.empty_scores()
+        self.scores[plan.needed()] = -np.inf  # below that of every chunk
         self.queued = 0.0
         self.started: float | None = None
         self.turns = 0
@@ -183,6 +195,7 @@ class Served(ABC):
         policy: str | None,
         max_tokens: int | None,
         deadline: float = float("inf"),
+        long_documents: LongDocuments | None = None,
     ) -> Job:
         """The request as a job for the queue; called in several threads.
 
@@ -192,10 +205,21 @@ class Served(ABC):
             policy: name of the policy that alpha controls; None: the paper's rule.
             max_tokens: that a document is cut to.
             deadline: in ``time.monotonic()``, looked at between documents.
+            long_documents: how they are read; None: as the ranker is served.
 
         Raises:
             RequestError: 400, what cannot be done with this ranker, or 504.
         """
+
+    def long_documents_of(self, body: RerankBody) -> LongDocuments | None:
+        """How a request wants long documents to be read; None: as the ranker is served.
+
+        Raises:
+            RequestError: 400, this ranker does not read them so.
+        """
+        if body.strategy in (None, "cut"):
+            return None
+        raise RequestError(400, f"{self.name} reads no chunks of long documents")
 
     @abstractmethod
     def score(self, slices: Sequence[Slice]) -> None:
@@ -250,10 +274,21 @@ class ServedPointwise(Served):
         policy: str | None,
         max_tokens: int | None,
         deadline: float = float("inf"),
+        long_documents: LongDocuments | None = None,
     ) -> Job:
         """The passes that the views of all alphas need, each text tokenised once."""
         pairs = [(query, document) for document in documents]
-        return self.job_of_pairs(pairs, alphas, policy, max_tokens, deadline)
+        return self.job_of_pairs(pairs, alphas, policy, max_tokens, deadline, long_documents)
+
+    def long_documents_of(self, body: RerankBody) -> LongDocuments:
+        """The ranker's way, or that of the request."""
+        try:
+            wanted = self._scorer.long_documents.changed(
+                body.strategy, body.max_chunks_per_doc, body.chunk_overlap
+            )
+            return self._scorer.with_long_documents(wanted).long_documents
+        except ValueError as error:
+            raise RequestError(400, str(error)) from None
 
     def job_of_pairs(
         self,
@@ -262,35 +297,49 @@ class ServedPointwise(Served):
         policy: str | None,
         max_tokens: int | None,
         deadline: float = float("inf"),
+        long_documents: LongDocuments | None = None,
     ) -> Job:
         """The same for pairs whose queries may differ, such as those of an explanation."""
         tokenizer = self._tokenizer_of_thread()
+        read = self._scorer.long_documents if long_documents is None else long_documents
 
         def cut_pairs() -> Iterator[TextPair]:
             for query, document in pairs:
                 _check_time(deadline)
-                yield tokenizer.cut(query), tokenizer.cut(document)
+                yield tokenizer.cut(query), tokenizer.cut(document, read)
 
         try:
             with self._lock:
                 policies = [self._cached_views(policy, alpha) for alpha in alphas]
-            sequences, truncated = _tokenised(tokenizer, pairs, max_tokens, deadline)
+            chunks, truncated = _tokenised(tokenizer, pairs, max_tokens, deadline, read)
             plan = ReadingPlan(policies, len(pairs), cut_pairs)
-            new_sequences, _ = _tokenised(tokenizer, plan.new_texts, max_tokens, deadline)
+            chunks_of_new, _ = _tokenised(tokenizer, plan.new_texts, max_tokens, deadline, read)
         except ValueError as error:
             raise RequestError(400, str(error)) from None
 
-        sequences += new_sequences
-        plan.share(sequences)
+        chunks += chunks_of_new
+        plan.share([np.concatenate(of_text) for of_text in chunks])
         documents = [document for _, document in pairs]
         job = Job(self, pairs[0][0], documents, plan, truncated)
+        # First chunks before all others: they are what is read where documents are cut, and nothing
+        # that is read before them may show in their last bits.
         for text_pass in plan.passes():
-            sequences_of_pass = [sequences[text] for text in text_pass.texts]
-            job.slices += self._slices(job, text_pass, sequences_of_pass)
+            first = [chunks[text][0] for text in text_pass.texts]
+            job.slices += self._slices(job, text_pass, text_pass.texts, first)
+        for text_pass in plan.passes():
+            texts: list[int] = []
+            further: list[np.ndarray] = []
+            for text in text_pass.texts.tolist():
+                texts += [text] * (len(chunks[text]) - 1)
+                further += chunks[text][1:]
+            job.slices += self._slices(job, text_pass, np.array(texts, dtype=np.int64), further)
         job.seal()
         return job
 
-    def _slices(self, job: Job, text_pass: Pass, sequences: list[np.ndarray]) -> Iterator[Slice]:
+    def _slices(
+        self, job: Job, text_pass: Pass, texts: np.ndarray, sequences: list[np.ndarray]
+    ) -> Iterator[Slice]:
+        """Sequences in slices, each a chunk of the text with the same place in ``texts``."""
         # The batches that a reranker makes of these texts in Python: a score differs with its batch
         # in the last bits, and a request that is alone on the server gets the very scores of
         # Python.
@@ -302,7 +351,7 @@ class ServedPointwise(Served):
                 yield Slice(
                     job,
                     text_pass,
-                    texts=text_pass.texts[places],
+                    texts=texts[places],
                     sequences=[sequences[place] for place in places],
                     tokens=int(lengths[places].sum()),
                     key=(self.name, shift_key),
@@ -348,7 +397,7 @@ class ServedPointwise(Served):
         for waiting, text_pass in zip(slices, passes, strict=True):
             (column,) = text_pass.columns
             end = start + len(waiting.texts)
-            waiting.job.scores[column, waiting.texts] = scores[start:end]
+            waiting.fill(column, scores[start:end])
             start = end
 
     def _score_under_all_weights(
@@ -366,7 +415,7 @@ class ServedPointwise(Served):
             for column, view in zip(text_pass.columns, text_pass.views(), strict=True):
                 with mapped_vectors(ranker, view.pooled_map):
                     scores = ranker.score_senses(senses[start:end], view.sense_weights)
-                waiting.job.scores[column, waiting.texts] = scores.float().cpu().numpy()
+                waiting.fill(column, scores.float().cpu().numpy())
             start = end
 
     def _score_under_all_maps(
@@ -383,7 +432,7 @@ class ServedPointwise(Served):
                 scores = plain[start:end]
                 if pooled_map is not None:
                     scores = self._scorer.ranker.score_vectors(pooled_map(vectors[start:end]))
-                waiting.job.scores[column, waiting.texts] = scores.float().cpu().numpy()
+                waiting.fill(column, scores.float().cpu().numpy())
             start = end
 
     def warm_up(self) -> None:
@@ -491,22 +540,29 @@ def served(name: str, reranker: TextReranker) -> Served:
 
 
 def _tokenised(
-    tokenizer: PairTokenizer, pairs: Sequence[TextPair], max_document: int | None, deadline: float
-) -> tuple[list[np.ndarray], int]:
-    """Token ids of pairs of texts, and how many documents are cut.
+    tokenizer: PairTokenizer,
+    pairs: Sequence[TextPair],
+    max_document: int | None,
+    deadline: float,
+    long_documents: LongDocuments,
+) -> tuple[list[list[np.ndarray]], int]:
+    """Token ids of the chunks of pairs of texts, and how many documents are cut.
 
     A few pairs at a time, with looks at the clock.
     """
-    sequences: list[np.ndarray] = []
+    chunks: list[list[np.ndarray]] = []
     cut = 0
     for start in range(0, len(pairs), _TEXTS_PER_LOOK):
         _check_time(deadline)
         joined = join_pairs(
-            tokenizer, pairs[start : start + _TEXTS_PER_LOOK], max_document=max_document
+            tokenizer,
+            pairs[start : start + _TEXTS_PER_LOOK],
+            long_documents=long_documents,
+            max_document=max_document,
         )
-        sequences += joined.sequences
+        chunks += [joined.of_pair(pair) for pair in range(len(joined))]
         cut += joined.cut
-    return sequences, cut
+    return chunks, cut
 
 
 def _check_time(deadline: float) -> None:

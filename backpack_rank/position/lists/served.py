@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from backpack_rank.data.long_documents import LongDocuments
 from backpack_rank.position.lists.reranker import ListwiseReranker
 from backpack_rank.reranking.reading_plan import ReadingPlan
 from backpack_rank.senses.views import IDENTITY
@@ -31,6 +32,7 @@ class ServedListwise(Served):
         policy: str | None,
         max_tokens: int | None,
         deadline: float = float("inf"),
+        long_documents: LongDocuments | None = None,
     ) -> Job:
         """A single slice with all documents, since the ranker reads them together."""
         if max_tokens is not None:
