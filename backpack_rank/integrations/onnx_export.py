@@ -38,6 +38,7 @@ from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.reranking.load import load, local_folder
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import Reranker
+from backpack_rank.senses.erase import Erase
 from backpack_rank.senses.policies import PairedTokens
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,11 @@ def export_onnx(
     if not isinstance(reranker, PointwiseReranker):
         raise ValueError(
             f"{reranker.name} cannot be exported: it ranks lists, and a graph scores pairs"
+        )
+    if isinstance(reranker.hook.policy, Erase) and reranker.alpha != 1:
+        raise ValueError(
+            f"policy {reranker.hook.policy.name} does not go into a graph, which has no map of the "
+            "pooled vector: export the ranker at alpha=1"
         )
     ranker = reranker.local_scorer.ranker
     pair_tokenizer = reranker.local_scorer.pair_tokenizer

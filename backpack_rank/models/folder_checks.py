@@ -21,6 +21,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from backpack_rank.data.pretrained import no_panic
 from backpack_rank.digests import digest
 from backpack_rank.files import read_text
+from backpack_rank.models.pooled_map import MAP_FILE
 from backpack_rank.models.utils import input_embeddings
 
 CHECKSUMS = "checksums.json"
@@ -37,6 +38,7 @@ _NOT_COVERED = (
     ".gitattributes",
     "listwise.json",
     "calibration.json",
+    MAP_FILE,
     *_OF_SENTENCE_TRANSFORMERS,
 )
 # Libraries read files of a model's folder that end like this, or lie in one of these folders. Other

@@ -20,6 +20,9 @@ from torch import Tensor, nn
 
 from backpack_rank.digests import digest
 
+MAP_FILE = "erase.safetensors"
+"""A fitted map; beside a ranker's weights, every door finds it."""
+
 
 @dataclass(frozen=True, eq=False)
 class PooledMap:

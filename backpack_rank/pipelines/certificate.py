@@ -37,6 +37,7 @@ from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.reranking.scorer import log as scorer_log
+from backpack_rank.senses.erase import Erase
 from backpack_rank.senses.policies import PairedTokens, Policy
 from backpack_rank.senses.renditions import MeanOfRenditions
 
@@ -329,6 +330,12 @@ def _promise(reranker: PointwiseReranker) -> Promise:
         )
     if isinstance(policy, MeanOfRenditions):
         return partial(_same_form, policy)
+    if isinstance(policy, Erase):
+        raise ValueError(
+            f"policy {policy.name} promises nothing about single texts: no linear probe finds "
+            f"{policy.attribute.name} in the vectors that it was fitted on, at best; leave out "
+            "certificate=true, or take policy=renditions"
+        )
     if _scales_attribute_senses(reranker):
         return partial(_same_classes, reranker)
     ranker = reranker.scorer.ranker

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.dataset import Dataset
+from backpack_rank.models.pooled_map import MAP_FILE
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.senses.erase import FILE, Erase
+from backpack_rank.senses.erase import Erase
 from backpack_rank.senses.policies import Policy
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def fitted_policy(
     if not dataset.has("dev"):
         raise ValueError(
             f"policy {policy.name} is fitted on dev candidates, and data={dataset.name} has no dev "
-            f"split: set data.dev, or give policy.file={FILE} of an earlier evaluation"
+            f"split: set data.dev, or give policy.file={MAP_FILE} of an earlier evaluation"
         )
     dev = dataset.split("dev")
     _, candidates = dataset.candidates("dev", dev)
@@ -52,12 +53,12 @@ def write_fitted_policy(folder: Path, policy: Policy) -> list[str]:
     """Write the map of a fitted policy, and give sentences below the tables; none of any other."""
     if not isinstance(policy, Erase) or policy.fitted_map is None:
         return []
-    policy.save(folder / FILE)
+    policy.save(folder / MAP_FILE)
     mean, directions = policy.fitted_map.left.shape
     note = (
         f"Policy {policy.name}: {directions} of {mean} directions of the pooled vector, fitted on "
-        f"{policy.fitted_on} texts written for each group ({FILE}). It certifies nothing: no score "
-        "of a single text is certain to stay"
+        f"{policy.fitted_on} texts written for each group ({MAP_FILE}). It certifies nothing: no "
+        "score of a single text is certain to stay"
     )
     if policy.fitted_on < mean:
         note += ". There are fewer texts than directions: the fit may not hold for others"

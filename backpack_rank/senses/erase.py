@@ -26,15 +26,13 @@ from backpack_rank.constructors import Count, FilePath, OneOf, Range, checked, m
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.files import atomic_path
-from backpack_rank.models.pooled_map import PooledMap
+from backpack_rank.models.pooled_map import MAP_FILE, PooledMap
 from backpack_rank.models.rankers import Ranker
 from backpack_rank.senses.erasure import DIRECTIONS, FITS, fit_map
 from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.renditions import MeanOfRenditions
 from backpack_rank.senses.views import View
 
-FILE = "erase.safetensors"
-"""Where an evaluation writes the map; beside a ranker's weights, every door finds it."""
 _PARTS = ("mean", "left", "right")
 _PORTION = 1000
 """Candidates whose texts are looked through at a time."""
@@ -149,11 +147,11 @@ class Erase(Policy):
         if self.file is not None:
             with located("policy.file"):
                 return self._read(Path(self.file))
-        if ranker.folder is not None and (ranker.folder / FILE).is_file():
-            return self._read(ranker.folder / FILE)
+        if ranker.folder is not None and (ranker.folder / MAP_FILE).is_file():
+            return self._read(ranker.folder / MAP_FILE)
         raise ValueError(
             f"policy {self.name} has no map yet: evaluate.py fits one on the dev candidates and "
-            f"writes {FILE}; give it as policy.file=..., or copy it beside the ranker's weights"
+            f"writes {MAP_FILE}; give it as policy.file=..., or copy it beside the ranker's weights"
         )
 
     def fitted(self, reranker: Any, pairs: Pairs) -> Erase:

@@ -18,12 +18,13 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.long_documents import LongDocuments
 from backpack_rank.models.factory import load_ranker, save_ranker
+from backpack_rank.models.pooled_map import MAP_FILE
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.planned_scores import scores_of_pairs
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.cache import SenseCache
-from backpack_rank.senses.erase import FILE, Erase
+from backpack_rank.senses.erase import Erase
 from backpack_rank.senses.erasure import FITS
 from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import PolicyContext
@@ -235,12 +236,12 @@ def test_a_saved_map_is_found_by_its_path_or_beside_the_weights(foreign, tmp_pat
     policy = Erase(GENDER).fitted(foreign, pairs)
     texts = list(pairs.texts())
     expected = foreign.with_policy(policy, 0.2).predict(texts)
-    policy.save(tmp_path / FILE)
-    from_file = Erase.of(GENDER, file=tmp_path / FILE)
+    policy.save(tmp_path / MAP_FILE)
+    from_file = Erase.of(GENDER, file=tmp_path / MAP_FILE)
     assert (foreign.with_policy(from_file, 0.2).predict(texts) == expected).all()
 
     assert "erase" not in foreign.policies
-    policy.save(tmp_path / "ranker" / FILE)
+    policy.save(tmp_path / "ranker" / MAP_FILE)
     again = load(tmp_path / "ranker", device="cpu")
     assert "erase" in again.policies
     assert (again.with_policy("erase", 0.2).predict(texts) == expected).all()
@@ -256,9 +257,9 @@ def test_texts_are_drawn_by_the_seed_where_there_are_more(foreign):
 
 
 def test_int8_and_half_precision_take_the_map_that_was_fitted_in_float32(foreign, tmp_path):
-    Erase(GENDER).fitted(foreign, candidates()).save(tmp_path / "ranker" / FILE)
+    Erase(GENDER).fitted(foreign, candidates()).save(tmp_path / "ranker" / MAP_FILE)
     texts = list(candidates(12).texts())
-    expected = foreign.with_policy(Erase.of(GENDER, file=tmp_path / "ranker" / FILE), 0.0)
+    expected = foreign.with_policy(Erase.of(GENDER, file=tmp_path / "ranker" / MAP_FILE), 0.0)
     for dtype in ("bfloat16", "int8"):
         rough = load(tmp_path / "ranker", device="cpu", dtype=dtype).with_policy("erase", 0.0)
         assert rough.predict(texts) == pytest.approx(expected.predict(texts), abs=0.2)
@@ -270,11 +271,11 @@ def test_no_map_and_maps_of_others_are_refused(foreign, tmp_path):
     assert foreign.with_policy("erase", 1.0).alpha == 1  # no policy is asked there
 
     policy = Erase(GENDER).fitted(foreign, candidates())
-    policy.save(tmp_path / FILE)
-    inlp = Erase.of(GENDER, fit="inlp", file=tmp_path / FILE)
+    policy.save(tmp_path / MAP_FILE)
+    inlp = Erase.of(GENDER, fit="inlp", file=tmp_path / MAP_FILE)
     with pytest.raises(ValueError, match="policy erase_leace, and erase_inlp is asked for"):
         foreign.with_policy(inlp, 0.5)
-    age = Erase.of(Attribute.named("age"), file=tmp_path / FILE)
+    age = Erase.of(Attribute.named("age"), file=tmp_path / MAP_FILE)
     with pytest.raises(ValueError, match="attribute gender, and age is asked for"):
         foreign.with_policy(age, 0.5)
 
@@ -335,3 +336,11 @@ def test_a_mapped_score_is_explained_by_words_and_does_not_split_into_senses():
     assert fair.explain(*pair).score == pytest.approx(fair.predict([pair])[0], abs=1e-5)
     with pytest.raises(ValueError, match="erase_leace maps the sum of all senses"):
         fair.explain(*pair, by="senses")
+
+
+def test_it_does_not_go_into_an_onnx_graph(tmp_path):
+    onnx_export = pytest.importorskip("backpack_rank.integrations.onnx_export")
+    reranker = load(FIXTURES / "cross_encoder", device="cpu")
+    fair = reranker.with_policy(Erase(GENDER).fitted(reranker, candidates()), 0.0)
+    with pytest.raises(ValueError, match="erase_leace does not go into a graph"):
+        onnx_export.export_onnx(fair, tmp_path / "graph")
