@@ -37,6 +37,7 @@ from backpack_rank.models.configuration import (
 )
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
+from backpack_rank.models.logit_score import is_logit_score, load_logit_score
 from backpack_rank.models.lora_folder import (
     LoraFolder,
     is_classifier,
@@ -429,6 +430,9 @@ def _load_ranker(
     classes = _own_classes()
     if not isinstance(names, list) or not isinstance(names[0], str):
         raise ValueError(f"{config_file}: architectures={names} must be a list of names")
+    if template is None and is_logit_score(folder):
+        _refuse_labels(labels, folder, names[0])
+        return load_logit_score(folder, load_tokenizer(folder))
     if is_language_model(names[0]):
         _refuse_labels(labels, folder, names[0])
         prompt = _prompt_of(template, names[0], folder)
@@ -471,7 +475,10 @@ def _load_adapted(
     """A classifier, cross-encoder in modules or language model with an adapter in its weights."""
     folder, architecture = adapter.folder, adapter.architecture
     tokenizer = load_tokenizer(adapter.tokenizer_folder)
-    if is_language_model(architecture) and not is_modular(folder):
+    if template is None and is_logit_score(folder):
+        _refuse_labels(labels, folder, architecture)
+        return load_logit_score(folder, tokenizer)
+    if is_language_model(architecture):
         _refuse_labels(labels, folder, architecture)
         prompt = _prompt_of(template, architecture, folder, adapter.base)
         return load_prompted(folder, tokenizer, prompt)

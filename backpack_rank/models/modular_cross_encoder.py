@@ -30,10 +30,10 @@ from backpack_rank.models.sequence_classifier import (
 )
 
 MODULES = "modules.json"
-_MODEL_FILE = "config_sentence_transformers.json"
-_TRANSFORMER_FILE = "sentence_bert_config.json"
+MODEL_FILE = "config_sentence_transformers.json"
+TRANSFORMER_FILE = "sentence_bert_config.json"
 _TOKENS, _POOLED, _SCORES = "token_embeddings", "sentence_embedding", "scores"
-_ADVICE = "rank with sentence-transformers itself, and measure its run: run=FILE"
+ADVICE = "rank with sentence-transformers itself, and measure its run: run=FILE"
 
 Features = dict[str, Tensor]
 """What modules hand on, by name: vectors of tokens [B, n, d], the mask [B, n], pooled [B, d]."""
@@ -202,7 +202,7 @@ _BEHIND: dict[str, type[nn.Module]] = {
 def is_modular(folder: str | Path) -> bool:
     """Whether a folder holds a model in several modules, as sentence-transformers saves it."""
     file = Path(folder) / MODULES
-    return file.is_file() and len(_entries(file)) > 1
+    return file.is_file() and len(module_entries(file)) > 1
 
 
 def load_modular(
@@ -219,8 +219,8 @@ def load_modular(
             lacks weights, or gives several scores.
     """
     folder = Path(folder)
-    entries = _entries(folder / MODULES)
-    model = _settings(folder / _MODEL_FILE)
+    entries = module_entries(folder / MODULES)
+    model = settings_of(folder / MODEL_FILE)
     kind = model.get("model_type", "SentenceTransformer")
     if kind != "CrossEncoder":
         raise ValueError(
@@ -229,15 +229,16 @@ def load_modular(
         )
     if model.get("default_prompt_name"):
         raise ValueError(
-            f"{folder / _MODEL_FILE}: default_prompt_name={model['default_prompt_name']} puts a "
-            f"prompt before every query, which is not read here; {_ADVICE}"
+            f"{folder / MODEL_FILE}: default_prompt_name={model['default_prompt_name']} puts a "
+            f"prompt before every query, which is not read here; {ADVICE}"
         )
     if entries[0].name != "Transformer":
         raise ValueError(
             f"{folder / MODULES}: the first module is {entries[0].name} and must be Transformer; "
-            f"{_ADVICE}"
+            f"{ADVICE}"
         )
-    limit = _check_transformer(entries[0].folder)
+    _check_transformer(entries[0].folder)
+    limit = longest_text(entries[0].folder / TRANSFORMER_FILE)
     transformer, missing = load_network(AutoModel, entries[0].folder)
     # Poolers of BERT and others are made anew where they were not saved, and nothing reads them.
     missing = [name for name in missing if not name.startswith("pooler.")]
@@ -247,7 +248,7 @@ def load_modular(
     modules = []
     for entry in entries[1:]:
         modules.append(_load_module(entry, folder))
-    network = ModularNetwork(transformer, modules, _activation_of(model, transformer.config))
+    network = ModularNetwork(transformer, modules, activation_of(model, transformer.config))
     _check_scores(network, folder)
     max_length = longest_pair(transformer.config, tokenizer)
     pooling = network.modules_behind[0]
@@ -269,8 +270,12 @@ def activation_named(path: str) -> nn.Module:
     raise ValueError(f"the activation {path} is not one of torch.nn, and no code of a model is run")
 
 
-def _entries(file: Path) -> list[ModuleEntry]:
-    """The modules of ``modules.json`` in their order."""
+def module_entries(file: Path) -> list[ModuleEntry]:
+    """Use this for the modules of ``modules.json`` in their order.
+
+    Raises:
+        ValueError: the file is no list of modules, or names a folder outside its own.
+    """
     entries = []
     content = json_value(read_text(file))
     if not isinstance(content, list):
@@ -285,29 +290,34 @@ def _entries(file: Path) -> list[ModuleEntry]:
     return entries
 
 
-def _check_transformer(folder: Path) -> int:
-    """Tokens of a pair by the settings of the first module.
-
-    Raises:
-        ValueError: it is used in another way than for its last hidden states.
-    """
-    file = folder / _TRANSFORMER_FILE
-    settings = _settings(file)
+def _check_transformer(folder: Path) -> None:
+    """Refuse a first module that is used in another way than for its last hidden states."""
+    file = folder / TRANSFORMER_FILE
+    settings = settings_of(file)
     task = settings.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
-        raise ValueError(f"{file}: transformer_task={task} is not read here; {_ADVICE}")
+        raise ValueError(f"{file}: transformer_task={task} is not read here; {ADVICE}")
     texts = settings.get("modality_config", {}).get("text", {})
     if texts.get("method_output_name", "last_hidden_state") != "last_hidden_state":
         raise ValueError(
             f"{file}: the module gives {texts['method_output_name']}, and last_hidden_state alone "
-            f"is read here; {_ADVICE}"
+            f"is read here; {ADVICE}"
         )
+
+
+def longest_text(file: Path) -> int:
+    """Use this for how many tokens of a pair a Transformer module reads, by its settings.
+
+    Raises:
+        ValueError: it cuts texts in a way that is not known here.
+    """
+    settings = settings_of(file)
     given = settings.get("processing_kwargs", {}).get("text", {})
     truncation = given.get("truncation", "longest_first")
     if truncation not in ("longest_first", True):
         raise ValueError(
             f"{file}: texts are cut by truncation={truncation}, and longest_first alone is known "
-            f"here; {_ADVICE}"
+            f"here; {ADVICE}"
         )
     limits = [given.get("max_length"), settings.get("max_seq_length")]
     return min([limit for limit in limits if limit is not None], default=10**9)
@@ -318,14 +328,14 @@ def _load_module(entry: ModuleEntry, folder: Path) -> nn.Module:
     if entry.name not in _BEHIND:
         raise ValueError(
             f"{folder / MODULES}: module {entry.name} is not known here; known behind Transformer "
-            f"are {', '.join(_BEHIND)}; {_ADVICE}"
+            f"are {', '.join(_BEHIND)}; {ADVICE}"
         )
     file = entry.folder / "config.json"
-    settings = _modern_pooling(_settings(file))
+    settings = _modern_pooling(settings_of(file))
     try:
         module = _BEHIND[entry.name](**settings)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{file}: {error}; {_ADVICE}") from error
+        raise ValueError(f"{file}: {error}; {ADVICE}") from error
     if not module.state_dict():
         return module
     try:
@@ -361,8 +371,8 @@ def _modern_pooling(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _activation_of(model: Mapping[str, Any], config: Any) -> nn.Module:
-    """What ``predict`` puts on the scores: what is saved, else a sigmoid."""
+def activation_of(model: Mapping[str, Any], config: Any) -> nn.Module:
+    """Use this for what ``predict`` puts on the scores: what is saved, else a sigmoid."""
     saved = model.get("activation_fn")
     # Versions before 5 write it into the configuration of the transformer.
     in_config = getattr(config, "sentence_transformers", None) or {}
@@ -388,7 +398,8 @@ def _check_scores(network: ModularNetwork, folder: Path) -> None:
         raise ValueError(f"{folder} gives {scores.shape[-1]} scores for a pair; a ranker gives one")
 
 
-def _settings(file: Path) -> dict[str, Any]:
+def settings_of(file: Path) -> dict[str, Any]:
+    """Use this to read a file that may be missing; then there are no settings."""
     return json_object(read_text(file)) if file.is_file() else {}
 
 

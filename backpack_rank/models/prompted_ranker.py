@@ -247,8 +247,9 @@ class PromptTokenizer(PairTokenizer):
 class AnswerLayer(nn.Module):
     """The last matrix of a language model, at the rows of the answers alone."""
 
-    def __init__(self, model: Any, answers: Sequence[int]) -> None:
+    def __init__(self, model: Any, answers: Sequence[int], activation: nn.Module) -> None:
         super().__init__()
+        self.activation = activation
         # In a tuple, so that the model's weights are not counted as this layer's too.
         self._of = model, answers
 
@@ -257,7 +258,8 @@ class AnswerLayer(nn.Module):
         model, answers = self._of
         head = model.get_output_embeddings()
         bias = None if head.bias is None else head.bias[answers]
-        return difference(nn.functional.linear(hidden, head.weight[answers], bias))
+        logits = nn.functional.linear(hidden, head.weight[answers], bias)
+        return self.activation(difference(logits))
 
 
 def difference(logits: Tensor) -> Tensor:
@@ -280,22 +282,26 @@ class PromptedForRanking(Ranker):
     _supports_flash_attn = True
     _supports_attention_backend = True
 
-    def __init__(self, model: Any, answers: Sequence[int]) -> None:
+    def __init__(
+        self, model: Any, answers: Sequence[int], activation: nn.Module | None = None
+    ) -> None:
         """
         Args:
             model: what ``AutoModelForCausalLM`` loads.
             answers: see above; the logit of the second one is subtracted.
+            activation: what is put on the scores; None: nothing.
         """
         super().__init__(model.config)
         self.model = model
         self.answers = list(answers)
+        self.activation = nn.Identity() if activation is None else activation
         text_config = model.config.get_text_config()
         self.packed = text_config.model_type in PACKED_TYPES and not any(
             getattr(text_config, name, None) for name in _LOGIT_CHANGES
         )
         if self.packed:
             model.set_attn_implementation(BACKEND)
-        self._answer_layer = AnswerLayer(model, self.answers)
+        self._answer_layer = AnswerLayer(model, self.answers, self.activation)
 
     @property
     def label(self) -> str:
@@ -317,7 +323,7 @@ class PromptedForRanking(Ranker):
         self.refuse_senses(sense_weights, return_senses)
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             if not self.packed:
-                return RankerOutput(difference(self._padded_logits(batch)))
+                return RankerOutput(self.activation(difference(self._padded_logits(batch))))
             hidden = packed_trunk(self.model.base_model, batch)[batch.last_positions]
             return RankerOutput(self._answer_layer(hidden))
 
