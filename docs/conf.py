@@ -20,11 +20,12 @@ author = "the authors of backpack_rank"
 release = backpack_rank.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # pages in Markdown, and notebooks with the outputs that are saved in them
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
 ]
+nb_execution_mode = "off"
 myst_heading_anchors = 4
 myst_links_external_new_tab = True
 

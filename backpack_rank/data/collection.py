@@ -99,7 +99,7 @@ class MemoryStore:
         return len(self._texts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Collection(ShownInNotebooks):
     """Use it for the data of one dataset and split: documents, queries, judgements, candidates.
 
@@ -124,6 +124,12 @@ class Collection(ShownInNotebooks):
     qrels: Qrels
     candidates: Run | None = None
     groups: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        # Not the texts, which may be millions.
+        counts = f"{len(self.documents)} documents, {len(self.queries)} queries"
+        return f"Collection({self.name!r}, {counts})"
+
     fields: DocumentFields | None = None
 
     def field_values(self, name: str, doc_ids: Iterable[str]) -> dict[str, Any]:

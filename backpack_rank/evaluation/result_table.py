@@ -53,7 +53,7 @@ class SystemMetrics:
         return SystemResult(self.label, self.alpha, effectiveness, bias, further=summaries)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ResultTable(PlottedInNotebooks):
     """What :func:`backpack_rank.evaluate` gives: ask it for averages, tests, or every value.
 
@@ -72,6 +72,11 @@ class ResultTable(PlottedInNotebooks):
     systems: tuple[SystemMetrics, ...]
     info: RunInfo = field(default_factory=RunInfo)
     names: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        # Not the values, one for each query and measure.
+        systems = ", ".join(system.label for system in self.systems)
+        return f"ResultTable({systems or 'no system'})"
 
     def report(self) -> Report:
         """Averages of every system with their intervals, for the writers of tables and files."""

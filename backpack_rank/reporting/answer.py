@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from backpack_rank.evaluation.results import Estimate, SystemResult
+from backpack_rank.reporting.report_tables import queries_in_words
 
 BIAS_MEASURES = ("ARaB(tf)@10", "RaB(tf)@10", "ARaB(bool)@10", "RaB(bool)@10")
 SWAP = "swap change/std (swapped)"
@@ -19,12 +20,12 @@ def sentence(
     significant: Callable[[str], bool | None],
     measure: str = "nDCG@10",
 ) -> str:
-    """Use this to say what a setting changes against the unchanged ranker.
+    """Use this to say in plain words what a setting changes against the unchanged ranker.
 
     There are percentages where the base's interval leaves out 0::
 
-        paired_tokens at alpha 0: |ARaB(tf)@10| 0.242 [0.177, 0.304] to 0.016 [0.000, 0.083]
-        (-93%, significant), ...
+        paired_tokens at alpha 0, over 180 queries: swapping listed words in a document changes its
+        score by 0.003 standard deviations, 0.060 at alpha 1 (-95%, significant); ...
 
     Args:
         name: of the setting.
@@ -33,19 +34,25 @@ def sentence(
         significant: whether a measure's change is significant, None where nobody tested it.
         measure: of effectiveness.
     """
-    parts = []
     bias = bias_measure([base, row])
-    for changed, title in ((bias, f"|{bias}|"), (SWAP, "swap change")):
+    # By measure: what stands before its figures, and its unit.
+    wordings = {
+        SWAP: ("swapping listed words in a document changes its score by", " standard deviations"),
+        bias: (f"rankings lean to the words of one group (|{bias}|) by", ""),
+        measure: (f"effectiveness ({measure}) is", ""),
+    }
+    parts = []
+    for changed, (what, unit) in wordings.items():
         before, after = base.figure(changed), row.figure(changed)
-        if before is not None and after is not None:
-            ends = [_absolute_mean(figure, changed == bias) for figure in (before, after)]
-            aside = _aside(_percent(before, after), _in_words(significant(changed)))
-            parts.append(f"{title} {ends[0]} to {ends[1]}{aside}")
-    before, after = base.figure(measure), row.figure(measure)
-    if before is not None and after is not None:
-        aside = _aside(f"from {before.mean:.3f}", _in_words(significant(measure)))
-        parts.append(f"{measure} {after.mean - before.mean:+.3f}{aside}")
-    return f"{name} at alpha {row.alpha:g}: {', '.join(parts) or 'nothing was measured'}."
+        if before is None or after is None:
+            continue
+        ends = [_absolute_mean(figure, changed == bias) for figure in (after, before)]
+        percent = "" if changed == measure else _percent(before, after)
+        aside = _aside(percent, _in_words(significant(changed)))
+        parts.append(f"{what} {ends[0]}{unit}, {ends[1]} at alpha {base.alpha:g}{aside}")
+    queries = _queries(row)
+    told = "; ".join(parts) or "nothing was measured"
+    return f"{name} at alpha {row.alpha:g}{queries}: {told}."
 
 
 def least_bias(
@@ -91,6 +98,11 @@ def bias_measure(rows: Iterable[SystemResult]) -> str:
         if all(row.figure(name) for row in rows):
             return name
     return BIAS_MEASURES[0]
+
+
+def _queries(row: SystemResult) -> str:
+    block = row.effectiveness or row.bias
+    return "" if block is None else f", over {queries_in_words(block.queries)}"
 
 
 def _absolute_mean(figure: Estimate, with_interval: bool) -> str:

@@ -144,6 +144,14 @@ def test_results_show_measures_by_systems_and_their_tradeoff(reranker) -> None:
         table.plot(bias="nothing")
 
 
+def test_texts_of_collections_and_results_are_short() -> None:
+    texts = MemoryStore({f"d{number}": "A long text. " * 100 for number in range(50)})
+    assert (
+        repr(Collection("trades", texts, {}, {})) == "Collection('trades', 50 documents, 0 queries)"
+    )
+    assert repr(ResultTable(())) == "ResultTable(no system)"
+
+
 def test_results_of_nothing_are_shown_and_not_drawn() -> None:
     assert "no system" in ResultTable(())._repr_html_()
     with pytest.raises(ValueError, match="no system has both"):
