@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from backpack_rank._gc import exit_without_gc, without_gc
 from backpack_rank.checks import UsageError
 from backpack_rank.commands import as_called, called, install, program
+from backpack_rank.data.public.names import NAMES
 from backpack_rank.files import resource_folder
 from backpack_rank.options import (
     check_files,
@@ -105,6 +106,7 @@ VERBS = {
     "calibrate": "makes scores probabilities",
     "serve": "answers rerank requests",
     "export": "writes a ranker as ONNX",
+    "data": "gets public collections",
     "completion": "for bash, zsh or fish",
 }
 
@@ -116,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: verb and options; None: those that this process was started with.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    functions = (train, evaluate, rerank, retrieve, calibrate, serve, export, completion)
+    functions = (train, evaluate, rerank, retrieve, calibrate, serve, export, data, completion)
     verbs = {function.__name__: function for function in functions}
     if not given or given[0] in ("-h", "--help"):
         tell(_usage())
@@ -254,6 +256,26 @@ def export(arguments: Sequence[str] | None = None) -> None:
         run(options)
 
 
+def data(arguments: Sequence[str] | None = None) -> None:
+    """For ``backpack-rank data list`` and ``data get NAME``: public collections as folders.
+
+    Args:
+        arguments: flags; None: those that this process was started with.
+    """
+    options = _data_parser().parse_args(sys.argv[2:] if arguments is None else arguments)
+    with _one_sentence():
+        from backpack_rank.data.public.command import run
+        from backpack_rank.pipelines.errors import friendly_errors, set_up_log
+
+        set_up_log()
+        try:
+            with friendly_errors():
+                run(options)
+        except KeyboardInterrupt:
+            print("stopped; the same command goes on", file=sys.stderr)
+            raise SystemExit(130) from None
+
+
 def completion(arguments: Sequence[str] | None = None) -> None:
     """For ``backpack-rank completion bash``: what a shell reads to complete the command.
 
@@ -268,6 +290,7 @@ def completion(arguments: Sequence[str] | None = None) -> None:
         flags: dict[str, Sequence[str]] = {"completion": list(shells.SCRIPTS)}
         for verb, parser in PARSERS.items():
             flags[verb] = list(parser()._option_string_actions)
+        flags["data"] = ["list", "get", *NAMES, *flags["data"]]
         tell("\n".join(shells.words(given[1:], VERBS, flags)))
         return
     with _one_sentence():
@@ -398,7 +421,23 @@ def _export_parser() -> ArgumentParser:
     return parser
 
 
-PARSERS = {"serve": _serve_parser, "export": _export_parser}
+def _data_parser() -> ArgumentParser:
+    parser = _parser(
+        called("data"),
+        description="Public collections as the folders that options such as data=dl19 read: "
+        "list says what there is, its size and licence; get downloads and builds. "
+        "docs/get-the-data.md",
+    )
+    add = parser.add_argument
+    add("action", choices=["list", "get"])
+    add("name", nargs="*", help="of data list; minilm is all that recipe=minilm needs")
+    add("--folder", help="default: that of BACKPACK_RANK_DATA, else data")
+    add("--mirror", metavar="URL", help="a server that has the files below /HOST/PATH")
+    add("--yes", action="store_true", help="ask nothing")
+    return parser
+
+
+PARSERS = {"serve": _serve_parser, "export": _export_parser, "data": _data_parser}
 """Of verbs that take flags in place of options of conf/."""
 
 

@@ -56,6 +56,7 @@ def test_help_and_lists_come_before_hydra_and_torch(script: str, argument: str) 
         ("retrieve", "output=bm25.trec"),
         ("calibrate", "method=isotonic"),
         ("export", "--int8"),
+        ("data", "--mirror"),
     ],
 )
 def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, said: str) -> None:
@@ -339,9 +340,8 @@ def test_what_hydra_cannot_read_is_a_sentence(argument: str) -> None:
 def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["--help"])
     usage, _, *lines = capsys.readouterr().out.splitlines()
-    assert (
-        usage
-        == "backpack-rank train|evaluate|rerank|retrieve|calibrate|serve|export|completion ..."
+    assert usage == (
+        "backpack-rank train|evaluate|rerank|retrieve|calibrate|serve|export|data|completion ..."
     )
     assert [line.split()[0] for line in lines] == [
         "train",
@@ -351,12 +351,13 @@ def test_the_console_script_has_every_verb(capsys: pytest.CaptureFixture[str]) -
         "calibrate",
         "serve",
         "export",
+        "data",
         "completion",
     ]
     cli.main(["evaluate", "list=aggregate"])
     assert "aggregate=kemeny" in capsys.readouterr().out
     with pytest.raises(
-        SystemExit, match=r"use one of train, .*, export, completion; did you mean evaluate\?"
+        SystemExit, match=r"use one of train, .*, export, data, completion; did you mean evaluate\?"
     ):
         cli.main(["evalute"])
     with pytest.raises(SystemExit, match=r"takes no -m: give several alphas as alpha=\[1,0\.5,0\]"):

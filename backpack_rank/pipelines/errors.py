@@ -15,7 +15,7 @@ from pathlib import Path
 from hydra.errors import HydraException, InstantiationException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from backpack_rank.commands import program
+from backpack_rank.commands import called, program
 from backpack_rank.data.pretrained import no_panic
 from backpack_rank.files import DiskFullError, no_space
 from backpack_rank.progress import printable
@@ -209,6 +209,8 @@ def _sentence_of_omegaconf(error: OmegaConfBaseException) -> str:
             f"the environment variable {variable[1]} is not set: set it, or give options that do "
             "without it"
         )
+        if variable[1] == "BACKPACK_RANK_DATA":
+            cause += f"; `{called('data')} list` shows what its folder can have and how to get it"
     return f"{error.full_key}: {cause}" if error.full_key else cause
 
 

@@ -56,6 +56,7 @@ def test_a_variable_that_is_not_set_is_named(monkeypatch, caplog) -> None:
     with pytest.raises(SystemExit), friendly_errors():
         instantiate(config, _convert_="all")
     assert "the environment variable BACKPACK_RANK_DATA is not set: set it" in caplog.text
+    assert "`backpack-rank data list` shows what its folder can have" in caplog.text
     with pytest.raises(SystemExit), friendly_errors():
         config.files  # noqa: B018
     assert "files: the environment variable BACKPACK_RANK_DATA is not set" in caplog.text

@@ -30,6 +30,7 @@ from backpack_rank.data.collection import (
 )
 from backpack_rank.data.document_fields import LineFields
 from backpack_rank.data.documents import open_documents
+from backpack_rank.data.public.names import how_to_get
 from backpack_rank.data.queries import read_queries_jsonl
 from backpack_rank.data.sources.filters import (
     drawn_queries,
@@ -98,7 +99,7 @@ def load_beir(
     if not root.is_dir():
         raise FileNotFoundError(
             f"there is no folder {root}; expected corpus.jsonl, queries.jsonl and "
-            f"qrels/{split}.tsv in it"
+            f"qrels/{split}.tsv in it{how_to_get(root)}"
         )
     queries_path = existing_file(root / "queries.jsonl")
     queries = read_queries_jsonl(queries_path)
@@ -234,7 +235,7 @@ def existing_file(path: Path) -> Path:
     """
     existing = optional_file(path)
     if existing is None:
-        raise FileNotFoundError(f"there is no {path} (nor {path.name}.gz)")
+        raise FileNotFoundError(f"there is no {path} (nor {path.name}.gz){how_to_get(path)}")
     return existing
 
 

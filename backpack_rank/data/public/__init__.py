@@ -1,0 +1,1 @@
+"""Public collections as the folders that options name: downloaded, built, compared."""

@@ -1,0 +1,295 @@
+"""Public collections: downloads that survive a bad connection, and folders like the measured ones.
+
+The files that the server has are made of the measured folders in the owners' formats, since nothing
+is downloaded here: docs/get-the-data.md says what that proves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import public_files
+import pytest
+from public_files import PublicServer, serving
+
+from backpack_rank import cli
+from backpack_rank.checks import UsageError
+from backpack_rank.data.public import sets
+from backpack_rank.data.public.downloads import ATTEMPTS, Downloads, PublicFile
+from backpack_rank.data.public.layout import content_digest
+from backpack_rank.data.public.names import NAMES, how_to_get
+from backpack_rank.data.public.sets import SETS, compared, get
+from backpack_rank.data.sources.beir import load_beir
+
+pytest.importorskip("pooch")
+ROOT = Path(__file__).resolve().parents[2]
+CONTENT = bytes(range(256)) * 2000
+FILE = PublicFile(
+    "https://example.org/some/file.bin", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT)
+)
+PLACE = "/example.org/some/file.bin"
+
+
+@pytest.fixture
+def server():
+    with serving() as running:
+        running.files[PLACE] = CONTENT
+        yield running
+
+
+@pytest.fixture
+def downloads(server: PublicServer, tmp_path: Path) -> Downloads:
+    return Downloads(tmp_path / "downloads", mirror=server.url, pause=0)
+
+
+def test_a_file_is_fetched_once(server: PublicServer, downloads: Downloads) -> None:
+    for _ in range(2):
+        assert downloads.fetch(FILE).read_bytes() == CONTENT
+    assert server.asked == [(PLACE, None)]
+
+
+def test_a_broken_connection_is_gone_on_with_where_it_broke(
+    server: PublicServer, downloads: Downloads
+) -> None:
+    server.breaks, server.after = 2, 140_000
+    assert downloads.fetch(FILE).read_bytes() == CONTENT
+    # Whole pieces of 64 KiB are kept.
+    assert server.asked == [(PLACE, None), (PLACE, "bytes=131072-"), (PLACE, "bytes=262144-")]
+
+
+def test_a_server_without_ranges_sends_all_again(
+    server: PublicServer, downloads: Downloads
+) -> None:
+    server.breaks, server.ranges = 1, False
+    assert downloads.fetch(FILE).read_bytes() == CONTENT
+    assert len(server.asked) == 2
+
+
+def test_what_arrived_is_kept_for_the_next_command(
+    server: PublicServer, downloads: Downloads
+) -> None:
+    server.breaks, server.after = ATTEMPTS, 70_000
+    with pytest.raises(
+        ConnectionError, match=f"broke {ATTEMPTS} times .* the same command goes on"
+    ):
+        downloads.fetch(FILE)
+    assert (downloads.folder / "file.bin.part").stat().st_size == 65_536 * ATTEMPTS
+    assert downloads.fetch(FILE).read_bytes() == CONTENT
+    assert server.asked[-1] == (PLACE, f"bytes={65_536 * ATTEMPTS}-")
+
+
+def test_a_file_that_is_not_the_published_one_is_refused_and_not_kept(
+    server: PublicServer, downloads: Downloads
+) -> None:
+    server.files[PLACE] = CONTENT[::-1]
+    with pytest.raises(ValueError, match="the content is not the published one"):
+        downloads.fetch(FILE)
+    assert list(downloads.folder.iterdir()) == []
+    server.files[PLACE] = CONTENT
+    assert downloads.fetch(FILE).read_bytes() == CONTENT
+
+
+def test_a_file_that_is_not_there_is_said_with_its_address(downloads: Downloads) -> None:
+    with pytest.raises(ConnectionError, match=r"some/nowhere: the server answers 404"):
+        downloads.fetch(dataclasses.replace(FILE, url="https://example.org/some/nowhere"))
+
+
+def test_every_name_is_a_set_and_every_set_has_a_licence_and_a_size() -> None:
+    assert set(NAMES) == set(SETS)
+    for public in SETS.values():
+        assert public.licence
+        assert public.size
+    for group in sets.GROUPS.values():
+        assert set(group) <= set(SETS)
+
+
+def test_digests_of_wording_and_not_of_white_space(tmp_path: Path) -> None:
+    first, second = tmp_path / "corpus.jsonl", tmp_path / "corpus.jsonl.gz"
+    row = {"_id": "1", "title": "", "text": "a  b "}
+    first.write_text(json.dumps(row) + "\n")
+    second.write_bytes(gzip.compress((json.dumps({**row, "text": "a b"}) + "\n").encode()))
+    assert content_digest(first) == content_digest(second)
+    first.write_text(json.dumps({**row, "text": "a c"}) + "\n")
+    assert content_digest(first) != content_digest(second)
+
+
+def test_an_error_about_a_missing_folder_ends_with_the_command_that_gets_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"; `backpack-rank data get dl19` gets it$"):
+        load_beir(tmp_path / "dl19", "test")
+    with pytest.raises(FileNotFoundError, match=r"in it$"):
+        load_beir(tmp_path / "my_own", "test")
+    assert how_to_get("/data/trec_dl/qrels.dl19-passage.txt").endswith("data get trec_dl` gets it")
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(
+        UsageError, match=r"data get wikiq: there is no such set; did you mean wikiqa"
+    ):
+        cli.main(["data", "get", "wikiq"])
+
+
+def test_the_list_says_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "squad").mkdir()
+    cli.main(["data", "list", "--folder", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    states = {line.split()[0]: line.split()[1] for line in lines if line.split()[:1] != []}
+    assert (states["squad"], states["wikiqa"]) == ("there", "-")
+    assert "CC BY-SA 4.0" in "\n".join(lines)
+
+
+def test_what_is_there_already_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wikiqa").mkdir()
+    cli.main(["data", "get", "wikiqa", "--folder", str(tmp_path), "--mirror", "http://127.0.0.1:9"])
+    assert "is there already" in capsys.readouterr().out
+
+
+# What is built of the measured texts in the owners' formats, beside what was measured.
+
+
+def built(
+    name: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[sets.Built, str]:
+    """The set of that name, from a server that has its one file."""
+    (file,) = SETS[name].files
+    if file.sha256 is not None:
+        # Not the owner's bytes, but their content in the same format.
+        monkeypatch.setattr(
+            sets,
+            "_TRAIN" if name == "squad_train" else "_DEV",
+            dataclasses.replace(file, sha256=hashlib.sha256(content).hexdigest()),
+        )
+        made = sets._squad(name, getattr(sets, "_TRAIN" if name == "squad_train" else "_DEV"), "")
+        monkeypatch.setitem(SETS, name, made)
+    with serving() as server:
+        server.files["/" + file.url.removeprefix("https://")] = content
+        found = get(name, tmp_path, Downloads(tmp_path / ".downloads", mirror=server.url))
+    source = json.loads((found.folder / "source.json").read_text())
+    return found, source["sha256"][file.url]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["squad", "squad_train"])
+def test_squad_is_the_measured_set_whatever_the_order_of_its_articles(
+    name: str, real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = public_files.squad_json(real_data / name)
+    found, digest = built(name, content, tmp_path, monkeypatch)
+    assert found.other == []
+    assert {"corpus.jsonl", "queries.jsonl"} <= set(found.same)
+    assert digest == hashlib.sha256(content).hexdigest()
+    answers = public_files.records(found.folder / "answers.jsonl")
+    assert len(answers) == {"squad": 18_015, "squad_train": 87_599}[name]
+    if name == "squad":
+        assert (
+            load_beir(found.folder, "test").queries == load_beir(real_data / name, "test").queries
+        )
+
+
+def test_wikiqa_is_the_measured_set(
+    real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = public_files.wikiqa_zip(real_data / "wikiqa")
+    found, _ = built("wikiqa", content, tmp_path, monkeypatch)
+    assert found.other == []
+    assert len(found.same) == 8
+    assert load_beir(found.folder, "dev", candidates="candidates/dev.trec").candidates
+
+
+def test_grep_biasir_is_the_measured_set_with_its_wordings(
+    real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = public_files.grep_biasir_zip(real_data / "grep_biasir")
+    found, _ = built("grep_biasir", content, tmp_path, monkeypatch)
+    assert (found.same, found.other) == (["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], [])
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        theirs = public_files.records(real_data / "grep_biasir" / name)
+        assert public_files.records(found.folder / name) == theirs
+
+
+def test_queries_are_those_that_were_published(
+    real_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The owners' own bytes: their checksums are in the package."""
+    with serving() as server:
+        for file in SETS["gender_bias_ir"].files:
+            content = (real_data / "gender_bias_ir" / file.name).read_bytes()
+            server.files["/" + file.url.removeprefix("https://")] = content
+        arguments = ["--folder", str(tmp_path), "--mirror", server.url]
+        cli.main(["data", "get", "gender_bias_ir", *arguments])
+    for file in SETS["gender_bias_ir"].files:
+        assert (tmp_path / "gender_bias_ir" / file.name).is_file()
+    assert f"export BACKPACK_RANK_DATA={tmp_path}" in capsys.readouterr().out
+    assert not (tmp_path / ".downloads").exists()
+
+
+@pytest.mark.slow
+def test_passages_of_ms_marco_are_the_measured_ones(real_data: Path, tmp_path: Path) -> None:
+    """From ir_datasets' own downloads, in which UTF-8 was decoded as Latin-1."""
+    home = tmp_path / "home"
+    public_files.write_msmarco(home, real_data)
+    public_files.write_nfcorpus(home, real_data / "nfcorpus")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "IR_DATASETS_HOME": str(home),
+        "IR_DATASETS_SKIP_DISK_FREE": "true",
+        "IR_DATASETS_DL_TRIES": "1",
+        "BACKPACK_RANK_CACHE": str(tmp_path / "cache"),
+        "https_proxy": "http://127.0.0.1:9",  # a download would fail at once
+    }
+    names = ["dl19", "dl20", "msmarco_dev600", "trec_dl", "nfcorpus"]
+    folder = tmp_path / "data"
+    command = [
+        sys.executable,
+        "-m",
+        "backpack_rank",
+        "data",
+        "get",
+        *names,
+        "--folder",
+        str(folder),
+    ]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("dl19", "dl20", "msmarco_dev600", "nfcorpus"):
+        found = compared(name, folder / name)
+        assert found.other == [], name
+        assert len(found.same) >= 4
+    for year in (19, 20):
+        file = f"qrels.dl{year}-passage.txt"
+        assert (folder / "trec_dl" / file).read_bytes() == (
+            real_data / "trec_dl" / file
+        ).read_bytes()
+
+
+def test_labels_and_queries_that_are_shipped_are_the_official_ones(real_data: Path) -> None:
+    official = dict(
+        line.split("\t")
+        for line in (real_data / "trec_dl" / "topics.msmarco-passage.dev-small.tsv")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
+    queries = public_files.records(real_data / "msmarco_dev600" / "queries.jsonl")
+    known = [row for row in queries if row["_id"] in official]
+    assert known
+    for row in known:
+        assert row["text"].split() == official[row["_id"]].split()
+    relevant = set()
+    for line in (real_data / "trec_dl" / "qrels.msmarco-passage.dev-small.txt").open():
+        query_id, _, doc_id, _ = line.split()
+        relevant.add((query_id, doc_id))
+    for split in ("train", "dev", "test"):
+        for query_id, doc_id, label in public_files.judgements(
+            real_data / "msmarco_dev600" / "qrels" / f"{split}.tsv"
+        ):
+            if query_id in official:
+                assert int(label) == ((query_id, doc_id) in relevant)
