@@ -197,13 +197,13 @@ class FormIndex(NamedTuple):
 
 
 class SplitVectors(NamedTuple):
-    """Hidden layers of the U distinct ids of a batch, of which the last W are forms.
+    """Hidden layers of the U distinct ids of a batch, of which the last F are forms.
 
     Attributes:
         shared: h of a token; of a form m, the mean over its class, or h where nothing is split.
             [U, f]
         differences: d, what sets each form apart from its class; None where nothing is split.
-            [W, f]
+            [F, f]
     """
 
     shared: Tensor

@@ -18,7 +18,8 @@ and sense, where the definition projects once for each token and sense.
 
 A ranker with senses of attributes (:mod:`backpack_rank.models.attribute_senses`) reads each word of
 a class, such as {he, she}, as one *form*, at one position. It splits h of a form into m, the mean
-over the class, and the difference d = h - m. The k senses above then read m in place of h, and each
+over the class, and the difference d = h - m. In the token ids of a batch, form f stands as V + f,
+behind the V ids of the vocabulary. The k senses above then read m in place of h, and each
 group g of an attribute, such as female, has one sense more:
 
     o^(k + g) = sum over senses l and forms j of group g of a[l, j] W_l d(x_j)
@@ -170,6 +171,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         if self.attribute_senses is None:
             hidden = super().hidden_states(batch, token_shift)
         else:
+            # The table has no rows for forms: in this block, a lookup of theirs is replaced.
             with self.attribute_senses.embedded(self.get_input_embeddings()):
                 hidden = super().hidden_states(batch, token_shift)
         return self._in_format_of_new_parts(hidden)
@@ -234,6 +236,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             [B, k + G, n], or [B, k, n] where ``split`` is False; NaN behind the end of a text.
         """
         hidden = self.hidden_states(batch, token_shift)
+        # Into queries and keys; ``split`` above is about attribute senses.
         queries, keys = self.sense_weight_net.split(hidden)  # two of [T, k, d / k]
         ids, whole_words, rows = self.distinct_tokens(batch, token_shift)
         vectors = self.distinct_hidden(ids, whole_words, token_shift, token_states, split)
@@ -243,11 +246,12 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         if self.attribute_senses is not None and split:
             groups = self._group_values(batch, rows, vectors, probes)
             values = torch.cat([values, groups], dim=-1)  # [T, k, 1 + G]
+        causal = self.config.pooling == "last"  # decoders, whose tokens see none behind them
         mixed = F.scaled_dot_product_attention(
             batch.pad(queries).transpose(1, 2),
             batch.pad(keys).transpose(1, 2),
             batch.pad(values.to(queries.dtype)).transpose(1, 2),
-            **_attention_mask(batch.padding_mask().long(), self.config.pooling == "last"),
+            **_attention_mask(batch.padding_mask().long(), causal),
         )  # [B, k, n, 1 + G]
         parts = mixed[..., 0]
         if values.shape[-1] > 1:
@@ -455,7 +459,8 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         """Mix of senses at every position (eq. 1). Texts may be padded on the left or on the right.
 
         Every token has token type 0, where a ranker's texts have two (:meth:`pooled_senses`).
-        Attribute senses are left out: there is no query, and so no document that they are of.
+        Attribute senses are left out: they are about a document behind its query, and a text here
+        has neither.
 
         Args:
             input_ids: [B, n].
@@ -469,7 +474,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         else:
             mask = attention_mask.to(input_ids.dtype)
         check_padding(mask)
-        causal = self.config.pooling == "last"
+        causal = self.config.pooling == "last"  # decoders
         options: dict[str, Any] = {}
         if causal:
             # Positions are counted from the first token of a text, also where padding is before it.

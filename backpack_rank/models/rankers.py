@@ -6,9 +6,12 @@ arguments, and a ranker knows nothing else of it:
 - ``sense_weights``: one factor for each sense (eq. 5 of Afzali et al.), of Backpack rankers;
 - ``token_shift``: words that are read closer to the mean of their class (paired tokens), of all.
 
-:mod:`backpack_rank.senses.hook` makes these arguments from a policy and an alpha. A
-third way is set around a call: a map of the vector that the head scores
+:mod:`backpack_rank.senses.hook` makes these arguments from a policy and an alpha. A third way is
+set around a call: a map of the vector that the head scores
 (:mod:`backpack_rank.models.pooled_map`).
+
+``new_parts`` are the parameters that a pretrained checkpoint may lack, such as the ranking head
+(:class:`~backpack_rank.models.checkpoint.StrictLoading`).
 
 Notation of the docstrings: B texts, T tokens of all texts together, d hidden size, k senses, G
 senses of attributes (0 without).
@@ -319,6 +322,7 @@ class GPT2ForRanking(Ranker, GPT2PreTrainedModel):
         self.transformer = GPT2Model(config)
         self.head = RankingHead(config.n_embd, config.resid_pdrop)
         self.post_init()
+        # Attention over a row of texts without padding, and torch's own gelu: equal, and faster.
         self.transformer.set_attn_implementation(BACKEND)
         use_fast_gelu(self.transformer)
 
@@ -410,6 +414,7 @@ class DualPairTokenizer(PairTokenizer):
 
     def _document(self, ids: np.ndarray) -> np.ndarray:
         end = np.array([self.end_id], dtype=np.int32)
+        # room() is the same whatever it is given: no query takes space from a document here.
         return np.concatenate([self.start, ids[: self.room(ids)], end])
 
 

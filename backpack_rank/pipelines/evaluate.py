@@ -81,8 +81,10 @@ def _kind_of(values: Mapping[str, Any]) -> type[EvaluationTask]:
     4. Run files: ``run=...``.
     5. A ranker under alpha, where none of these options is given.
     """
+    # conf/evaluate.yaml names the class Evaluation as the task; task=... puts another name there.
     if values["task"]["_target_"] != _CHOSEN_BY_OPTIONS:
         return ExperimentTask
+    # place is "module:class" of the part's task, imported only where its option is given.
     for option, place in evaluations().items():
         if values.get(option) is not None:
             kind: type[EvaluationTask] = imported(place)
@@ -99,18 +101,20 @@ def has_results(config: Mapping[str, Any], folder: Path) -> bool:
 
     True when they are of the same options and the ranker was not trained again since.
     """
-    file = folder / CONFIG
-    if not file.is_file():
+    options_file = folder / CONFIG
+    if not options_file.is_file():
         return False
     task = task_of(config)
     checkpoint = task.find_ranker()
     # A server does not say when its ranker was made.
     if isinstance(checkpoint, Path):
         for name in ("config.json", ADAPTER):
-            saved = checkpoint / name
-            if saved.is_file() and saved.stat().st_mtime > file.stat().st_mtime:
+            ranker_file = checkpoint / name
+            if not ranker_file.is_file():
+                continue
+            if ranker_file.stat().st_mtime > options_file.stat().st_mtime:
                 return False
-    return file.read_text(encoding="utf-8") == task.saved.text_of(checkpoint)
+    return options_file.read_text(encoding="utf-8") == task.saved.text_of(checkpoint)
 
 
 class Evaluation:
@@ -202,6 +206,7 @@ class RankUnderAlpha(EvaluationTask):
     def run(self, folder: Path, quiet: bool = False) -> Report:
         """Rank, measure, and write everything to the folder."""
         checkpoint = self.ranker.find()
+        # Of data=..., or else the data that the ranker was trained on.
         dataset = self.data.of(checkpoint)
         metrics = metrics_of(self.measures, self.bias, self.attribute, dataset)
         unchanged = self.ranker.load(checkpoint)
@@ -215,6 +220,7 @@ class RankUnderAlpha(EvaluationTask):
         else:
             alpha = self.alpha  # type: ignore[assignment]  # no text but auto is an alpha
         controlled = unchanged.with_policy(policy, alpha)
+        # Not in the constructor: alpha=auto may choose 1.
         if self.recalibrate is not None and alpha == 1:
             raise ValueError("recalibrate.run needs an alpha other than 1: at 1 no score changes")
 
@@ -231,9 +237,11 @@ class RankUnderAlpha(EvaluationTask):
         data = load("test")
         rerankers: list[Reranker] = [FirstStageOrder(data.stage)]
         if self.recalibrate is not None:
-            (saved,) = read_runs([self.recalibrate.run], data, self.ties)
-            recalibrated = RecalibratedRun(saved, unchanged, controlled, self.recalibrate.weight)
-            rerankers += [saved, recalibrated]
+            (saved_run,) = read_runs([self.recalibrate.run], data, self.ties)
+            recalibrated = RecalibratedRun(
+                saved_run, unchanged, controlled, self.recalibrate.weight
+            )
+            rerankers += [saved_run, recalibrated]
         # In a sweep the unchanged ranker is another job, at alpha = 1. There the policy changes
         # nothing; it is given so that tables name this row alpha=1.
         if alpha != 1 and not quiet:
@@ -242,13 +250,14 @@ class RankUnderAlpha(EvaluationTask):
         systems = [rank_all(reranker, data) for reranker in rerankers]
 
         write_senses(folder / "sensitivity.json", controlled)
-        chosen = controlled.hook.policy
-        assert chosen is not None
-        write_class_counts(folder, controlled, chosen, data)
+        # with_policy() has put one that fits the ranker in the place of the default policy.
+        policy_in_use = controlled.hook.policy
+        assert policy_in_use is not None
+        write_class_counts(folder, controlled, policy_in_use, data)
         notes = [
             *notes_on(controlled, checkpoint),
-            *write_fitted_policy(folder, chosen),
-            *rendition_notes(chosen, data, unchanged.scorer.cut),
+            *write_fitted_policy(folder, policy_in_use),
+            *rendition_notes(policy_in_use, data, unchanged.scorer.cut),
             *swap_notes(data),
             *notes,
         ]
@@ -315,6 +324,7 @@ def notes_on(reranker: PointwiseReranker, checkpoint: Path | str) -> list[str]:
             f"Sensitivity from {sensitivity.pairs} token pairs of {pairs}: "
             f"lowest {lowest}, mean {values.mean():.3f}"
         )
+    # Of the policies here, one that moves tokens has one view, and others move none in any view.
     shift = reranker.hook.views[0].token_shift
     if shift is not None:
         classes = shift.classes

@@ -37,7 +37,7 @@ def fitted_policy(
     except TypeError as error:
         raise ValueError(f"policy {policy.name}: {error}") from error
     if policy.file is not None:
-        return policy.found(scorer.ranker)
+        return policy.with_map_for(scorer.ranker)
     if not dataset.has("dev"):
         raise ValueError(
             f"policy {policy.name} is fitted on dev candidates, and data={dataset.name} has no dev "

@@ -50,7 +50,7 @@ def train(config: Mapping[str, Any], folder: Path, changed: Sequence[str]) -> fl
         The best nDCG@10 on the dev split, or the number that another task returns.
     """
     quiet_libraries()
-    start = None
+    start = None  # checkpoint to continue from; None: a new training
     if config["resume"] and (folder / OVERRIDES).is_file():
         start = newest_checkpoint(folder)
         settings = TrainingSettings.resumed(folder, changed)
@@ -61,6 +61,7 @@ def train(config: Mapping[str, Any], folder: Path, changed: Sequence[str]) -> fl
     else:
         settings = TrainingSettings.of(config, changed)
         settings.save(folder)
+        # Saved for a later resume=true, which is no option of the run itself.
         save_overrides(folder, [option for option in changed if not option.startswith("resume=")])
     L.seed_everything(settings.seed, workers=True, verbose=False)
     # None is task=ranking; another is, for example, task=listwise.
@@ -80,10 +81,13 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     """
     # These make objects of options, so that a wrong option is an error before anything is loaded.
     ranking = settings.ranking()
-    source, adapter, trainer = settings.teacher, settings.adapter, settings.trainer
+    teacher_source = settings.teacher
+    adapter = settings.adapter
+    trainer = settings.trainer
 
     dataset = settings.dataset
     collection = dataset.split("train")
+    # The first stage's name and its candidates; here the candidates alone are needed.
     _, candidates = dataset.candidates("train", collection)
     negatives = ranking.debiasing.negatives(collection)
     lists = TrainingLists(collection, candidates, negatives=negatives, **ranking.list_options)
@@ -94,22 +98,27 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         lists.skipped,
     )
     dev = dataset.split("dev")
-    dev_pairs = Pairs.from_run(dataset.candidates("dev", dev)[1], dev)
+    _, dev_candidates = dataset.candidates("dev", dev)
+    dev_pairs = Pairs.from_run(dev_candidates, dev)
 
     ranker, pair_tokenizer = build(settings, collection)
     # Before any trainer: a trainer on several devices starts further processes, and these then find
     # the scores of the teacher already computed.
-    material = StudentData(collection, candidates, lists, ranking.epochs, folder, trainer.device)
-    teacher, terms = prepare_teacher(source, material)
+    student_data = StudentData(
+        collection, candidates, lists, ranking.epochs, folder, trainer.device
+    )
+    # terms: losses that are added to the ranking loss. Without a teacher: None, and no term.
+    teacher, terms = prepare_teacher(teacher_source, student_data)
     # beginning: first values and reconstruction of a new Backpack over a pretrained backbone, where
     # start.weights and reconstruct.steps ask for them.
     if start is None and settings.checkpoint is None:
         ranking.beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
         ranker = pretrain(ranking.pretraining, trainer, ranker, pair_tokenizer, collection, folder)
-    # The adversary stands first: it reads what the ranker's head has just read.
+    # The adversary reads the vectors of the head's last call. It stands first, because other terms
+    # may call the head again, for other texts.
     terms = (*ranking.debiasing.adversaries(ranker), *terms)
     # keep_swap: keep the score differences that a reference ranker has between a text and its swap.
-    swap = None
+    swap = None  # or the function that gives a document with its words swapped
     if ranking.keep_swap is not None:
         folder_of_reference, weight = ranking.keep_swap
         terms = (*terms, kept_swap(folder_of_reference, ranker, pair_tokenizer, weight))
@@ -128,6 +137,8 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         augment=ranking.debiasing.augmentation(),
         leaning=ranking.debiasing.leaning(),
     )
+    # In this order: freezing sees the parameters that an adapter adds, and does not thaw those that
+    # the adapter keeps frozen.
     adapter.apply(ranker)
     callbacks = ranking.freezing.apply(ranker)
     module = RankingModule(

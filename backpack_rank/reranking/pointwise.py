@@ -39,7 +39,10 @@ from backpack_rank.senses.sensitivity import Sensitivity
 from backpack_rank.senses.views import IDENTITY
 
 WAYS_TO_EXPLAIN = ("senses", "words")
-LOGITS, SIGMOID, CALIBRATED = ACTIVATIONS = ("logits", "sigmoid", "calibrated")
+LOGITS = "logits"
+SIGMOID = "sigmoid"
+CALIBRATED = "calibrated"
+ACTIVATIONS = (LOGITS, SIGMOID, CALIBRATED)
 """What a score is shown as: raw, its sigmoid, or a probability of relevance."""
 
 
@@ -60,6 +63,7 @@ class PointwiseReranker(TextReranker):
             told.
     """
 
+    # Scores of two wordings can be compared, so evaluate.py measures what a swap of words changes.
     compares_texts = True
 
     def __init__(
@@ -90,7 +94,7 @@ class PointwiseReranker(TextReranker):
         self._calibration = calibration or CalibrationFile(None, scorer.ranker.label)
         _check_activation(self.activation)
         if self.activation == CALIBRATED:
-            self._calibration.calibration()
+            self._calibration.calibration()  # raises ValueError where there is none
         self.cache = cache
         self.attribute = attribute or Attribute.named("gender")
         ranker = scorer.ranker
@@ -236,8 +240,8 @@ class PointwiseReranker(TextReranker):
         """
         activation = self.checked_activation(activation)
         reranker = self.at(alpha, policy)
-        scorer = self.reading(long_documents, max_chunks_per_doc, chunk_overlap).scorer
-        (scores,) = scores_of_texts([reranker.hook.views], scorer, pairs)
+        reranker = reranker.reading(long_documents, max_chunks_per_doc, chunk_overlap)
+        (scores,) = scores_of_texts([reranker.hook.views], reranker.scorer, pairs)
         return reranker.activated(scores, activation)
 
     def activated(self, scores: np.ndarray, activation: str | None = None) -> np.ndarray:
@@ -271,7 +275,7 @@ class PointwiseReranker(TextReranker):
         chosen = self.activation if activation is None else activation
         _check_activation(chosen)
         if chosen == CALIBRATED:
-            self._calibration.calibration()
+            self._calibration.calibration()  # raises ValueError where there is none
         return chosen
 
     def rank(
@@ -345,11 +349,13 @@ class PointwiseReranker(TextReranker):
         for query, texts in zip(queries, checked, strict=True):
             of_query = slice(start, start + len(texts))
             start += len(texts)
-            is_kept = reaches(shown[of_query], score_threshold)
+            shown_scores = shown[of_query]
+            is_kept = reaches(shown_scores, score_threshold)
             rows = []
             for row in ranked_rows(scores[of_query], texts, top_k, return_documents):
-                row["score"] = float(shown[of_query][row["corpus_id"]])
-                if is_kept[row["corpus_id"]]:
+                place = row["corpus_id"]
+                row["score"] = float(shown_scores[place])
+                if is_kept[place]:
                     rows.append(row)
             rankings.append(Ranking(rows, query, texts, int((~is_kept).sum())))
         below = sum(ranking.below_threshold for ranking in rankings)

@@ -9,13 +9,13 @@ import numpy as np
 
 from backpack_rank.data.tokenisation import PairTokenizer
 
-START, QUERY, SEPARATOR, DOCUMENT, END = SEGMENTS = (
-    "start",
-    "query",
-    "separator",
-    "document",
-    "end",
-)
+START = "start"
+QUERY = "query"
+SEPARATOR = "separator"
+DOCUMENT = "document"
+END = "end"
+SEGMENTS = (START, QUERY, SEPARATOR, DOCUMENT, END)
+"""Parts of a joined text, in their order."""
 BLANK = "\N{OPEN BOX}"
 """Shown for a token that is nothing but white space."""
 
@@ -82,8 +82,8 @@ def align_tokens(pair_tokenizer: PairTokenizer, query: str, document: str) -> To
         ValueError: the query is empty or leaves no room for a document.
     """
     (ids,) = pair_tokenizer.pairs(query, [document])
-    query_tokens = _read(pair_tokenizer, query)
-    document_tokens = _read(pair_tokenizer, document)
+    query_tokens = _tokens_of(pair_tokenizer, query)
+    document_tokens = _tokens_of(pair_tokenizer, document)
     # The separator and the end are one token each.
     room = len(ids) - len(pair_tokenizer.start) - len(query_tokens) - 2
     start_tokens = [
@@ -115,7 +115,7 @@ def align_tokens(pair_tokenizer: PairTokenizer, query: str, document: str) -> To
 def whole_word_ids(pair_tokenizer: PairTokenizer, text: str) -> np.ndarray:
     """Ids of the tokens of one text that are a whole word, not a part of one. int32 [m]"""
     (ids,) = pair_tokenizer.encode([text])
-    words = _words(_read(pair_tokenizer, text), DOCUMENT, 0)
+    words = _words(_tokens_of(pair_tokenizer, text), DOCUMENT, 0)
     return ids[[word.start for word in words if word.end == word.start + 1]]
 
 
@@ -141,7 +141,7 @@ def _special(pair_tokenizer: PairTokenizer, token_id: int) -> _Token:
     return _Token(text=name, so_far=name, starts=True, space=True)
 
 
-def _read(pair_tokenizer: PairTokenizer, text: str) -> list[_Token]:
+def _tokens_of(pair_tokenizer: PairTokenizer, text: str) -> list[_Token]:
     """Tokens of one text, with the word boundaries of the tokenizer and of white space."""
     stripped = text.strip()
     if not stripped:
@@ -155,11 +155,12 @@ def _read(pair_tokenizer: PairTokenizer, text: str) -> list[_Token]:
         return_offsets_mapping=True,
     )
     tokens: list[_Token] = []
-    first = last = 0  # characters of the word so far
+    first = last = 0  # where the word so far begins and ends in the text
     previous_word = None
     for (start, end), word in zip(encoded["offset_mapping"], encoded.word_ids(), strict=True):
         # The tokenizer's word numbers are not enough: tokenizers that do not split at white space
         # first give one number to all words of a sentence. So a word starts behind a space too.
+        # Not behind a piece that is nothing but the space: it belongs to the word that follows.
         only_space = prepared[first:last].isspace()
         after_space = start >= last and _space_at(prepared, start) and not only_space
         starts = not tokens or word != previous_word or after_space
@@ -188,8 +189,11 @@ def _space_at(text: str, position: int) -> bool:
 def _words(tokens: list[_Token], segment: str, offset: int) -> list[Word]:
     """The words of a segment whose first token stands at ``offset``."""
     starts = [index for index, token in enumerate(tokens) if token.starts]
+    # A word ends where the next one starts.
+    ends = [*starts[1:], len(tokens)]
     words = []
-    for start, end in zip(starts, [*starts[1:], len(tokens)], strict=False):
+    # Not strict: where there is no token, there is no start, but still one end.
+    for start, end in zip(starts, ends, strict=False):
         words.append(
             Word(
                 text=tokens[end - 1].so_far,

@@ -292,25 +292,27 @@ def attribute_batch(
     if attribute_senses is not None:
         read, kept = attribute_senses.read_and_kept(batch)
     with eval_mode(ranker):
-        weights_of_tokens = backpack.pooled_weights(read, shift)
+        contextual_weights = backpack.pooled_weights(read, shift)  # a, in the ranker's format
         ids, whole_words, rows = backpack.distinct_tokens(read, shift)
         hidden = backpack.distinct_hidden(ids, whole_words, shift)
         vectors = backpack.sense_network.expand(hidden.shared).double().transpose(0, 1)  # C [k,U,d]
-        shares = weights_of_tokens.double()  # a [B, k, n]
+        weights = contextual_weights.double()  # a [B, k, n]
         # The weights of equal tokens are added first, and then o^(l) is a sum over the U distinct
         # tokens: a batch has far fewer of them than places B n.
-        columns = read.pad(rows)[:, None].expand_as(shares)  # [B, k, n], row of C of each token
-        per_id = shares.new_zeros((*shares.shape[:2], len(ids))).scatter_add(2, columns, shares)
+        # At padding, pad() gives row 0, some token. Its weight a is 0.
+        columns = read.pad(rows)[:, None].expand_as(weights)  # [B, k, n], row of C of each token
+        no_weights = weights.new_zeros((*weights.shape[:2], len(ids)))  # [B, k, U]
+        per_id = no_weights.scatter_add(2, columns, weights)
         senses = torch.einsum("bku,kud->bkd", per_id, vectors)  # o^(l)
         if attribute_senses is not None:
-            parts = backpack.group_parts(weights_of_tokens, read, rows, hidden, torch.float64)
+            parts = backpack.group_parts(contextual_weights, read, rows, hidden, torch.float64)
             groups, size = attribute_senses.groups, senses.shape[-1]
             group_parts = senses.new_zeros((len(read.input_ids), groups, size))  # [T, G, d]
             group_parts[parts.places, parts.groups] = parts.vectors
             group_senses = senses.new_zeros((len(read), groups, size))  # [B, G, d]
             group_senses = group_senses.index_add(0, read.text_ids, group_parts)
             senses = torch.cat([senses, group_senses], dim=1)
-    factors = view.sense_weights
+    factors = view.sense_weights  # M_l
     if factors is None:
         factors = torch.ones(senses.shape[1])
     check_sense_weights(factors, ranker.config.total_senses)
@@ -320,7 +322,7 @@ def attribute_batch(
     # c[l,j] / M_l = a[l,j] <C(x_j)_l, g>, with the product of each distinct token put to its
     # places.
     products = torch.einsum("kud,bd->bku", vectors, gradient)
-    contributions = shares * products.gather(2, columns)  # [B, k, n]
+    contributions = weights * products.gather(2, columns)  # [B, k, n]
     if attribute_senses is not None:
         of_groups = torch.einsum("tgd,td->tg", group_parts, gradient[read.text_ids])
         of_groups = read.pad(of_groups).transpose(1, 2)
@@ -361,6 +363,7 @@ def path_gradient(head: RankingHead | LinearSigmoidHead, mixes: Tensor) -> Tenso
         direction = head.out.weight.detach().double()  # [1, d]
         logits = mixes.double() @ direction.T  # a, [N, 1]
         is_small = logits.abs() < _SMALL
+        # 1 in the place of numbers next to 0, whose quotient is not used.
         divisors = torch.where(is_small, torch.ones_like(logits), logits)
         quotients = (torch.sigmoid(logits) - 0.5) / divisors
         half_way = torch.sigmoid(logits / 2)

@@ -82,8 +82,7 @@ class SenseCache:
         except OSError as error:
             log.warning(
                 "the cache of sense vectors is left out, every alpha is a pass of its own: %s. "
-                "cache.folder=FOLDER "
-                "keeps it elsewhere",
+                "cache.folder=FOLDER keeps it elsewhere",
                 error,
             )
             return None

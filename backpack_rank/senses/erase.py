@@ -121,8 +121,8 @@ class Erase(Policy):
         ranker = context.ranker
         if not isinstance(ranker, Ranker):
             raise TypeError(f"{ranker.label} is behind a server: its vectors are out of reach")
-        _ = ranker.pooled_head
-        fitted = self.found(ranker)
+        _ = ranker.pooled_head  # raises TypeError where there is none
+        fitted = self.with_map_for(ranker)
         assert fitted.fitted_map is not None
         try:
             score = _score_of_mean(ranker, fitted.fitted_map)
@@ -136,7 +136,7 @@ class Erase(Policy):
             )
         return (View(pooled_map=replace(fitted.fitted_map, alpha=alpha)),)
 
-    def found(self, ranker: Ranker) -> Erase:
+    def with_map_for(self, ranker: Ranker) -> Erase:
         """The policy with its map: this one, or from the file, or from beside the ranker's weights.
 
         Raises:
@@ -181,17 +181,18 @@ class Erase(Policy):
                 f"{len(written)} of {len(pairs)} candidates of {pairs.collection.name} have some"
             )
         groups = len(written[0])
+        # Each text is a query and a document of its own, and both have the same id.
         documents: dict[str, str] = {}
         queries: dict[str, str] = {}
         for row, texts in enumerate(written):
             for group, (query, document) in enumerate(texts):
-                queries[f"{row}-{group}"] = query
-                documents[f"{row}-{group}"] = document
+                text_id = f"{row}-{group}"
+                queries[text_id] = query
+                documents[text_id] = document
         name = f"{pairs.collection.name} (written for each group)"
         collection = Collection(name, MemoryStore(documents), queries, {})
-        vectors = scorer.pooled_vectors(
-            Pairs(collection, tuple(queries), tuple(queries)), reranker.cache
-        )
+        text_ids = tuple(queries)
+        vectors = scorer.pooled_vectors(Pairs(collection, text_ids, text_ids), reranker.cache)
         with located(f"policy {self.name}"):
             fitted_map = fit_map(
                 vectors.reshape(len(written), groups, -1), self.fit, self.directions, self.seed
@@ -216,7 +217,7 @@ class Erase(Policy):
                 tuple(pairs.doc_ids[row] for row in rows),
             )
             for query, document in portion.texts():
-                # What is cut off is not read; a word there is none of the vector.
+                # A word behind the cut is not read, so it has no part in the vector.
                 query, document = cut(query), cut(document)
                 texts = [rewrite(query, document) for rewrite in rewritings]
                 if any(text != texts[0] for text in texts):
@@ -249,11 +250,11 @@ class Erase(Policy):
             texts, score = int(about["texts"]), float(about["score of mean"])
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: no map of the policy erase can be read: {error}") from error
-        for what, own in (("policy", self.name), ("attribute", self.attribute.name)):
-            if about.get(what) != own:
+        for what, asked_for in (("policy", self.name), ("attribute", self.attribute.name)):
+            if about.get(what) != asked_for:
                 raise ValueError(
-                    f"{path} was fitted with {what} {about.get(what)}, and {own} is asked for: "
-                    "give the options that it was fitted with (policy.fit, policy.directions, "
+                    f"{path} was fitted with {what} {about.get(what)}, and {asked_for} is asked "
+                    "for: give the options that it was fitted with (policy.fit, policy.directions, "
                     "policy.seed, attribute)"
                 )
         return replace(self, fitted_map=PooledMap(**tensors), fitted_on=texts, score_of_mean=score)

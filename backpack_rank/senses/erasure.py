@@ -16,6 +16,9 @@ is certain to stay.
 ``random``              a control: as many directions, drawn
 ``none``                a control: nothing is taken out
 ======================  ==========================================================================
+
+Each is a function of vectors [N, G, d], a number of directions and a seed, and gives B and A. All
+are called in one way, so they take a number and a seed also where they need none.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ def leace(vectors: np.ndarray, directions: int, seed: int) -> Matrices:
     # Smaller ones are rounding, of this computation or of the vectors: the texts do not vary in
     # these directions, such as the sum of what a layer norm gives. W would blow them up.
     size = len(variances)
+    # Of vectors: ten units of their last digit, squared as variances are.
     of_vectors = (10 * np.finfo(vectors.dtype).eps) ** 2 * np.mean(_rows(vectors) ** 2)
     of_computation = variances[-1] * np.finfo(np.float64).eps
     in_image = variances > size * max(of_vectors, of_computation)
@@ -220,7 +224,7 @@ def _groups(vectors: np.ndarray) -> np.ndarray:
     return np.tile(np.arange(groups), texts)
 
 
-def _centred(vectors: np.ndarray) -> Matrices:
+def _centred(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Vectors x [N G, d] and groups z [N G, G], one-hot, both minus their means."""
     x = _rows(vectors).astype(np.float64)
     z = np.eye(vectors.shape[1])[_groups(vectors)]

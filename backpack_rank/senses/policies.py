@@ -6,6 +6,9 @@ A policy is asked for views of a (query, document) pair. The score of the pair i
 
 Weights per sense and shifted tokens are one view with coefficient 1. An average over rewritten
 texts is several views. At alpha = 1 no policy is asked: the ranker is unchanged.
+
+Policies are options of the command line. ``@checked("policy")`` checks the arguments of a
+constructor by their annotations, and calls them ``policy.NAME`` in errors.
 """
 
 from __future__ import annotations
@@ -147,7 +150,8 @@ class Policy(ABC):
 
     is_control: bool = False
     """True for a policy to compare others with: it scales senses without looking at sensitivity. A
-    claim that another policy works needs such a control beside it."""
+    claim that another policy works needs such a control beside it. Dataclasses set it without an
+    annotation: with one, it would be an argument of their constructor."""
 
     @property
     @abstractmethod
@@ -522,5 +526,6 @@ def check_alpha(alpha: float | str) -> float:
 
 
 def check_enough(count: int, sensitivity: Tensor) -> None:
+    """Raise ``ValueError`` where there are fewer than ``count`` senses, of one value each [k]."""
     if count > len(sensitivity):
         raise ValueError(f"policy.count={count}, but the model has {len(sensitivity)} senses")

@@ -192,22 +192,22 @@ def nearest_words(
             vectors, differences = backpack.word_senses(ids.tolist())
             probe_senses.append(vectors)
             probe_differences.append(differences)
-    targets = F.normalize(torch.stack(probe_senses), dim=-1)
-    apart = F.normalize(torch.stack(probe_differences), dim=-1)
+    targets = F.normalize(torch.stack(probe_senses), dim=-1)  # [p, k, d]
+    targets_apart = F.normalize(torch.stack(probe_differences), dim=-1)  # [p, G, k d]
     word_senses = senses or WordSenses(backpack, vocabulary)
     # In any case: "He" is no neighbour of "he".
     words = np.array([word.lower() for word in vocabulary.words])
     rows_of_probes = [words == probe.lower() for probe in ids_of_probes]
     is_probe = torch.from_numpy(np.stack(rows_of_probes))  # [p, V]
 
-    def cosines(senses: Tensor, start: int) -> Tensor:
+    def cosines_to_probes(senses: Tensor, start: int) -> Tensor:
         cosines = torch.einsum("pkd,ckd->kpc", targets, F.normalize(senses, dim=-1))
-        cosines_apart = word_senses.cosines_apart(apart, start, len(senses))
-        cosines = torch.cat([cosines, cosines_apart])
+        cosines_apart = word_senses.cosines_apart(targets_apart, start, len(senses))
+        all_cosines = torch.cat([cosines, cosines_apart])  # [k + G, p, c]
         is_probe_here = is_probe[None, :, start : start + len(senses)].to(backpack.device)
-        return cosines.masked_fill(is_probe_here, float("-inf"))
+        return all_cosines.masked_fill(is_probe_here, float("-inf"))
 
-    values, rows = _best(word_senses, cosines, count)  # [k + G, p, count]
+    values, rows = _best(word_senses, cosines_to_probes, count)  # [k + G, p, count]
     neighbours = []
     for sense_values, sense_rows in zip(values, rows, strict=True):
         of_sense = {}
@@ -244,15 +244,15 @@ def typical_words(
     sums = [chunk.double().sum(dim=0) for _, chunk in word_senses]
     mean = (torch.stack(sums).sum(dim=0) / len(vocabulary)).float()  # [k, d]
 
-    def shares(senses: Tensor, start: int) -> Tensor:
+    def shares_of_words(senses: Tensor, start: int) -> Tensor:
         apart = word_senses.norms_apart[start : start + len(senses)]  # [c, G]
         norms = torch.cat([(senses - mean).norm(dim=-1), apart], dim=1)
         shares = norms / norms.sum(dim=-1, keepdim=True).clamp(min=1e-30)
         # A word that an attribute sense does not set apart is not typical of it, not even last.
         shares[:, senses.shape[1] :].masked_fill_(apart == 0, float("-inf"))
-        return shares.T[:, None]
+        return shares.T[:, None]  # [k + G, 1, c]: no probes here
 
-    values, rows = _best(word_senses, shares, count)  # [k + G, 1, count]
+    values, rows = _best(word_senses, shares_of_words, count)  # [k + G, 1, count]
     return [_related(vocabulary, values[sense, 0], rows[sense, 0]) for sense in range(len(values))]
 
 
@@ -442,8 +442,11 @@ class WordSenses:
     """Use this to go through the sense vectors of a vocabulary, :data:`CHUNK` words at a time.
 
     It gives (row of the first word, sense vectors [c, k, d] in float32). Where those of all words
-    take :data:`KEPT` bytes at most, they are computed once, for any number of loops. Of words that
-    attribute senses set apart, these are the means of their classes.
+    take :data:`KEPT` bytes at most, they are computed once, for any number of loops.
+
+    Of a word that attribute senses set apart from its class, these are the mean of the class. The
+    difference d from it, in all k senses side by side (W_1 d ... W_k d), is the word's vector in
+    the attribute sense of its group: see :mod:`backpack_rank.models.backpack`.
 
     Attributes:
         norms_apart: length of each word in each attribute sense. [V, G]
@@ -459,7 +462,9 @@ class WordSenses:
         self.norms_apart = torch.zeros(
             (len(vocabulary), len(config.groups)), device=backpack.device
         )
-        # The words with a vector in an attribute sense: rows in the vocabulary, groups. [w]
+        # The w words with a vector in an attribute sense: rows in the vocabulary, groups. [w]
+        # Their means [w, k, d] and vectors [w, k d] are set by _set_apart(), and read only where
+        # there are such words.
         self._rows = torch.zeros(0, dtype=torch.long)
         self._groups = torch.zeros(0, dtype=torch.long)
         if backpack.attribute_senses is not None:
@@ -468,6 +473,7 @@ class WordSenses:
     @torch.no_grad()
     def _set_apart(self, senses: AttributeSenses) -> None:
         """Compute class means, and stacks of W_l d of words with a vector in an attribute sense."""
+        # A form is a word of a class, in one token or several; words here are one token.
         form_of_token: dict[int, int] = {}
         for number, form in enumerate(senses.rows()):
             if len(form.pieces) == 1:
@@ -537,7 +543,7 @@ def _best(word_senses: WordSenses, measure: _Measure, count: int) -> tuple[Tenso
         values = measure(senses, start)
         rows = torch.arange(start, start + len(senses), device=values.device).expand_as(values)
         # The best so far and a chunk: a table of all words would not fit into memory.
-        if start:
+        if start > 0:
             values = torch.cat([best_values, values], dim=-1)
             rows = torch.cat([best_rows, rows], dim=-1)
         best_values, places = values.topk(min(count, values.shape[-1]), dim=-1)

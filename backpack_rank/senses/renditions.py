@@ -44,8 +44,9 @@ class MeanOfRenditions(Policy):
     Attributes:
         attribute: whose words have no influence at alpha = 0.
         relations: ``keep``: the first class word is written for the group, and words that had the
-            same group before have the same group after; ``merge``: all words are written for it.
-        queries: one of :data:`QUERIES`.
+            same group before have the same group after, the default; ``merge``: all words are
+            written for it.
+        queries: one of :data:`QUERIES`; ``neutral_only`` is the default.
         only: a control: the rendition for this group in place of the mean over groups. It is as
             invariant, and cheaper. ``neutral``: the neutral rendition of ``neutral``.
         wide: also join words by the attribute's wide classes (boy, guy, lad).
@@ -71,7 +72,9 @@ class MeanOfRenditions(Policy):
                 "attribute.neutral names a file of them"
             )
         if self.only is not None:
-            known = [*self.renditions.groups, *([NEUTRAL] if self.neutral else [])]
+            known = list(self.renditions.groups)
+            if self.neutral:
+                known.append(NEUTRAL)
             one_of("policy.only", self.only, known)
 
     @classmethod

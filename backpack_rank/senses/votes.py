@@ -62,10 +62,10 @@ class MostVoted(Policy):
         return f"most_voted_{self.count}_senses"
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        cast = self.votes(context)
-        check_enough(self.count, cast)
-        weights = torch.ones(len(cast))
-        weights[most_voted(cast, self.count)] = alpha
+        votes_of_senses = self.votes(context)
+        check_enough(self.count, votes_of_senses)
+        weights = torch.ones(len(votes_of_senses))
+        weights[most_voted(votes_of_senses, self.count)] = alpha
         return (View(sense_weights=weights),)
 
     def votes(self, context: PolicyContext) -> Tensor:
@@ -100,9 +100,9 @@ def votes(cosines: Tensor) -> Tensor:
     return lowest.bincount(minlength=cosines.shape[1])
 
 
-def most_voted(cast: Tensor, count: int) -> Tensor:
+def most_voted(votes_of_senses: Tensor, count: int) -> Tensor:
     """The ``count`` senses with most votes, most first. int64 [count]
 
     Of senses with equal votes, that with the higher number comes first, as in the authors' code.
     """
-    return cast.argsort(stable=True).flip(0)[:count]
+    return votes_of_senses.argsort(stable=True).flip(0)[:count]

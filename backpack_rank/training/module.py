@@ -22,7 +22,10 @@ from backpack_rank.training.losses import AuxiliaryLoss, RankingLoss, scatter_li
 
 VALIDATION_MEASURES = ("nDCG@10", "MRR@10")
 UNSHARDED_DIMENSIONS = "unsharded_dimensions"
-"""Attribute of a parameter that is sharded over processes: its number of dimensions before that."""
+"""Attribute of a parameter that is sharded over processes: its number of dimensions before that.
+
+:mod:`backpack_rank.training.sharding` sets it.
+"""
 
 
 class RankingModule(L.LightningModule):
@@ -108,7 +111,12 @@ class RankingModule(L.LightningModule):
     def validation_step(
         self, batch: list[tuple[np.ndarray, PackedBatch]], batch_index: int
     ) -> None:
-        """Score a chunk of dev pairs; measures are computed once over all of them."""
+        """Score a chunk of dev pairs; measures are computed once over all of them.
+
+        Args:
+            batch: parts of the chunk: row numbers of dev pairs, and their texts.
+            batch_index: of Lightning.
+        """
         if isinstance(self.trainer.strategy, FSDPStrategy):
             batch = self._as_many_in_each_process(batch)
         for rows, texts in batch:
@@ -138,6 +146,7 @@ class RankingModule(L.LightningModule):
             scored = []
             for scored_there in scored_by_process:
                 scored += scored_there
+        # A pair that no process scored stays NaN, which to_run() refuses.
         scores = np.full(len(self.dev), np.nan, dtype=np.float32)
         for rows, values in scored:
             scores[rows] = values
@@ -151,8 +160,9 @@ class RankingModule(L.LightningModule):
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """AdamW and its schedule over the trainer's estimated number of steps."""
         steps = int(self.trainer.estimated_stepping_batches)
-        learns_more = len(self.learning_terms) > 0
-        return self.optimisation.configured(self if learns_more else self.ranker, steps)
+        # This module has the parameters of the ranker and of the terms that learn.
+        trained: nn.Module = self if len(self.learning_terms) > 0 else self.ranker
+        return self.optimisation.configured(trained, steps)
 
 
 class OptimizerConfig:
@@ -232,6 +242,7 @@ class OptimizerConfig:
             ]
         # One kernel over all parameters: on a CPU, an eighth of the time of torch's default.
         fused = all(parameter.device.type in ("cpu", "cuda") for parameter in trained)
+        # The second beta is that of Vaswani et al. 2017; torch's default is 0.999.
         optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, betas=(0.9, 0.98), fused=fused)
         # Lightning clips no gradients of an optimizer that undoes loss scaling by itself, as a
         # fused one does unless this says no. Then Lightning undoes it before it clips.
@@ -286,4 +297,5 @@ def seed_epoch(module: L.LightningModule, seed: int, batch_index: int) -> None:
     draws a number.
     """
     if batch_index == 0:
+        # The hash of integers is the same in every Python process. It may be negative.
         torch.manual_seed(hash((seed, module.current_epoch, module.global_rank)) % 2**63)
