@@ -16,6 +16,7 @@ from transformers import BertTokenizerFast
 
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.long_documents import CUT, LongDocuments
 from backpack_rank.data.tokenisation import Beginning, PairTokenizer
 from backpack_rank.files import resource_folder
 from backpack_rank.models.configuration import BackpackConfig
@@ -127,7 +128,9 @@ class IdEncoder(PairTokenizer):
         """Token ids of each text."""
         return [np.array(text.split(), dtype=np.int32) for text in texts]
 
-    def beginnings(self, texts: Sequence[str]) -> list[Beginning]:
+    def beginnings(
+        self, texts: Sequence[str], long_documents: LongDocuments = CUT
+    ) -> list[Beginning]:
         """Whole texts: there is no vocabulary that would say how many characters a token can have."""
         return [
             Beginning(text, ids, True) for text, ids in zip(texts, self.encode(texts), strict=True)

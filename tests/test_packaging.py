@@ -131,7 +131,12 @@ def test_every_verb_works_outside_a_checkout(installed: Path, tmp_path: Path) ->
 
 def test_the_core_passes_with_the_oldest_dependencies() -> None:
     """``make test-oldest``, with the environment where it was left or a new one."""
-    python = shutil.which("python3.10") or sys.executable
+    python = shutil.which("python3.10")
+    # A version manager's command may be there for a Python that is not.
+    if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
+        pytest.skip(
+            "the oldest dependencies are those of Python 3.10, which is not on this machine"
+        )
     outside = {"PYTHONPATH": "", "VIRTUAL_ENV": ""}
     run("make", "test-oldest", f"PYTHON={python}", folder=ROOT, **outside)
 

@@ -81,6 +81,10 @@ class BackpackReranker(pt.Transformer):
         check_threshold(score_threshold)
         self.model = reranker.reading(long_documents, max_chunks_per_doc, chunk_overlap)
         self.score_threshold = score_threshold
+        # Kept because pyterrier reads a transformer's arguments from attributes of their names.
+        self.long_documents = long_documents
+        self.max_chunks_per_doc = max_chunks_per_doc
+        self.chunk_overlap = chunk_overlap
         self.alpha = alpha
         self.policy = policy
         self.batch_size = batch_size

@@ -212,7 +212,10 @@ class RankUnderAlpha(EvaluationTask):
         unchanged = self.ranker.load(checkpoint)
 
         load = evaluation_loader(self, dataset, metrics, unchanged.scorer.cut)
-        policy = fitted_policy(self.policy, self.alpha, unchanged, dataset)
+        policy = self.policy
+        # At 1 no policy is asked, so nothing is fitted.
+        if self.alpha != 1:
+            policy = fitted_policy(policy, unchanged, dataset)
         notes: list[str] = []
         alpha: float
         if self.alpha == AUTO:

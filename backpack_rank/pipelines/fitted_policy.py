@@ -15,21 +15,18 @@ from backpack_rank.senses.policies import Policy
 log = logging.getLogger(__name__)
 
 
-def fitted_policy(
-    policy: Policy, alpha: float | str, unchanged: PointwiseReranker, dataset: Dataset
-) -> Policy:
+def fitted_policy(policy: Policy, unchanged: PointwiseReranker, dataset: Dataset) -> Policy:
     """Use this for the policy as it is measured: one that must be fitted is fitted on dev.
 
     Args:
         policy: any; none but ``erase`` without a file is changed.
-        alpha: at 1 nothing is fitted, because no policy is asked.
         unchanged: the ranker.
         dataset: has the dev split.
 
     Raises:
         ValueError: there is no dev split, or too few of its candidates have words of the attribute.
     """
-    if not isinstance(policy, Erase) or alpha == 1:
+    if not isinstance(policy, Erase):
         return policy
     scorer = unchanged.local_scorer
     try:

@@ -27,7 +27,7 @@ def test_rankers_are_trained_once_and_compared_in_both_readouts(
     place = Workplace(tmp_path)
     options = (*FEW, *TEST_SPLIT, f"task.folder={tmp_path / 'rankers'}")
     evaluated(place, tmp_path / "first", *options)
-    assert "python train.py" in capfd.readouterr().out
+    assert "train data=synthetic" in capfd.readouterr().out
     with open(tmp_path / "first" / "as_coded.csv", newline="", encoding="utf-8") as handle:
         rows = list(csv.DictReader(handle))
     rules = {(row["ranker"], row["rule"]) for row in rows}
@@ -54,7 +54,7 @@ def test_rankers_are_trained_once_and_compared_in_both_readouts(
     assert one_token != over_positions
 
     evaluated(place, tmp_path / "second", *options)
-    assert "python train.py" not in capfd.readouterr().out, "what is there is taken"
+    assert "train data=synthetic" not in capfd.readouterr().out, "what is there is taken"
     first = (tmp_path / "first" / "as_coded.csv").read_text(encoding="utf-8")
     assert (tmp_path / "second" / "as_coded.csv").read_text(encoding="utf-8") == first
 

@@ -149,7 +149,7 @@ def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
     details = json.loads((tmp_path / "half" / "sensitivity.json").read_text())
     assert details["policy"] == half.about.policy
     weighted = any(weight != 1 for weight in details["weights"])
-    assert weighted is not policy.startswith(("paired_tokens", "renditions"))
+    assert weighted is not policy.startswith(("paired_tokens", "renditions", "erase"))
     assert bool(details["moved_tokens"]) is policy.startswith("paired_tokens")
     for block in half.rows[-1].blocks.values():
         assert all(math.isfinite(figure.mean) for figure in block.figures.values())

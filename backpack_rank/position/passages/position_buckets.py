@@ -49,7 +49,7 @@ def answer_starts(answers: Answers) -> dict[str, int]:
 def position_sensitivity(means: Sequence[float]) -> float:
     """PSI: the largest relative loss, 1 - smallest mean / largest mean; 0 is insensitive.
 
-    >>> position_sensitivity([0.8, 0.6, 0.7])
+    >>> position_sensitivity([1.0, 0.75, 0.8])
     0.25
 
     Buckets without a question (nan) are left out; nan without a bucket, or where all means are 0.
