@@ -193,10 +193,14 @@ class LexiconSwap:
 
 _WORD = re.compile(r"[^\W_]+")
 _TITLES = frozenset({"ms", "miss"})
+# White space, then a letter that is no lower-case one: "Ms. Smith", "Miss O'Hara".
 _NAME_FOLLOWS = re.compile(r"\.?\s+[^\W\d_a-z]")
 # An editor's bracket, white space, an opening quote, bracket or currency sign; then the next word,
 # a hyphen that makes it part of a compound, and whether "of" or "than" follows.
-_NEXT = re.compile(r"\]?\s+(?:``|[\"'“\u2018«(\[$£€#])?([^\W_]+)(-[^\W_])?(\s+(?:of|than)\b)?")
+_NEXT = re.compile(
+    r"\]?\s+(?:``|[\"'“\u2018«(\[$£€#])?"
+    r"(?P<word>[^\W_]+)(?P<compound>-[^\W_])?(?P<of_or_than>\s+(?:of|than)\b)?"
+)
 _SLASH_HER = re.compile(r"\s?/\s?her\b", re.IGNORECASE)
 
 # Words that cannot begin a noun phrase after a determiner, so that "her" before them is an object:
@@ -240,7 +244,14 @@ _BEFORE_OF_OR_THAN = frozenset({"one", "some", "much", "many", "most", "more", "
 
 
 def _pronoun(lower: str, word: str, text: str, end: int) -> str:
-    """Partner of him, his, her or hers, which ends at a place in the text."""
+    """Partner of him, his, her or hers.
+
+    Args:
+        lower: the pronoun, lower-cased.
+        word: the pronoun as it is written.
+        text: the text that it stands in.
+        end: place behind it.
+    """
     if lower == "him":
         return "her"
     if lower == "hers":
@@ -258,11 +269,13 @@ def _pronoun(lower: str, word: str, text: str, end: int) -> str:
 
 def _is_before_title(his: str, text: str, end: int) -> bool:
     """Whether a title follows, as in "his The Time Machine", which may begin with a closed word."""
-    following = _NEXT.match(text, end)
-    # After "His" or "HIS" all words of the text may be capitalised; "I" always is.
-    if following is None or his != "his":
+    # After "His" or "HIS" a capital says nothing: all words of the text may have one.
+    if his != "his":
         return False
-    return _is_capitalised(following[1]) and following[1] != "I"
+    following = _NEXT.match(text, end)
+    if following is None:
+        return False
+    return _is_capitalised(following["word"]) and following["word"] != "I"
 
 
 def _is_before_noun(closed: frozenset[str], text: str, end: int) -> bool:
@@ -270,12 +283,12 @@ def _is_before_noun(closed: frozenset[str], text: str, end: int) -> bool:
     following = _NEXT.match(text, end)
     if following is None:
         return False
-    next_word, compound, of_or_than = following[1].lower(), following[2], following[3]
+    next_word = following["word"].lower()
     # "gave her one of them", "needs her more than"
-    if of_or_than and next_word in _BEFORE_OF_OR_THAN:
+    if following["of_or_than"] and next_word in _BEFORE_OF_OR_THAN:
         return False
     # A compound is no closed word: "her in-laws".
-    return next_word not in closed or compound is not None
+    return next_word not in closed or following["compound"] is not None
 
 
 def _is_capitalised(word: str) -> bool:

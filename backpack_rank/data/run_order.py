@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 TIES = ("trec_eval", "id", "file")
 """Orders of equal scores: ``trec_eval``'s (scores as float32, then the document id, descending), by
 ascending id as this project orders its own, and as the lines of the file stand."""
-_MOSTLY = 0.5
+_SHARE_TO_WARN = 0.5
 """Share of tied documents above which a run's order says little, and a warning is given."""
 
 
@@ -25,6 +25,7 @@ def in_order(scores: Mapping[str, float], ties: str = "id") -> list[str]:
     >>> in_order({"d2": 1.0, "d1": 1.0, "d3": 2.0})
     ['d3', 'd1', 'd2']
     """
+    # Sorting is stable: what has equal scores stays in the order that it is given in.
     if ties == "file":
         return sorted(scores, key=lambda doc_id: -scores[doc_id])
     if ties == "trec_eval":
@@ -32,8 +33,8 @@ def in_order(scores: Mapping[str, float], ties: str = "id") -> list[str]:
         with np.errstate(over="ignore"):
             values = np.array(list(scores.values()), dtype=np.float64).astype(np.float32)
         rounded = dict(zip(scores, values.tolist(), strict=True))
-        # Sorting is stable: ids in descending order stay so within equal scores.
-        return sorted(sorted(scores, reverse=True), key=lambda doc_id: -rounded[doc_id])
+        ids_descending = sorted(scores, reverse=True)
+        return sorted(ids_descending, key=lambda doc_id: -rounded[doc_id])
     return sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
 
 
@@ -49,11 +50,12 @@ def untied(run: Run) -> Run:
     """
     strict: Run = {}
     for query_id, scores in run.items():
-        lowered = strict[query_id] = {}
+        lowered: dict[str, float] = {}
         last = np.inf
         for doc_id, score in scores.items():
             last = score if score < last else float(np.nextafter(last, -np.inf))
             lowered[doc_id] = last
+        strict[query_id] = lowered
     return strict
 
 
@@ -77,7 +79,7 @@ def warn_of_order(
         documents += len(scores)
         if _contradicts(ranks[query_id], list(scores.values())):
             contradicting.append(query_id)
-    if tied > _MOSTLY * documents:
+    if tied > _SHARE_TO_WARN * documents:
         log.warning(
             "%s: %d of %d documents have the same score as another one of their query; ties=%s "
             "orders them, and ties=%s would give other figures",

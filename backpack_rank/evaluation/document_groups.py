@@ -57,15 +57,15 @@ class DocumentGroups:
             ValueError: an amount that is negative or not finite, or a group that ``names`` lacks.
         """
         amounts_by_document: dict[str, Mapping[str, float]] = {}
-        found: set[str] = set()
+        mentioned: set[str] = set()
         for doc_id, given in groups.items():
             if isinstance(given, str):
                 given = [given]
             amounts = given if isinstance(given, Mapping) else dict.fromkeys(given, 1.0)
             amounts_by_document[doc_id] = amounts
-            found.update(amounts)
-        all_names = tuple(sorted(found)) if names is None else tuple(names)
-        unnamed = sorted(found - set(all_names))
+            mentioned.update(amounts)
+        all_names = tuple(sorted(mentioned)) if names is None else tuple(names)
+        unnamed = sorted(mentioned - set(all_names))
         if unnamed:
             raise ValueError(f"unknown group {unnamed[0]!r}; there are: {', '.join(all_names)}")
 
@@ -121,8 +121,10 @@ class DocumentGroups:
         >>> DocumentGroups.of({"d": "a"}).cross(DocumentGroups.of({"d": ["x", "y"]})).names
         ('a x x', 'a x y')
         """
+        # The second name changes fastest, as the last axis does when products are reshaped.
         names = [f"{first}{CROSS}{second}" for first in self.names for second in other.names]
         doc_ids = list(self.rows)
+        # [documents, n, 1] times [documents, 1, m]
         products = self.shares[:, :, None] * other.shares_of(doc_ids)[:, None, :]
         return DocumentGroups(tuple(names), self.rows, products.reshape(len(doc_ids), len(names)))
 

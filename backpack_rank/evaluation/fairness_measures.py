@@ -68,8 +68,8 @@ from backpack_rank.evaluation.results import PerQuery, RunInfo
 CUTOFFS = (5, 10, 20, 30, 40)
 KINDS = ("tf", "tf-paper", "bool")
 WORD_FAMILIES = ("RaB", "ARaB", "parts", "FaiRR", "NFaiRR", "Exposure")
-_OF_GROUPS = {family_name(measure): measure for measure in GROUPS}
-FAMILIES = (*WORD_FAMILIES, *_OF_GROUPS)
+_GROUP_MEASURE_OF_FAMILY = {family_name(measure): measure for measure in GROUPS}
+FAMILIES = (*WORD_FAMILIES, *_GROUP_MEASURE_OF_FAMILY)
 _RANK_BIAS = (RaB, ARaB)
 _OF_WHOLE_LISTS = (ExposureRatio.NAME, ExposurePerRelevance.NAME)
 """Measures that look at groups of documents behind the cut-off too."""
@@ -161,6 +161,7 @@ class FairnessMeasures:
         groups = self._lexicon.group_names
         measures: dict[str, Measure] = {}
         fairr = [measure for measure in (FaiRR, NFaiRR) if measure.NAME in self.families]
+        # Each cut-off once, in the order that they are given in.
         for cutoff in dict.fromkeys([*self.cutoffs, *self._fairr_cutoffs]):
             if cutoff in self.cutoffs:
                 measures |= self._rank_bias(groups, cutoff)
@@ -171,9 +172,10 @@ class FairnessMeasures:
                 for group in document_groups(groups):
                     measures[f"Exposure({group})@{cutoff}"] = Exposure(group=group) @ cutoff
             if cutoff in self.cutoffs:
-                for family, of_groups in _OF_GROUPS.items():
+                for family, group_measure in _GROUP_MEASURE_OF_FAMILY.items():
                     if family in self.families:
-                        measures[shown_name(of_groups @ cutoff)] = of_groups @ cutoff
+                        at_cutoff = group_measure @ cutoff
+                        measures[shown_name(at_cutoff)] = at_cutoff
         if self.extra:
             measures |= parse_measures(self.extra)
         return self._of_each_attribute(measures)
@@ -247,10 +249,12 @@ class FairnessMeasures:
                 else:
                     groups |= source.groups(collection, wanted)
         for attribute, of_attribute in groups.items():
+            # A mapping is the target of one attribute, or has a target for each of several.
             target = self.target
             if isinstance(target, Mapping) and len(groups) > 1:
                 target = target.get(attribute, UNIFORM)
-            # A group that nobody here belongs to may be given a share of the attention.
+            # A group that no document here is of may be given a share of the attention. Where the
+            # only attribute is named, as in {gender: uniform}, no shares are given.
             if isinstance(target, Mapping) and attribute not in target:
                 groups[attribute] = of_attribute.including(target)
         return groups
@@ -340,7 +344,7 @@ class FairnessMeasures:
                 measure_by_name[name] = measure(magnitude=kind) @ cutoff
         if "parts" not in self.families:
             return measure_by_name
-        # Parts that are asked for alone are those of both.
+        # With neither RaB nor ARaB among the families, the parts of both are measured.
         for kind, group in itertools.product(self.kinds, groups):
             for measure in measured or _RANK_BIAS:
                 name = f"{measure.NAME}({kind},{group})@{cutoff}"
@@ -372,15 +376,14 @@ class FairnessMeasures:
         """``AWRF_JS@20`` as that of each attribute, where there are several."""
         if len(self.attributes) == 1:
             return dict(measures)
-        found: dict[str, Measure] = {}
+        of_attributes: dict[str, Measure] = {}
         for name, measure in measures.items():
             if not isinstance(measure, GroupMeasure) or "attribute" in measure.params:
-                found[name] = measure
+                of_attributes[name] = measure
                 continue
             for attribute in self.attributes:
-                own_name = shown_name(measure, attribute)
-                found |= parse_measures([own_name])
-        return found
+                of_attributes |= parse_measures([shown_name(measure, attribute)])
+        return of_attributes
 
     def _check_attribute(self, name: str, measure: Measure) -> None:
         for attribute in str(measure.params.get("attribute") or "").split(CROSS):
@@ -392,6 +395,7 @@ class FairnessMeasures:
 
     @property
     def _relevant_target(self) -> bool:
+        """Whether a measure is held against each group's share among the relevant documents."""
         target = self.target
         if isinstance(target, Mapping):
             asked = RELEVANT in target.values()
@@ -418,6 +422,7 @@ def _check_measure(name: str, measure: Measure, groups: Sequence[str]) -> None:
         raise ValueError(f"{name} is no measure of fairness; examples: {FAIRNESS_EXAMPLES}")
     of = measure.params.get("of")
     if of is not None and of not in groups:
+        # A sign such as male_minus_female is as good as a group; anything else raises.
         parse_sign(of, groups)
     group = measure.params.get("group")
     if group is not None and group not in document_groups(groups):

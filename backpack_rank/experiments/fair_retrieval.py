@@ -45,7 +45,8 @@ class FairRetrievalTable(Experiment):
 
     def __post_init__(self) -> None:
         with located("task.published"):
-            paper_table(published(self.published), {}, "")  # before anything is ranked
+            # Made for its errors: a table that cannot be set is refused before anything is ranked.
+            paper_table(published(self.published), {}, "")
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Rank, measure, and write the table as Markdown, CSV and LaTeX."""
@@ -63,18 +64,19 @@ class FairRetrievalTable(Experiment):
         for alpha in self.alphas:
             rerankers.append(unchanged.with_policy(settings.policy, float(alpha)))
         report = metrics.evaluate(rerankers, work).report()
-        rows = report.rows
         settings.save(folder, checkpoint)
         write_report(folder, report)
         table = self._table(report, work)
         written = write_table(folder, table)
         if not published(self.published).rows:
-            written += tradeoff_plot(folder / "figure2.png", rows)
+            written += tradeoff_plot(folder / "figure2.png", report.rows)
         show([table], paths_in_words(written), quiet)
 
     def _table(self, report: Report, work: EvaluationData) -> Table:
-        table, about = published(self.published), report.about
-        measured, sign = measured_of(report.rows), about.sign_in_words
+        table = published(self.published)
+        about = report.about
+        measured = measured_of(report.rows)
+        sign = about.sign_in_words
         if not table.rows:
             measured_on_both = f"{about.effectiveness_set}; {about.bias_set}"
             return figure2(measured, measured_on_both, sign)
@@ -84,5 +86,6 @@ class FairRetrievalTable(Experiment):
             measured_on.append(f"{work.test.name} ({len(work.test.queries)} queries)")
         if any(biases):
             measured_on.append(about.bias_set)
+        # A system of ``runs`` has the name of its row, so each row is told its own name.
         names = {name: name for name in self.runs}
         return paper_table(table, measured, "; ".join(measured_on), sign, names)

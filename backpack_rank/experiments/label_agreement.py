@@ -42,10 +42,14 @@ class LabelAgreementStudy(Experiment):
         with located("task.labels"):
             labels = read_labels(self.labels, lexicon.group_names)
         collection = settings.needed_dataset().split("test")
-        there = {doc: label for doc, label in labels.items() if doc in collection.documents}
-        magnitudes = bias.magnitudes(there, collection.documents)
+        labels_here: dict[str, str] = {}
+        for doc_id, label in labels.items():
+            if doc_id in collection.documents:
+                labels_here[doc_id] = label
+        magnitudes = bias.magnitudes(labels_here, collection.documents)
+        absent = len(labels) - len(labels_here)
         with located("task.labels"):
-            agreement = label_agreement(there, magnitudes, len(labels) - len(there))
+            agreement = label_agreement(labels_here, magnitudes, absent)
         settings.save(folder)
         table = agreement_table(agreement, f"{lexicon.name} on {collection.name}")
         write_table(folder, table)
@@ -60,8 +64,9 @@ def agreement_table(agreement: LabelAgreement, what: str) -> Table:
     records: list[tuple[object, ...]] = []
     for group, counts in zip(agreement.groups, agreement.counts, strict=True):
         shares = (agreement.precision(group), agreement.recall(group))
-        cells = [*(f"{count:,}" for count in counts), *(number(share, 3) for share in shares)]
-        rows.append(Row((group,), [Cell(cell) for cell in cells]))
+        cells = [Cell(f"{count:,}") for count in counts]
+        cells += [Cell(number(share, 3)) for share in shares]
+        rows.append(Row((group,), cells))
         records.append((group, *counts, *shares))
     return Table(
         name="label_agreement",

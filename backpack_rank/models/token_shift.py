@@ -115,6 +115,7 @@ class TokenClasses:
         def moved_at_end(text: str) -> str | None:
             return word_of_moved_token.get(_last_token(tokenizer, text))
 
+        # Each word is tried behind a space and behind a sign, in its last token: 'a she', '"she'.
         several_tokens, unpaired, behind_space_alone = [], [], []
         for word, read_as in _words_as_read(tokenizer, words).items():
             if read_as not in words_with_token:
@@ -200,8 +201,8 @@ class TokenShift:
         """Embeddings [..., e] of token ids [...] as the contextual network reads them."""
         if self.embedding_means is None:
             return vectors
-        whole = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
-        return self._moved(vectors, ids, whole, self.embedding_means)
+        is_whole_word = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
+        return self._moved(vectors, ids, is_whole_word, self.embedding_means)
 
     def values(self, table: Tensor, ids: Tensor) -> Tensor:
         """One number for each token id [...], such as a word's IDF, moved as embeddings are. [...]
@@ -209,16 +210,18 @@ class TokenShift:
         ``table`` holds the number of each id. [vocabulary]
         """
         means = torch.stack([table[list(members)].mean() for members in self.classes.members])
-        whole = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
-        return self._moved(table[ids][..., None], ids, whole, means[:, None]).squeeze(-1)
+        is_whole_word = self.classes.boundaries.whole_words(ids.flatten()).view_as(ids)
+        # One number is moved as a vector of length 1.
+        vectors = table[ids][..., None]
+        return self._moved(vectors, ids, is_whole_word, means[:, None]).squeeze(-1)
 
-    def hidden(self, hidden: Tensor, ids: Tensor, whole: Tensor | None) -> Tensor:
-        """h(x) [..., f] of token ids [...]; ``whole`` says which are whole words, None: all are."""
+    def hidden(self, hidden: Tensor, ids: Tensor, is_whole_word: Tensor | None) -> Tensor:
+        """h(x) [..., f] of token ids [...]; without ``is_whole_word`` all are whole words."""
         if self.hidden_means is None:
             return hidden
-        if whole is None:
-            whole = torch.ones_like(ids, dtype=torch.bool)
-        return self._moved(hidden, ids, whole, self.hidden_means)
+        if is_whole_word is None:
+            is_whole_word = torch.ones_like(ids, dtype=torch.bool)
+        return self._moved(hidden, ids, is_whole_word, self.hidden_means)
 
     def whole_words(self, ids: Tensor) -> Tensor | None:
         """Which tokens of a row are words, where h(x) depends on it. [T] -> bool [T], or None"""
@@ -241,12 +244,14 @@ class TokenShift:
     def _is_moved(self, ids: Tensor) -> Tensor:
         return (self._class_of(ids) >= 0) & self.classes.boundaries.whole_words(ids)
 
-    def _moved(self, vectors: Tensor, ids: Tensor, whole: Tensor, means: Tensor) -> Tensor:
+    def _moved(self, vectors: Tensor, ids: Tensor, is_whole_word: Tensor, means: Tensor) -> Tensor:
         """v_bar + alpha (v - v_bar) at whole words of a class, v elsewhere."""
         classes = self._class_of(ids)
+        # Tokens of no class, -1, take the mean of class 0 here, which is thrown away below.
         centre = means.to(vectors.dtype)[classes.clamp(min=0)]
         moved = centre + self.alpha * (vectors - centre)
-        return torch.where(((classes >= 0) & whole)[..., None], moved, vectors)
+        is_moved = (classes >= 0) & is_whole_word
+        return torch.where(is_moved[..., None], moved, vectors)
 
     def _class_of(self, ids: Tensor) -> Tensor:
         """Class of token ids, -1 for none."""

@@ -26,12 +26,13 @@ def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """Use this to look words up in a vocabulary: the text of every token id, "" of special tokens.
 
     Texts are as they stand behind a word: " she" begins a new word, "ets" continues the one before
-    it, "she " (of vocabularies that mark the ends of words) continues and ends it. So may pieces
-    of tokenizers that do not split texts at spaces (" said ", " said he").
+    it, "she " (of vocabularies that mark the ends of words) continues and ends it. Tokenizers that
+    do not split texts at spaces have pieces with spaces anywhere (" said ", " said he").
     """
     ids = list(range(len(tokenizer)))
     pieces = [piece or "" for piece in tokenizer.convert_ids_to_tokens(ids)]
     space, continued, end = _marks(tokenizer, pieces)
+    # A vocabulary with such marks may hold bytes and no plain text: "Ã©" is "é".
     decoded = _decoded(tokenizer, len(pieces)) if space or end else pieces
     texts = []
     for piece, text in zip(pieces, decoded, strict=True):
@@ -134,7 +135,10 @@ def _marks(tokenizer: PreTrainedTokenizerBase, pieces: Sequence[str]) -> tuple[s
 
 def _space_between_words(backend: Tokenizer) -> str:
     """What the model of a tokenizer sees of the space between two words, "" where it sees none."""
-    text = "1 2" if backend.normalizer is None else backend.normalizer.normalize_str("1 2")
+    # Digits, because no normaliser writes them otherwise: what is between them was the space.
+    text = "1 2"
+    if backend.normalizer is not None:
+        text = backend.normalizer.normalize_str(text)
     if backend.pre_tokenizer is not None:
         parts = backend.pre_tokenizer.pre_tokenize_str(text)
         text = "".join(part for part, _ in parts)

@@ -67,9 +67,13 @@ class Words:
         pieces: list[str] = []
         space = ""
         for number, (gap, word) in enumerate(zip(self.spaces, self.words, strict=True)):
-            # Behind a word that is left out, the next one keeps apart from what comes before; the
-            # first word that is left has the beginning of the text before it.
-            space = gap or space if pieces else self.spaces[0]
+            # The first word that is left has the beginning of the text before it. Behind a word
+            # that is left out, the next one keeps apart from what comes before, by its own space
+            # or by that of the word left out.
+            if not pieces:
+                space = self.spaces[0]
+            elif gap:
+                space = gap
             if number not in left_out:
                 pieces.append(space + word)
                 space = ""
@@ -149,15 +153,14 @@ class LeftOutWords:
             row = self._add("document", listed)
             assert row is not None
             self._group_rows[group] = row, len(listed)
-        # None of them where the query has words of the attribute: renditions leave such a pair as
-        # it is.
+        # No row where the query has words of the attribute: renditions leave such a pair as it is.
         self._rendition_rows: list[int] = []
         policy = MeanOfRenditions.of(attribute)
         if policy.covers(query):
             for rewriting in policy.rewritings:
                 self._rendition_rows.append(len(self.pairs))
                 self.pairs.append(rewriting(query, document))
-            self._moved = policy.renditions.canonical(document).moved
+            self._words_replaced = policy.renditions.canonical(document).moved
 
     def explanation(
         self, scores: Sequence[float], before: Sequence[float] | None = None, title: str = ""
@@ -199,7 +202,9 @@ class LeftOutWords:
         renditions = None
         if self._rendition_rows:
             rows = self._rendition_rows
-            renditions = ExplainedGroup(self._attribute, self._moved, effect(rows), change(rows))
+            renditions = ExplainedGroup(
+                self._attribute, self._words_replaced, effect(rows), change(rows)
+            )
         return Explanation(
             title=title,
             words=tuple(words),
@@ -235,7 +240,8 @@ class LeftOutWords:
             blocks = []
             for segment in ("query", "document"):
                 blocks += [(segment, block) for block in self._neighbours(segment, size)]
-            # Listed words stand alone whatever the size, so there may be too many for ever.
+            # Listed words stand alone whatever the size, so no size may bring the blocks below
+            # ``at_most``; blocks as long as the longer text are the last ones tried.
             if len(blocks) <= at_most or size >= longest:
                 return blocks
             size += 1
@@ -286,7 +292,7 @@ def words_that_are_read(
     (all_ids,) = pair_tokenizer.encode([document])
     if len(all_ids) <= room:
         return words, 0
-    # The smallest number of words that fill the room.
+    # The smallest number of words that fill the room, by bisection.
     low, high = 0, len(words.words)
     while low < high:
         middle = (low + high) // 2

@@ -50,9 +50,9 @@ class ReadingPlan:
         plan = ReadingPlan(policies, len(pairs), lambda: pairs)
         plan.share(tokenise([*pairs, *plan.new_texts]))  # optional
         scores = plan.empty_scores()
-        for reading in plan.passes():
-            for column, view in zip(reading.columns, reading.views()):
-                scores[column, reading.texts] = ...  # the scores of these texts under this view
+        for text_pass in plan.passes():
+            for column, view in zip(text_pass.columns, text_pass.views()):
+                scores[column, text_pass.texts] = ...  # the scores of these texts under this view
         return plan.sums(scores)
 
     Two promises: a pair that no view rewrites, and that no other pair is rewritten to, has its very
@@ -123,8 +123,9 @@ class ReadingPlan:
             sequences: token ids of the pairs and of the new texts. [T]
         """
         self.new_texts = []
-        first, places = once(ids.tobytes() for ids in sequences)
-        self._first_equal = np.array(first, dtype=np.int64)[places]
+        # The first text of each distinct row of tokens, and which of these each text equals.
+        first_texts, places = once(ids.tobytes() for ids in sequences)
+        self._first_equal = np.array(first_texts, dtype=np.int64)[places]
         terms = self._all_terms()
         for term in terms:
             term.texts = self._first_equal[term.texts]

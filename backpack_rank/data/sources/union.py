@@ -44,7 +44,7 @@ def load_union(
     Raises:
         ValueError: no part, a part's name with a slash, or a sample below 1 or of no part.
     """
-    if not parts or "/" in "".join(parts):
+    if not parts or any("/" in part for part in parts):
         raise ValueError(f"a union needs parts with names without a slash, got {list(parts)}")
     counts = sample or {}
     for part, count in counts.items():
@@ -68,8 +68,8 @@ def load_union(
         # One part without candidates is enough: half a union could not be re-ranked.
         if collection.candidates is None:
             candidates = None
-        if candidates is not None:
-            for query_id, scores in (collection.candidates or {}).items():
+        elif candidates is not None:
+            for query_id, scores in collection.candidates.items():
                 candidates[f"{part}/{query_id}"] = _prefixed(part, scores)
     return Collection(
         name=name or "+".join(names),
@@ -85,15 +85,15 @@ def load_union(
 def _field_values(
     parts: Mapping[str, Collection], name: str, doc_ids: Iterable[str]
 ) -> dict[str, Any]:
-    """Values of a field that every part has of which there are documents."""
+    """Values of a field by document; each part that one of the documents is of must have it."""
     ids_by_part: dict[str, list[str]] = {}
     for doc_id in doc_ids:
-        part, _, own_id = doc_id.partition("/")
-        ids_by_part.setdefault(part, []).append(own_id)
+        part, _, id_in_part = doc_id.partition("/")
+        ids_by_part.setdefault(part, []).append(id_in_part)
     values: dict[str, Any] = {}
-    for part, own_ids in ids_by_part.items():
+    for part, ids_in_part in ids_by_part.items():
         if part in parts:
-            values |= _prefixed(part, parts[part].field_values(name, own_ids))
+            values |= _prefixed(part, parts[part].field_values(name, ids_in_part))
     return values
 
 
