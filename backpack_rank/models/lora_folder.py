@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from pathlib import Path
+from pickle import UnpicklingError
 from types import ModuleType
 from typing import Any
 
@@ -61,10 +62,21 @@ def load_network(loader: Any, folder: str | Path) -> tuple[Any, list[str]]:
 
     Returns:
         The model, and the names of weights that the folder lacks.
+
+    Raises:
+        ValueError: the weights cannot be read as numbers alone.
     """
     if is_lora(folder):
         return LoraFolder(folder).load(loader)
-    model, info = from_pretrained(loader, folder, dtype=torch.float32, output_loading_info=True)
+    options = {"dtype": torch.float32, "output_loading_info": True}
+    try:
+        model, info = from_pretrained(loader, folder, **options)
+    except UnpicklingError as error:
+        # Not torch's own words: they advise to run what is in the file.
+        raise ValueError(
+            f"the weights of {folder} cannot be read: they are damaged, or hold more than numbers; "
+            "copy them again, or save them as safetensors"
+        ) from error
     return model, sorted(info["missing_keys"])
 
 

@@ -43,7 +43,8 @@ class ModuleEntry(NamedTuple):
     """A module of ``modules.json``.
 
     Attributes:
-        name: of its class, such as ``Pooling``.
+        name: of its class, such as ``Pooling``; with its module where that is not one of
+            sentence-transformers.
         folder: where its configuration and weights are.
     """
 
@@ -286,7 +287,11 @@ def module_entries(file: Path) -> list[ModuleEntry]:
         subfolder = Path(str(module.get("path", "")))
         if subfolder.is_absolute() or ".." in subfolder.parts:
             raise ValueError(f"{file}: path {subfolder} leads out of the folder")
-        entries.append(ModuleEntry(module["type"].rpartition(".")[2], file.parent / subfolder))
+        name = module["type"]
+        # A class of the same name that somebody else wrote may do something else.
+        if name.startswith("sentence_transformers."):
+            name = name.rpartition(".")[2]
+        entries.append(ModuleEntry(name, file.parent / subfolder))
     return entries
 
 

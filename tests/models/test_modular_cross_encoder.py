@@ -235,6 +235,11 @@ MISTAKES = {
         lambda content: content.append(entry_of("WordWeights")),
         r"module WordWeights is not known here; known behind Transformer are Pooling, Dense",
     ),
+    "module of somebody else": (
+        "modules.json",
+        lambda content: content[1].update(type="their_package.Pooling"),
+        r"module their_package\.Pooling is not known here",
+    ),
     "no scores": (
         "modules.json",
         lambda content: content.pop(),
