@@ -355,7 +355,10 @@ with one_line_when_stopped("train", ["output=o"]):
     if worker != 0:
         print("ready", flush=True)
     try:
-        time.sleep(60)
+        # Not one long sleep: a signal between Python's look for signals and the call would wait
+        # for its end.
+        for _ in range(600):
+            time.sleep(0.1)
     except Exception:
         print("caught")
 """
