@@ -181,12 +181,20 @@ def _check_added(folder: Path, known: Collection[str]) -> None:
             )
 
 
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
 def _check_formats(file: Path) -> None:
     try:
         with safe_open(file, framework="pt") as tensors:
             names = list(tensors.keys())
             formats = {name: tensors.get_slice(name).get_dtype() for name in names}
     except (SafetensorError, OSError) as error:
+        if _begins_with(file, _LFS_POINTER):
+            raise ValueError(
+                f"{file} is a pointer of Git LFS and holds no weights: run git lfs pull in its "
+                "folder"
+            ) from error
         why = str(error).partition("\n")[0]
         raise ValueError(
             f"the weights of {file} cannot be read ({why}); copy or save them again"
@@ -264,3 +272,8 @@ def _check_merges(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> Non
 def _sha256(file: Path) -> str:
     with open(file, "rb") as handle:
         return digest(handle, algorithm="sha256")
+
+
+def _begins_with(file: Path, beginning: bytes) -> bool:
+    with file.open("rb") as handle:
+        return handle.read(len(beginning)) == beginning

@@ -64,10 +64,12 @@ def load_network(loader: Any, folder: str | Path) -> tuple[Any, list[str]]:
         The model, and the names of weights that the folder lacks.
 
     Raises:
+        FileNotFoundError: the folder holds no weights of a format that is read.
         ValueError: the weights cannot be read as numbers alone.
     """
     if is_lora(folder):
         return LoraFolder(folder).load(loader)
+    _check_has_weights(Path(folder).expanduser())
     options = {"dtype": torch.float32, "output_loading_info": True}
     try:
         model, info = from_pretrained(loader, folder, **options)
@@ -78,6 +80,18 @@ def load_network(loader: Any, folder: str | Path) -> tuple[Any, list[str]]:
             "copy them again, or save them as safetensors"
         ) from error
     return model, sorted(info["missing_keys"])
+
+
+def _check_has_weights(folder: Path) -> None:
+    """Refuse a folder on this machine whose weights are of another format, naming what is there."""
+    if not folder.is_dir() or any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")):
+        return
+    there = sorted(file.name for file in folder.iterdir() if file.is_file())
+    raise FileNotFoundError(
+        f"{folder} holds no weights that are read here (model.safetensors or pytorch_model.bin); "
+        f"it has {', '.join(there[:8]) or 'no file'}: save the model with save_pretrained of "
+        "transformers"
+    )
 
 
 class LoraFolder:
