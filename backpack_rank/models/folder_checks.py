@@ -60,6 +60,8 @@ _READ_FOLDERS = ("additional_chat_templates", "custom_generate")
 _FOR_PEOPLE = re.compile(r"(readme|licen[sc]e|notice|changelog|requirements)\b.*", re.IGNORECASE)
 _SHARE = 0.9
 """Of the rows of an embedding table that must have a token; tables are padded to round numbers."""
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""How a file begins that stands for one which Git LFS has not fetched."""
 
 
 def write_checksums(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -179,9 +181,6 @@ def _check_added(folder: Path, known: Collection[str]) -> None:
                 f"{file} was not saved with this ranker: take it away, or delete {CHECKSUMS} "
                 "beside it if it is meant"
             )
-
-
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def _check_formats(file: Path) -> None:

@@ -80,7 +80,7 @@ class AlphaSweep(np.ndarray, PlottedInNotebooks):
     >>> sweep.shape, sweep.alphas
     ((2, 1), (1.0, 0.0))
 
-    What is made of it, such as a row or a sum, is an ordinary array without texts.
+    A part of it, such as a row, has no texts, and sums and differences are plain arrays.
 
     Attributes:
         query: its text.

@@ -61,7 +61,7 @@ class PublicSet:
         parts = []
         if self.files:
             megabytes = sum(file.size for file in self.files) / 1e6
-            parts.append(f"{megabytes:.3g} MB" if megabytes else "a few MB")
+            parts.append(f"{megabytes:.3g} MB" if megabytes else "size not known")
         if self.ir_datasets:
             parts.append(self.ir_datasets)
         return " and ".join(parts)
