@@ -82,12 +82,13 @@ class AggregatedEvaluation(MeasureRuns):
         data, metrics, runs = self.read()
         # Equal scores of a file are ties to an aggregator, whatever order measures give them.
         fused = AggregatedRuns([run.with_ties() for run in runs], self.aggregator, self.depth)
-        if fused.name in [run.name for run in runs]:
-            raise ValueError(
-                f"a run is called {fused.name!r}, which is the name of the aggregate: "
-                "give that file another name"
-            )
-        systems = [rank_all(reranker, data) for reranker in [*runs, fused]]
+        for run in runs:
+            if run.name == fused.name:
+                raise ValueError(
+                    f"a run is called {fused.name!r}, which is the name of the aggregate: "
+                    "give that file another name"
+                )
+        systems = [rank_all(reranker, data) for reranker in (*runs, fused)]
         notes = write_aggregation(folder, fused)
         ranked = Ranked(data, metrics, systems, notes, finished_runs=True)
         return write_results(self.saved, folder, ranked, quiet)
@@ -159,12 +160,16 @@ def write_aggregation(folder: Path, fused: AggregatedRuns) -> list[str]:
 def _notes_of_collection(fused: AggregatedRuns, queries: Sequence[FusedQuery]) -> list[str]:
     """Sentences about the queries of one collection: sizes, missing runs, unproven optima."""
     num_runs = len(fused.rerankers)
-    sizes = [query.documents for query in queries]
-    in_fewer_runs = [query for query in queries if query.runs < num_runs]
-    # Borda and RRF look for no order of least cost, so theirs need not be the optimum.
+    sizes = []
+    in_fewer_runs = []
     unproven = []
-    if fused.aggregator.exact:
-        unproven = [query for query in queries if not query.optimal]
+    for query in queries:
+        sizes.append(query.documents)
+        if query.runs < num_runs:
+            in_fewer_runs.append(query)
+        # Borda and RRF look for no order of least cost, so theirs need not be the optimum.
+        if fused.aggregator.exact and not query.optimal:
+            unproven.append(query)
 
     summary = (
         f"{fused.name}: {len(queries)} queries of {num_runs} runs, {min(sizes)} to {max(sizes)} "

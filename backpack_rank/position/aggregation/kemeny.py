@@ -135,9 +135,11 @@ def components(margins: np.ndarray) -> list[np.ndarray]:
 
     beats = margins > 0
     count, labels = connected_components(csr_array(beats), directed=True, connection="strong")
-    # Stable, so that members of a component ascend.
+    # Indices grouped by label, and cut where the next label begins. Stable, so that the members of
+    # a component ascend.
     by_label = np.argsort(labels, kind="stable")
-    members = np.split(by_label, np.cumsum(np.bincount(labels))[:-1])
+    ends = np.cumsum(np.bincount(labels))
+    members = np.split(by_label, ends[:-1])
 
     # The graph of the components, without the edges within a component.
     first, second = np.nonzero(beats)
@@ -148,8 +150,9 @@ def components(margins: np.ndarray) -> list[np.ndarray]:
     # Kahn's algorithm with a heap: of the components that nothing open beats, that with the lowest
     # index comes next.
     beaten_by = edges.sum(axis=0)
-    ready = [(int(members[label][0]), label) for label in np.flatnonzero(beaten_by == 0).tolist()]
-    heapq.heapify(ready)
+    ready: list[tuple[int, int]] = []
+    for label in np.flatnonzero(beaten_by == 0).tolist():
+        heapq.heappush(ready, (int(members[label][0]), label))
     ordered = []
     while ready:
         _, label = heapq.heappop(ready)

@@ -178,6 +178,7 @@ class _BestOrder:
     def __init__(self, margins: np.ndarray, order: np.ndarray) -> None:
         self.margins = margins
         weights = np.abs(margins[np.triu_indices(len(margins), 1)])
+        # Losses are sums of weights, so they differ by multiples of this.
         self.step = int(np.gcd.reduce(weights)) or 1
         self.order = order
         self.loss = loss_of(order, margins)

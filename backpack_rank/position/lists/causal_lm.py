@@ -191,12 +191,7 @@ class CausalLmRanker(ListwiseRanker):
             scores = self._first_tokens(prompts)
             calibration = self._active_calibration
             if calibration is not None:
-
-                def content_free_scores(lists: list[PassageList]) -> list[np.ndarray]:
-                    return self._first_tokens(self.pair_tokenizer.encode_all(lists))
-
-                priors = calibration.priors(lists, content_free_scores, owner=self)
-                scores = list(map(calibration.scores, scores, priors))
+                scores = self._calibrated(calibration, lists, scores)
         rankings = []
         rngs = list_rngs(lists, self.temperature, self.seed)
         for values, rng in zip(scores, rngs, strict=True):
@@ -209,6 +204,23 @@ class CausalLmRanker(ListwiseRanker):
         if self.calibration is None or not self.calibration.active:
             return None
         return self.calibration
+
+    def _calibrated(
+        self,
+        calibration: Calibration,
+        lists: Sequence[PassageList],
+        log_probabilities: Sequence[np.ndarray],
+    ) -> list[np.ndarray]:
+        """Corrected probabilities of the first identifiers of each list. float64 [m] each"""
+
+        def content_free_scores(lists: list[PassageList]) -> list[np.ndarray]:
+            return self._first_tokens(self.pair_tokenizer.encode_all(lists))
+
+        log_priors = calibration.priors(lists, content_free_scores, owner=self)
+        corrected = []
+        for values, log_prior in zip(log_probabilities, log_priors, strict=True):
+            corrected.append(calibration.scores(values, log_prior))
+        return corrected
 
     def _sample(self, scores: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
         corrected = self._active_calibration is not None
@@ -303,9 +315,13 @@ class CausalLmRanker(ListwiseRanker):
                 kept = [in_states.index(row) for row in active]
                 states = [state.select(kept) for state in states]
                 in_states = active
-            trees = [self._tree(remaining[row]) for row in active]
-            forced_tokens = [forced[row] for row in active]
+            trees = []
+            forced_tokens = []
+            for row in active:
+                trees.append(self._tree(remaining[row]))
+                forced_tokens.append(forced[row])
             steps = [state.step(forced_tokens, trees) for state in states]
+            # One array for each list, or two: behind its prompt, and behind its content-free one.
             for row, *log_probabilities in zip(active, *steps, strict=True):
                 if len(log_probabilities) == 1:
                     (scores,) = log_probabilities

@@ -71,16 +71,20 @@ class TokenTrie:
                 if length > 0:
                     at = 1 + nodes.setdefault(ids[:length], len(nodes))
                 entries.append((number, at, token))
+        tokens = np.zeros(len(nodes), dtype=np.int64)
+        depths = np.zeros(len(nodes), dtype=np.int64)
         above = np.zeros((len(nodes), len(nodes)), dtype=bool)
         for path, node in nodes.items():
+            tokens[node] = path[-1]
+            depths[node] = len(path) - 1
             for length in range(1, len(path) + 1):
                 above[node, nodes[path[:length]]] = True
         # The shape is given for the case of no candidate.
         candidate, at_node, token_ids = np.array(entries, dtype=np.int64).reshape(-1, 3).T.copy()
         return cls(
             count=len(candidates),
-            tokens=np.array([path[-1] for path in nodes], dtype=np.int64),
-            depths=np.array([len(path) - 1 for path in nodes], dtype=np.int64),
+            tokens=tokens,
+            depths=depths,
             above=above,
             candidate=candidate,
             at=at_node,
@@ -257,7 +261,10 @@ class KVCacheState(DecodingState):
         for tokens, tree in zip(forced, trees, strict=True):
             if len(tokens) + len(tree):
                 self.passes += 1
-        return logits if width else torch.cat([self.last, logits[:, -nodes:]], dim=1)
+        if width:
+            return logits
+        # Nothing was appended, so what may follow the texts is known from the step before.
+        return torch.cat([self.last, logits[:, -nodes:]], dim=1)
 
     def _mask(self, allowed: Tensor) -> Tensor:
         """The mask as the model's attention takes it.
@@ -283,21 +290,27 @@ class RereadState(DecodingState):
     def step(self, forced: Sequence[Sequence[int]], trees: Sequence[TokenTrie]) -> list[np.ndarray]:
         """As :meth:`DecodingState.step`, in a pass for each node of the trees."""
         if max(map(len, forced)):
-            self.texts = [[*text, *tokens] for text, tokens in zip(self.texts, forced, strict=True)]
+            for text, tokens in zip(self.texts, forced, strict=True):
+                text.extend(tokens)
             self.last = self._read(self.texts)
             self.passes += len(self.texts)
         nodes = max(map(len, trees))
         after = self.last.new_zeros((len(trees), nodes, self.last.shape[-1]))
         # Node by node, so that the batch stays as large as the one that was asked for.
         for node in range(nodes):
-            rows = [row for row, tree in enumerate(trees) if node < len(tree)]
-            texts = [[*self.texts[row], *trees[row].path(node)] for row in rows]
+            rows = []
+            texts = []
+            for row, tree in enumerate(trees):
+                if node < len(tree):
+                    rows.append(row)
+                    texts.append([*self.texts[row], *tree.path(node)])
             after[rows, node] = self._read(texts)[:, 0]
             self.passes += len(rows)
         return _candidates(torch.cat([self.last, after], dim=1), trees)
 
     def select(self, rows: Sequence[int]) -> RereadState:
-        self.texts = [self.texts[row] for row in rows]
+        # Copies, because a text that is taken several times goes on in several ways.
+        self.texts = [list(self.texts[row]) for row in rows]
         self.last = self.last[torch.tensor(rows, device=self.last.device)]
         return self
 
@@ -340,7 +353,8 @@ def _candidates(logits: Tensor, trees: Sequence[TokenTrie]) -> list[np.ndarray]:
     if bool(logits[:, 0].isnan().any()):
         raise ValueError("the model's logits are not numbers; load it with dtype=float32")
     logits = logits.float()
-    # The tokens of all candidates of all trees at once: one copy from the device.
+    # The tokens of all candidates of all trees at once, so that the device is asked once: the text
+    # of each token, the node that it stands behind, and its id. [3, total]
     sizes = [len(tree.at) for tree in trees]
     index = np.stack(
         [

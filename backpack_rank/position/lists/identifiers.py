@@ -136,8 +136,9 @@ class IdentifierTokens:
         """The vocabulary's token for this very text, or its tokens for the single characters."""
         vocabulary = self.tokenizer.get_vocab()
         for parts in ([text], list(text)):
-            if all(part in vocabulary for part in parts):
-                return [vocabulary[part] for part in parts]
+            ids = [vocabulary[part] for part in parts if part in vocabulary]
+            if len(ids) == len(parts):
+                return ids
         raise ValueError(
             f"the tokenizer merges {text!r} with its neighbours and has no token for it alone, so "
             f"answers like {OPENING}{text}{CLOSING} cannot be written exactly; choose the other "

@@ -120,13 +120,15 @@ def controlled_positions(
     """
     _check(lists, relevant)
     size = len(lists[0])
-    others = [np.delete(np.arange(size), place) for place in relevant]
     ranks = np.empty((len(lists), size), dtype=np.int64)
     for position in Progress(range(size), desc=ranker.name, unit="position"):
         shown = []
-        for passages, rest, place in zip(lists, others, relevant, strict=True):
-            shown.append(passages.select(np.insert(rest, position, place)))
-        ranks[:, position] = [ranking.ranks()[position] for ranking in ranker.rank(shown)]
+        for passages, place in zip(lists, relevant, strict=True):
+            # The others keep their order, and the relevant passage goes to the position.
+            others = np.delete(np.arange(size), place)
+            shown.append(passages.select(np.insert(others, position, place)))
+        for number, ranking in enumerate(ranker.rank(shown)):
+            ranks[number, position] = ranking.ranks()[position]
     return ControlledPositions(ranks)
 
 
@@ -174,15 +176,23 @@ def with_one_relevant(
             raise ValueError(
                 f"query {_name(passages)}: {len(passages)} passages but {len(grades)} judgements"
             )
-        relevant = [place for place, grade in enumerate(grades) if grade >= minimum]
-        others = [place for place, grade in enumerate(grades) if grade <= 0][: size - 1]
+        relevant = []
+        others: list[int] = []
+        above_zero = 0
+        for place, grade in enumerate(grades):
+            if grade >= minimum:
+                relevant.append(place)
+            if grade > 0:
+                above_zero += 1
+            elif len(others) < size - 1:
+                others.append(place)
         if not relevant:
             without_relevant.append(passages.query_id)
             continue
         if len(others) < size - 1:
             too_short.append(passages.query_id)
             continue
-        removed += sum(grade > 0 for grade in grades) - 1
+        removed += above_zero - 1
         # In the order of the first stage, which the experiment then changes for the relevant one.
         kept = sorted([*others, relevant[0]])
         chosen.append(passages.select(kept))
@@ -285,19 +295,23 @@ def order_robustness(
             )
     if shuffled < 0:
         raise ValueError(f"shuffled={shuffled} must be a number of random orders, 0 or more")
-    names = ("original", "reversed", *(f"shuffled {number + 1}" for number in range(shuffled)))
+    names = ["original", "reversed"]
+    for number in range(1, shuffled + 1):
+        names.append(f"shuffled {number}")
     orders_of_lists = []
     for passages in lists:
         original = np.arange(len(passages))
         shuffles_of_list = islice(shuffles(passages, seed), shuffled)
         orders_of_lists.append([original, original[::-1], *shuffles_of_list])
     # All lists in their original order, then all of them reversed, and so on.
-    jobs = []
+    shown = []
+    orders_shown = []
     for orders in zip(*orders_of_lists, strict=True):
-        jobs += list(zip(lists, orders, strict=True))
-    ranked = ranker.rank([passages.select(order) for passages, order in jobs])
+        for passages, order in zip(lists, orders, strict=True):
+            shown.append(passages.select(order))
+            orders_shown.append(order)
     in_place = []
-    for ranking, (_, order) in zip(ranked, jobs, strict=True):
+    for ranking, order in zip(ranker.rank(shown), orders_shown, strict=True):
         # Back from positions of the list as shown to those of the list as given.
         in_place.append(Ranking(order[ranking.order], num_ranked=ranking.num_ranked))
     rankings = []
@@ -307,7 +321,7 @@ def order_robustness(
     if qrels is not None:
         effectiveness = [effectiveness_of(lists, part, qrels, measures) for part in rankings]
     return OrderRobustness(
-        orders=names,
+        orders=tuple(names),
         rankings=tuple(rankings),
         taus=_taus(rankings),
         effectiveness=tuple(effectiveness),

@@ -278,20 +278,20 @@ class OpenAiRanker(ListwiseRanker):
     def _rankings(self, job: _RankingJob) -> list[Ranking]:
         """The ranking of each list of a job whose lists all have an answer."""
         parsed_answers = []
-        for index, text in enumerate(job.texts()):
-            parsed_answers.append(
-                parse_ranking(text, len(job.lists[index]), self.prompt.identifiers)
-            )
-        missing = sum(parsed.missing for parsed in parsed_answers)
-        repeated = sum(parsed.repeated for parsed in parsed_answers)
-        invented = sum(parsed.invented for parsed in parsed_answers)
+        for shown, text in zip(job.lists, job.texts(), strict=True):
+            parsed_answers.append(parse_ranking(text, len(shown), self.prompt.identifiers))
+        missing = repeated = invented = repaired = 0
+        for parsed in parsed_answers:
+            missing += parsed.missing
+            repeated += parsed.repeated
+            invented += parsed.invented
+            repaired += parsed.repaired
         with self._usage_lock:
             self._usage.lists += len(parsed_answers)
             self._usage.missing += missing
             self._usage.repeated += repeated
             self._usage.invented += invented
 
-        repaired = sum(parsed.repaired for parsed in parsed_answers)
         if repaired > _MANY_REPAIRED * len(parsed_answers):
             log.warning(
                 "%s: %d of %d answers had to be repaired (%d passages missing, %d identifiers "

@@ -429,6 +429,7 @@ def _used(name: str, key: str, text: str) -> list[str]:
         raise ValueError(
             f"prompt {name}: {key}: {error}; write a brace of the text itself twice"
         ) from error
+    # Behind the last field of a text there may be none.
     used = [field for _, field, _, _ in parsed if field is not None]
     unknown = sorted(set(used) - _FIELDS[key])
     if unknown:
@@ -454,9 +455,10 @@ def _common_length(lengths: np.ndarray, room: int) -> int:
         return int(lengths.max())
     if room < 0:
         return -1
+    # Shortest first. If the i shortest texts stay uncut, the n - i others share what is left.
     ordered = np.sort(lengths)
     others = np.arange(len(ordered), 0, -1)
-    # Up to the i-th shortest, texts stay uncut; the others share what is left.
     uncut = np.concatenate([[0], np.cumsum(ordered)[:-1]])
     shares = (room - uncut) // others
+    # The first text that does not fit into its share: it and all longer ones are cut to it.
     return int(shares[np.argmax(shares < ordered)])

@@ -93,8 +93,8 @@ class MathSort:
         for number in range(self.number):
             expressions: list[str] = []
             values: list[float] = []
-            # The first expressions of different values in a random order of all: the same
-            # distribution as drawing anew until the value is a new one.
+            # The first expressions of different values in a random order of all: as many draws as
+            # are needed, and the same distribution as drawing anew until the value is a new one.
             for place in rng.permutation(len(_EXPRESSIONS)).tolist():
                 expression, value = _EXPRESSIONS[place]
                 if value not in values:
@@ -244,14 +244,13 @@ def read_mathsort(path: str | Path) -> list[ListwiseExample]:
             )
         if not _is_number(answer) or abs(float(answer) - value) > 1e-6:
             fail(path, number, f"the answer of {expression!r} is {value:g}, not {answer!r}")
-        groups.setdefault(group, []).append((expression, value))
+        # Rounded, so that equal values are equal numbers.
+        groups.setdefault(group, []).append((expression, round(value, 9)))
     examples = []
     for group, items in groups.items():
         if len(items) > 1:
-            texts = [text for text, _ in items]
-            # Rounded, so that equal values are equal numbers.
-            values = [round(value, 9) for _, value in items]
-            examples.append(_of_values(MATHSORT, group, texts, values))
+            expressions, values = zip(*items, strict=True)
+            examples.append(_of_values(MATHSORT, group, expressions, values))
     return _not_empty(path, examples)
 
 
@@ -295,8 +294,10 @@ def read_gsm8ksort(
     for number, question in read_jsonl(path, lambda record: text_under(record, "question")):
         if not question.strip():
             fail(path, number, "the text under 'question' is empty")
-        pieces = [piece.strip() for piece in _SENTENCE.split(question.strip())]
-        sentences = [piece for piece in pieces if piece]
+        sentences = []
+        for piece in _SENTENCE.split(question.strip()):
+            if piece.strip():
+                sentences.append(piece.strip())
         if least <= len(sentences) <= most:
             order = np.random.default_rng([seed, number]).permutation(len(sentences))
             shuffled = [sentences[place] for place in order]
@@ -321,9 +322,9 @@ def _of_values(
     """Items to be ranked by value, smallest first."""
     ids = tuple(str(place) for place in range(len(texts)))
     passages = PassageList(QUERIES[task], tuple(texts), ids, f"{task}-{number}")
-    # The grade of an item is the number of items that belong behind it.
-    column = np.array(values)[:, None]
-    grades = (column < column.T).sum(axis=1)
+    # The grade of an item is the number of items that belong behind it: those of a larger value.
+    item_values = np.array(values)
+    grades = (item_values[:, None] < item_values[None, :]).sum(axis=1)
     keys = [(value,) for value in values]
     return ListwiseExample.by_keys(passages, keys, range(len(texts)), grades)
 

@@ -314,6 +314,12 @@ def ndcg(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float
     run = {}
     qrels = {}
     for number, (ranking, item) in enumerate(zip(rankings, lists, strict=True)):
-        run[str(number)] = {str(place): -float(rank) for place, rank in enumerate(ranking.ranks())}
-        qrels[str(number)] = {str(place): int(grade) for place, grade in enumerate(item.grades)}
+        scores = {}
+        grades = {}
+        for place, (rank, grade) in enumerate(zip(ranking.ranks(), item.grades, strict=True)):
+            # The best rank is the smallest, and the best score of a run the largest.
+            scores[str(place)] = -float(rank)
+            grades[str(place)] = int(grade)
+        run[str(number)] = scores
+        qrels[str(number)] = grades
     return effectiveness(run, qrels, [_NDCG]).mean(_NDCG)

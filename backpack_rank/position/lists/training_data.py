@@ -52,11 +52,11 @@ class ListwiseBatch:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> ListwiseBatch:
         """The same batch on another device."""
-        return ListwiseBatch(*[tensor.to(device) for tensor in self._tensors()])
+        return ListwiseBatch(*(tensor.to(device) for tensor in self._tensors()))
 
     def pin_memory(self) -> ListwiseBatch:
         """The same batch in page-locked memory (called by torch's data loader)."""
-        return ListwiseBatch(*[tensor.pin_memory() for tensor in self._tensors()])
+        return ListwiseBatch(*(tensor.pin_memory() for tensor in self._tensors()))
 
     def _tensors(self) -> list[Tensor]:
         return [getattr(self, field.name) for field in fields(self)]
@@ -81,15 +81,16 @@ def single_identifiers(pair_tokenizer: PromptTokenizer, size: int) -> list[int]:
     Raises:
         ValueError: an identifier has several tokens, and others may begin with the first of them.
     """
-    tokens = pair_tokenizer.identifiers(size)
-    for number, ids in enumerate(tokens, start=1):
+    tokens = []
+    for number, ids in enumerate(pair_tokenizer.identifiers(size), start=1):
         if len(ids) != 1:
             raise ValueError(
                 f"identifier {number} of prompt {pair_tokenizer.prompt.name} has {len(ids)} tokens "
                 "here, and the ranking loss reads one logit for each passage: take alphabetic "
                 "identifiers (model.prompt.identifiers=alphabetic) or shorter lists (task.size)"
             )
-    return [ids[0] for ids in tokens]
+        tokens.append(ids[0])
+    return tokens
 
 
 def encode_lists(
@@ -119,9 +120,14 @@ def encode_lists(
 def collate(items: Sequence[EncodedList]) -> ListwiseBatch:
     """Use this as a data loader's ``collate_fn``: it pads several lists to a batch."""
     texts = []
+    text_lengths = []
+    prompt_lengths = []
     for item in items:
         # Nothing is predicted behind the last token of an answer, so the model does not read it.
-        texts.append(np.concatenate([item.prompt, item.answer[:-1]]))
+        text = np.concatenate([item.prompt, item.answer[:-1]])
+        texts.append(text)
+        text_lengths.append(len(text))
+        prompt_lengths.append(len(item.prompt))
     ids, _ = _padded(texts)
     targets, known = _padded([item.answer for item in items])
     identifiers, mask = _padded([item.identifiers for item in items])
@@ -130,8 +136,8 @@ def collate(items: Sequence[EncodedList]) -> ListwiseBatch:
     levels, _ = _padded([item.levels for item in items])
     return ListwiseBatch(
         ids=ids,
-        lengths=torch.tensor(list(map(len, texts))),
-        prompts=torch.tensor([len(item.prompt) for item in items]),
+        lengths=torch.tensor(text_lengths),
+        prompts=torch.tensor(prompt_lengths),
         targets=targets,
         known=known,
         identifiers=identifiers,

@@ -119,23 +119,26 @@ def print_term_similarity(report: TermSimilarityReport, console: Console | None 
     A column has the ATS at some distances, and the MATS; below the table stands how they came
     about.
     """
-    max_distance = max(curve.distances[-1].distance for curve in report.curves)
-    shown = [distance for distance in _SHOWN if distance <= max_distance]
-    labels = [f"ATS({distance})" for distance in shown]
-    labels += ["MATS", "its std over distances", "MATS within terms", "pairs"]
-    columns = []
-    for curve in report.curves:
-        figures = [curve.distances[distance].ats for distance in shown]
-        figures += [curve.mats, curve.mats_std, curve.mats_within_terms]
-        columns.append([*(number(figure, 3) for figure in figures), f"{curve.pairs:,}"])
+    curves = report.curves
+    max_distance = max(curve.distances[-1].distance for curve in curves)
+    figures_by_label: dict[str, list[float]] = {}
+    for distance in _SHOWN:
+        if distance <= max_distance:
+            ats = [curve.distances[distance].ats for curve in curves]
+            figures_by_label[f"ATS({distance})"] = ats
+    figures_by_label["MATS"] = [curve.mats for curve in curves]
+    figures_by_label["its std over distances"] = [curve.mats_std for curve in curves]
+    figures_by_label["MATS within terms"] = [curve.mats_within_terms for curve in curves]
     rows = []
-    for label, *texts in zip(labels, *columns, strict=True):
-        rows.append(Row((label,), list(map(Cell, texts))))
+    for label, figures in figures_by_label.items():
+        rows.append(Row((label,), [Cell(number(figure, 3)) for figure in figures]))
+    rows.append(Row(("pairs",), [Cell(f"{curve.pairs:,}") for curve in curves]))
+    kinds = tuple(curve.representation for curve in curves)
     table = Table(
         name=STEM,
         title=f"Term similarity on {report.collection}",
         labels=("",),
-        groups=(Group("", tuple(curve.representation for curve in report.curves)),),
+        groups=(Group("", kinds),),
         sections=[Section("", rows)],
         notes=("MATS: 0 is no position bias", *notes(report)),
     )

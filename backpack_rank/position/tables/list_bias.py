@@ -318,21 +318,27 @@ class ListPositionBias(ListTask):
 
 
 def _sorting_lists(task: str, items: Sequence[ListwiseExample]) -> ListsToRank:
-    # Two items may tie for the first place, and then none is the relevant one.
-    single = []
+    lists = []
+    targets = []
+    controlled = []
+    relevant = []
     for item in items:
+        lists.append(item.passages)
+        targets.append(item.relevance_levels)
+        # Two items may tie for the first place, and then none is the relevant one.
         if (item.relevance_levels == 0).sum() == 1:
-            single.append(item)
+            controlled.append(item.passages)
+            relevant.append(int(item.relevance_levels.argmin()))
     return ListsToRank(
         name=task,
-        lists=tuple(item.passages for item in items),
+        lists=tuple(lists),
         qrels={},
-        targets=tuple(item.relevance_levels for item in items),
-        controlled=tuple(item.passages for item in single),
-        relevant=tuple(int(item.relevance_levels.argmin()) for item in single),
+        targets=tuple(targets),
+        controlled=tuple(controlled),
+        relevant=tuple(relevant),
         notes=(
             "The relevant item is the one that belongs first; "
-            f"{len(items) - len(single)} lists have several.",
+            f"{len(items) - len(controlled)} lists have several.",
         ),
     )
 

@@ -178,17 +178,21 @@ def order_table(
     for system in systems:
         if (tuple(system.figures), tuple(system.taus)) != (orders, pairs):
             raise ValueError(f"{system.label} has other input orders than {systems[0].label}")
-        cells = [Cell(f"{system.figures[order].mean:.4f}") for order in orders]
-        cells += [Cell(number(system.taus[pair], 3)) for pair in pairs]
-        rows.append(Row((system.label,), cells))
+        cells = []
         for order, figure in system.figures.items():
+            cells.append(Cell(f"{figure.mean:.4f}"))
             values = (figure.mean, figure.low, figure.high)
             records.append((system.label, order, "", measure, *values))
         for (order, other), tau in system.taus.items():
+            cells.append(Cell(number(tau, 3)))
             records.append((system.label, order, other, "kendall tau", tau, None, None))
-    groups = [Group(measure, orders)] if orders else []
-    headings = [f"{_short(order)}-{_short(other)}" for order, other in pairs]
-    groups.append(Group("tau of", tuple(headings)))
+        rows.append(Row((system.label,), cells))
+    groups = []
+    # Without judgements there are no figures of effectiveness.
+    if orders:
+        groups.append(Group(measure, orders))
+    headings = tuple(f"{_short(order)}-{_short(other)}" for order, other in pairs)
+    groups.append(Group("tau of", headings))
     sentences = (
         f"{collection}: the same lists in several input orders. tau of: mean Kendall's tau between "
         "the outputs of two input orders; 1: the input order changes nothing. o: original, r: "
@@ -220,7 +224,8 @@ def evenness_table(
     for system in systems:
         evenness = (system.total_variation, system.chance, system.reversed, system.reversed_range)
         cells = [Cell(f"{system.rankings:,}")]
-        cells += [Cell(number(share, 3)) for share in evenness]
+        for share in evenness:
+            cells.append(Cell(number(share, 3)))
         if with_wrong:
             cells.append(Cell(number(system.wrong, 3)))
         rows.append(Row((system.label,), cells))
@@ -268,9 +273,11 @@ def first_stage_table(
     rows_by_collection: dict[str, list[Row]] = {}
     for stage in stages:
         rows_by_collection.setdefault(stage.collection, []).append(_first_stage_row(stage))
+    sections = []
     records = []
-    # In the order of the table, by collection.
-    for collection in rows_by_collection:
+    for collection, rows in rows_by_collection.items():
+        sections.append(Section(collection, rows))
+        # The file has the order of the table, by collection.
         for stage in stages:
             if stage.collection == collection:
                 records += _first_stage_records(stage, measure)
@@ -285,7 +292,7 @@ def first_stage_table(
         title=f"{measure} by first stage",
         labels=("first stage",),
         groups=[Group("", ("before", "after", "change"))],
-        sections=[Section(collection, rows) for collection, rows in rows_by_collection.items()],
+        sections=sections,
         notes=sentences,
         columns=STAGE_COLUMNS,
         records=records,
@@ -320,4 +327,5 @@ def _per_list(system: SystemPositions, total: float | None, decimals: int) -> st
 
 def _short(order: str) -> str:
     """``o``, ``r``, ``s1`` for original, reversed, shuffled 1."""
-    return order[:1] + "".join(letter for letter in order if letter.isdigit())
+    kind, _, number = order.partition(" ")
+    return kind[:1] + number

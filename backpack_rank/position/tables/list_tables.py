@@ -63,12 +63,18 @@ def list_table(
         notes: sentences below the table.
     """
     table = published(name)
-    measured_columns = [column for _, column in measured]
-    columns = list(dict.fromkeys([*measured_columns, *table.shown]))
+    # Each once, in the order in which they come: dictionaries without values.
+    measured_labels: dict[str, None] = {}
+    shown_columns: dict[str, None] = {}
+    for label, column in measured:
+        measured_labels[label] = None
+        shown_columns[column] = None
+    shown_columns |= dict.fromkeys(table.shown)
+    columns = list(shown_columns)
     num_labels = max(map(len, table.rows), default=1)
     sections = (f"Measured: {source}", "Published")
     rows = []
-    for label in dict.fromkeys(label for label, _ in measured):
+    for label in measured_labels:
         cells, records = {}, []
         for column in columns:
             if (label, column) in measured:

@@ -204,10 +204,13 @@ def _values_by_alpha(
     for place in range(len(alphas)):
         means: Values = {}
         for name in test_data:
-            values_of_rankers = [cells[folder, name][place] for folder in rerankers]
+            values_by_kind: dict[str, list[PerQuery]] = {}
+            for folder in rerankers:
+                for kind, values in cells[folder, name][place].items():
+                    values_by_kind.setdefault(kind, []).append(values)
             means[name] = {}
-            for kind in values_of_rankers[0]:
-                means[name][kind] = mean_values([values[kind] for values in values_of_rankers])
+            for kind, values_of_rankers in values_by_kind.items():
+                means[name][kind] = mean_values(values_of_rankers)
         by_alpha.append(means)
     return by_alpha
 

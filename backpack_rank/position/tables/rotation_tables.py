@@ -195,8 +195,8 @@ def effect_table(
         *notes,
     ]
     columns = []
-    for measure in MEASURES:
-        columns += [Column((measure, test), test, HEADINGS[measure]) for test in _TESTS]
+    for measure, test in itertools.product(MEASURES, _TESTS):
+        columns.append(Column((measure, test), test, HEADINGS[measure]))
     return beside_published(
         table, columns, rows, told_by="labels", csv_columns=COLUMNS, notes=sentences
     )
@@ -243,9 +243,11 @@ def similarity_table(
             measured_cells = _similarity_cells(pairs)
             records += _similarity_records((table.file_name, model, training, HERE), pairs)
         rows.append(PaperRow((training,), model, published_cells, measured_cells, records))
+    # The paper's collections first, each once.
+    collections = dict.fromkeys([*printed_on, *(on for _, on, _ in measured)])
     columns = []
-    for on in dict.fromkeys([*printed_on, *(on for _, on, _ in measured)]):
-        columns += [Column((on, heading), heading, on) for heading in ("MATS", "Std.dev.")]
+    for on, heading in itertools.product(collections, ("MATS", "Std.dev.")):
+        columns.append(Column((on, heading), heading, on))
     sentence = "Lower MATS is less position bias. Passages are read as they are, not rotated."
     return beside_published(
         table,
