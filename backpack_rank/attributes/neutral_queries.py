@@ -16,6 +16,7 @@ from pathlib import Path
 from backpack_rank.attributes.lexicon import Lexicon, count_groups
 from backpack_rank.checks import one_of
 from backpack_rank.data.collection import Queries
+from backpack_rank.data.public.names import how_to_get
 from backpack_rank.data.queries import read_queries_tsv
 from backpack_rank.data.text_files import fail, read_rows
 from backpack_rank.data.words import Tokenizer, word_tokens
@@ -137,7 +138,7 @@ def _resolve(source: str | Path, folder: Path | None, base_address: str) -> Path
         if not path.is_file():
             raise FileNotFoundError(
                 f"query set {str(source)!r} is neither a file nor one of the published sets: "
-                f"{', '.join(PUBLISHED)}"
+                f"{', '.join(PUBLISHED)}{how_to_get(path)}"
             )
         return path
     path = (folder or cache_dir() / "queries") / published.file_name

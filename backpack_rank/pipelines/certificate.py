@@ -30,6 +30,7 @@ from backpack_rank.attributes.wording_variants import WordingVariants
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.json_lines import read_jsonl, text_under
+from backpack_rank.data.public.names import how_to_get
 from backpack_rank.data.words import word_tokens
 from backpack_rank.files import write_text
 from backpack_rank.models.rankers import BackpackForRanking
@@ -209,7 +210,7 @@ def check_certificate(reranker: PointwiseReranker, files: Sequence[str | Path] =
     _promise(reranker)
     for file in map(Path, files):
         if not file.is_file():
-            raise FileNotFoundError(f"certificate_pairs: there is no file {file}")
+            raise FileNotFoundError(f"certificate_pairs: there is no file {file}{how_to_get(file)}")
         # Read for its errors alone: a malformed line is named before an hour of ranking.
         for _ in read_jsonl(file, _two_wordings):
             pass

@@ -26,6 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from backpack_rank._gc import resume_gc, without_gc
 from backpack_rank.checks import UsageError
 from backpack_rank.commands import program
+from backpack_rank.data.public.names import named_data_folder
 from backpack_rank.files import resource_folder
 from backpack_rank.pipelines import unfinished
 from backpack_rank.pipelines.errors import (
@@ -67,7 +68,8 @@ def run(script: str, arguments: Sequence[str], job: Callable[[DictConfig], Any])
             raise
 
     try:
-        with without_gc():  # Hydra imports what its callbacks need; the job has the collector again
+        # Hydra imports what its callbacks need; the job has the collector again.
+        with without_gc(), named_data_folder():
             _answer(script, asked, parser, run_job)
     except (HydraException, OmegaConfBaseException, OSError) as error:
         # What a job raises is a defect with a traceback: `friendly_errors` has let it through.

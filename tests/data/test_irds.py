@@ -84,7 +84,7 @@ from hydra import compose, initialize_config_dir
 from backpack_rank.files import resource_folder
 from backpack_rank.pipelines.chosen_data import dataset_of
 with initialize_config_dir(str(resource_folder('conf')), version_base='1.3'):
-    options = ['recipe=minilm_msmarco', 'data.train.max_queries=1', 'data.dev.max_queries=1']
+    options = ['data=msmarco_dl', 'data.train.max_queries=1', 'data.dev.max_queries=1']
     dataset = dataset_of(compose('train', overrides=options).data)
 splits = {name: dataset.split(name) for name in ('train', 'dev', 'test')}
 candidates = {name: dataset.candidates(name, split)[1] for name, split in splits.items()}

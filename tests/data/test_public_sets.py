@@ -11,12 +11,15 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import public_files
 import pytest
+from hydra.errors import InstantiationException
+from in_process import configured
 from public_files import PublicServer, serving
 
 from backpack_rank import cli
@@ -24,9 +27,10 @@ from backpack_rank.checks import UsageError
 from backpack_rank.data.public import sets
 from backpack_rank.data.public.downloads import ATTEMPTS, Downloads, PublicFile
 from backpack_rank.data.public.layout import content_digest
-from backpack_rank.data.public.names import NAMES, how_to_get
+from backpack_rank.data.public.names import NAMES, VARIABLE, how_to_get, named_data_folder
 from backpack_rank.data.public.sets import SETS, compared, get
 from backpack_rank.data.sources.beir import load_beir
+from backpack_rank.pipelines.chosen_data import dataset_of
 
 pytest.importorskip("pooch")
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,11 +125,11 @@ def test_digests_of_wording_and_not_of_white_space(tmp_path: Path) -> None:
 
 
 def test_an_error_about_a_missing_folder_ends_with_the_command_that_gets_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"; `backpack-rank data get dl19` gets it$"):
+    with pytest.raises(FileNotFoundError, match=r"; `backpack-rank data get dl19` gets it, `data"):
         load_beir(tmp_path / "dl19", "test")
     with pytest.raises(FileNotFoundError, match=r"in it$"):
         load_beir(tmp_path / "my_own", "test")
-    assert how_to_get("/data/trec_dl/qrels.dl19-passage.txt").endswith("data get trec_dl` gets it")
+    assert "data get trec_dl` gets it" in how_to_get("/data/trec_dl/qrels.dl19-passage.txt")
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -293,3 +297,73 @@ def test_labels_and_queries_that_are_shipped_are_the_official_ones(real_data: Pa
         ):
             if query_id in official:
                 assert int(label) == ((query_id, doc_id) in relevant)
+
+
+OF_THE_FOLDER = [
+    path.stem
+    for path in sorted((ROOT / "conf/data").glob("*.yaml"))
+    if VARIABLE in path.read_text()
+]
+
+
+@pytest.mark.parametrize("name", OF_THE_FOLDER)
+def test_without_the_variable_every_choice_of_data_names_the_command_that_gets_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with named_data_folder():
+        dataset = dataset_of(configured("train", f"data={name}").data)
+        for split in dataset.splits:
+            with pytest.raises(InstantiationException) as caught:
+                dataset.split(split)
+            assert isinstance(caught.value.__cause__, FileNotFoundError)
+            said = str(caught.value.__cause__)
+            assert str(tmp_path / "data") in said
+            command = re.search(r"`backpack-rank data get (\w+)` gets it", said)
+            if command is None:
+                # No command gets it yet: the page says where it is from.
+                assert said.endswith("docs/get-the-data.md says where it is from")
+                assert f"`{name}`" in (ROOT / "docs/get-the-data.md").read_text()
+            else:
+                assert command[1] in NAMES
+    assert VARIABLE not in os.environ
+
+
+def test_a_command_in_a_folder_without_data_ends_with_the_command_that_gets_it(
+    tmp_path: Path,
+) -> None:
+    """Nothing is set, and an empty variable is as good as none."""
+    for variable in ({}, {VARIABLE: ""}):
+        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        done = subprocess.run(
+            [sys.executable, ROOT / "train.py", "recipe=minilm"],
+            env={**environment, **variable},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 2
+        last = done.stderr.strip().splitlines()[-1]
+        assert f"there is no folder {tmp_path / 'data' / 'squad_train'}" in last
+        assert "`data get minilm` all that recipe=minilm needs" in last
+
+
+def test_pages_that_name_these_collections_say_where_they_are_from() -> None:
+    named = re.compile(rf"\bdata=({'|'.join(OF_THE_FOLDER)})\b|{VARIABLE}")
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "get-the-data.md"]
+    found = [page for page in pages if named.search(page.read_text())]
+    assert len(found) > 5
+    for page in found:
+        text = page.read_text()
+        assert "get-the-data.md" in text or "backpack-rank data get" in text, page
+
+
+def test_the_sorting_lists_are_the_published_files(real_data: Path, tmp_path: Path) -> None:
+    with serving() as server:
+        for file in SETS["sorting"].files:
+            content = (real_data / "sorting" / file.name).read_bytes()
+            server.files["/" + file.url.removeprefix("https://")] = content
+        cli.main(["data", "get", "sorting", "--folder", str(tmp_path), "--mirror", server.url])
+    for file in SETS["sorting"].files:
+        assert (tmp_path / "sorting" / file.name).stat().st_size == file.size

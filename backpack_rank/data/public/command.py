@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import textwrap
@@ -11,16 +10,8 @@ from pathlib import Path
 
 from backpack_rank.checks import UsageError
 from backpack_rank.data.public.downloads import Downloads
-from backpack_rank.data.public.sets import (
-    GROUPS,
-    SETS,
-    VARIABLE,
-    Built,
-    chosen,
-    data_folder,
-    get,
-    remove_downloads,
-)
+from backpack_rank.data.public.names import GROUPS, VARIABLE, data_folder
+from backpack_rank.data.public.sets import SETS, Built, chosen, get, remove_downloads
 
 
 def list_text(root: Path) -> str:
@@ -69,7 +60,7 @@ def run(options: Namespace) -> None:
     for name in missing:
         _report(name, get(name, root, downloads))
     remove_downloads(root)
-    if VARIABLE not in os.environ or root.resolve() != data_folder().resolve():
+    if root.resolve() != data_folder().resolve():
         print(
             f"export {VARIABLE}={shlex.quote(str(root.resolve()))}   # for the options that use it"
         )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from backpack_rank.commands import called
+
+VARIABLE = "BACKPACK_RANK_DATA"
 
 NAMES = (
     "squad",
@@ -20,18 +25,56 @@ NAMES = (
     "scifact",
     "arguana",
     "fiqa",
+    "sorting",
 )
+GROUPS = {
+    "minilm": ("squad_train", "msmarco_dev600", "dl19", "trec_dl", "gender_bias_ir", "grep_biasir"),
+}
+"""Names for several: what ``recipe=minilm`` and its measures need."""
+NOT_YET = ("xquad_en", "nq_open_oracle", "gender_sentences")
+"""Folders that options name and no command gets; the page on data names their sources."""
 
 
 def how_to_get(path: str | Path) -> str:
     """Use it at the end of an error about a missing folder or file: the command that gets it.
 
+    >>> how_to_get("/data/wikiqa/corpus.jsonl")
+    '; `backpack-rank data get wikiqa` gets it'
     >>> how_to_get("/data/dl19/corpus.jsonl")
-    '; `backpack-rank data get dl19` gets it'
+    '; `backpack-rank data get dl19` gets it, `data get minilm` all that recipe=minilm needs'
 
     Empty where no folder of the path is a public one.
     """
     for part in reversed(Path(path).parts):
         if part in NAMES:
-            return f"; `{called('data')} get {part}` gets it"
+            command = f"; `{called('data')} get {part}` gets it"
+            for group, members in GROUPS.items():
+                if part in members:
+                    command += f", `data get {group}` all that recipe={group} needs"
+            return command
+        if part in NOT_YET:
+            return "; no command gets it yet: docs/get-the-data.md says where it is from"
     return ""
+
+
+def data_folder() -> Path:
+    """The folder that options name: that of ``BACKPACK_RANK_DATA``, else ``data`` here."""
+    return Path(os.environ.get(VARIABLE) or "data").expanduser()
+
+
+@contextmanager
+def named_data_folder() -> Iterator[None]:
+    """Use it around whatever reads options: ``BACKPACK_RANK_DATA`` names :func:`data_folder` then.
+
+    What ``data get`` built is found without the variable, by further processes of a training too.
+    """
+    given = os.environ.get(VARIABLE)
+    if not given:
+        os.environ[VARIABLE] = str(data_folder().absolute())
+    try:
+        yield
+    finally:
+        if given is not None:
+            os.environ[VARIABLE] = given
+        else:
+            os.environ.pop(VARIABLE, None)

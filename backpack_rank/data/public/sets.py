@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +13,10 @@ from backpack_rank.checks import UsageError
 from backpack_rank.data.public import builders
 from backpack_rank.data.public.downloads import Downloads, PublicFile
 from backpack_rank.data.public.layout import digests_of, shipped
+from backpack_rank.data.public.names import GROUPS
 from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path
 
-VARIABLE = "BACKPACK_RANK_DATA"
 SOURCE = "source.json"
 """In each folder: where it is from, and how it compares with what was measured."""
 _SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
@@ -139,6 +138,24 @@ _QUERIES = (
         1_223,
     ),
 )
+_PERM_SC = f"{_GITHUB}/castorini/perm-sc/a5ff0cd8a3c86a9f0c208e423ee2798ba6f1167e/data"
+_SORTING = (
+    PublicFile(
+        f"{_PERM_SC}/mathsort.tsv",
+        "a43d2ffc799e39c85a2aef60bd3682a0ca8f76d8812c05a325c533e8353c1e78",
+        17_055,
+    ),
+    PublicFile(
+        f"{_PERM_SC}/wordsort.tsv",
+        "7ef72141e63773661d2ef1d420d8122bc1d3054fe3df76f9e0b33c99270a6ad6",
+        13_875,
+    ),
+    PublicFile(
+        f"{_PERM_SC}/gsm8ksort.jsonl",
+        "1d266ea030421507ae8e9434bd76a7830553081c0f3d002250c429357b21ff90",
+        54_804,
+    ),
+)
 _WIKIQA_ZIP = PublicFile(_WIKIQA, None)
 _GREP_ZIP = PublicFile(_GREP, None)
 
@@ -190,16 +207,13 @@ SETS: dict[str, PublicSet] = {
     "scifact": _beir("scifact", "scientific claims and abstracts", _AUTHORS, "2.82 MB"),
     "arguana": _beir("arguana", "arguments and their counter-arguments", _AUTHORS, "3.77 MB"),
     "fiqa": _beir("fiqa", "questions about finance", _AUTHORS, "17.9 MB"),
+    "sorting": PublicSet(
+        "three sorting tasks of permutation self-consistency",
+        "MIT",
+        lambda folder, downloads: builders.copy_files(folder, downloads, _SORTING),
+        _SORTING,
+    ),
 }
-GROUPS = {
-    "minilm": ("squad_train", "msmarco_dev600", "dl19", "trec_dl", "gender_bias_ir", "grep_biasir"),
-}
-"""Names for several: what ``recipe=minilm`` and its measures need."""
-
-
-def data_folder() -> Path:
-    """The folder that options name: that of ``BACKPACK_RANK_DATA``, else ``data`` here."""
-    return Path(os.environ.get(VARIABLE) or "data").expanduser()
 
 
 def chosen(names: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from backpack_rank.checks import located
 from backpack_rank.constructors import Count, Length, OneOf, PathText, Seed
+from backpack_rank.data.public.names import how_to_get
 from backpack_rank.experiments.grid import fill_grid, show
 from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings
@@ -138,11 +139,15 @@ def sorting_lists(
     """Use it for the lists of a sorting task: published ones, or drawn ones without ``files``.
 
     Raises:
+        FileNotFoundError: the file of published lists is missing.
         ValueError: a task whose lists can only be read; words are to be drawn, and no data has been
             chosen.
     """
     if files is not None:
-        return READERS[task](Path(files).expanduser() / f"{task}.{_ENDINGS[task]}")[:number]
+        path = Path(files).expanduser() / f"{task}.{_ENDINGS[task]}"
+        if not path.is_file():
+            raise FileNotFoundError(f"task.files: there is no file {path}{how_to_get(path)}")
+        return READERS[task](path)[:number]
     if task == "gsm8ksort":
         raise ValueError(
             "gsm8ksort is read from its file, not drawn: give task.files=FOLDER, or leave it out"
