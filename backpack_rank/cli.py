@@ -32,6 +32,7 @@ from backpack_rank.options import (
     own_options,
     quoted,
 )
+from backpack_rank.parts import imported
 from backpack_rank.pipelines.stopping import one_line_when_stopped
 from backpack_rank.progress import printable
 
@@ -118,19 +119,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: verb and options; None: those that this process was started with.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    functions = (train, evaluate, rerank, retrieve, calibrate, serve, export, data, completion)
-    verbs = {function.__name__: function for function in functions}
+    verbs: dict[str, Callable[[Sequence[str]], None]] = {
+        "train": train,
+        "evaluate": evaluate,
+        "rerank": rerank,
+        "retrieve": retrieve,
+        "calibrate": calibrate,
+        "serve": serve,
+        "export": export,
+        "data": data,
+        "completion": completion,
+    }
     if not given or given[0] in ("-h", "--help"):
-        tell(_usage())
+        print_text(_usage())
         return
     if given == ["--version"]:
         from backpack_rank import __version__
 
-        tell(f"backpack-rank {__version__}")
+        print_text(f"backpack-rank {__version__}")
         return
     verb, *options = given
     if verb not in verbs:
-        with _one_sentence():
+        with _print_usage_errors():
             raise UsageError(f"{called(verb)}: use one of {', '.join(verbs)}{nearest(verb, verbs)}")
     verbs[verb](options)
 
@@ -141,10 +151,10 @@ def train(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: options; None: those that this process was started with.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    with one_line_when_stopped("train", given), _one_sentence():
-        if not answered("train", given):
-            _run_in_folders("train", given)
+    options = sys.argv[1:] if arguments is None else arguments
+    with one_line_when_stopped("train", options), _print_usage_errors():
+        if not printed_help("train", options):
+            _run_in_folders("train", options)
 
 
 def evaluate(arguments: Sequence[str] | None = None) -> None:
@@ -153,79 +163,74 @@ def evaluate(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: options; None: those that this process was started with.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    with one_line_when_stopped("evaluate", given), _one_sentence():
-        if not answered("evaluate", given):
+    options = sys.argv[1:] if arguments is None else arguments
+    with one_line_when_stopped("evaluate", options), _print_usage_errors():
+        if not printed_help("evaluate", options):
             # Loaders and loggers of a training may wait for the collector; nothing here does.
             exit_without_gc()
-            _run_in_folders("evaluate", given)
+            _run_in_folders("evaluate", options)
 
 
-def rerank(arguments: Sequence[str] | None = None) -> None:
+def rerank(arguments: Sequence[str]) -> None:
     """For ``backpack-rank rerank``: rank a large run anew, in shards.
 
     A plan says what is scored and what is open, so there is no folder of Hydra's to be marked.
 
     Args:
-        arguments: options; None: those that this process was started with.
+        arguments: options.
     """
-    given = list(sys.argv[2:] if arguments is None else arguments)
-    with _one_sentence():
-        if answered("rerank", given):
+    with _print_usage_errors():
+        if printed_help("rerank", arguments):
             return
-        if {"-m", "--multirun"} & set(given):
-            raise UsageError("takes no -m: give several alphas as alpha=[1,0.5,0]")
+        _refuse_multirun(arguments, "takes no -m: give several alphas as alpha=[1,0.5,0]")
         exit_without_gc()
         try:
-            _run_without_folder("rerank", given, _rerank)
+            _run_without_folder("rerank", arguments)
         except KeyboardInterrupt:
             print("stopped; the same command goes on", file=sys.stderr)
             raise SystemExit(130) from None
 
 
-def retrieve(arguments: Sequence[str] | None = None) -> None:
+def retrieve(arguments: Sequence[str]) -> None:
     """For ``backpack-rank retrieve``: write the candidates of a first stage as a TREC run.
 
     Args:
-        arguments: options; None: those that this process was started with.
+        arguments: options.
     """
-    given = list(sys.argv[2:] if arguments is None else arguments)
-    with one_line_when_stopped("retrieve", given), _one_sentence():
-        if answered("retrieve", given):
+    with one_line_when_stopped("retrieve", arguments), _print_usage_errors():
+        if printed_help("retrieve", arguments):
             return
-        if {"-m", "--multirun"} & set(given):
-            raise UsageError(f"{called('retrieve')} takes no -m: each run is a command of its own")
+        command = called("retrieve")
+        _refuse_multirun(arguments, f"{command} takes no -m: each run is a command of its own")
         exit_without_gc()
-        _run_without_folder("retrieve", given, _retrieve)
+        _run_without_folder("retrieve", arguments)
 
 
-def calibrate(arguments: Sequence[str] | None = None) -> None:
+def calibrate(arguments: Sequence[str]) -> None:
     """For ``backpack-rank calibrate``: make scores of a ranker probabilities of relevance.
 
     Args:
-        arguments: options, before them perhaps the folder of the ranker; None: those that this
-            process was started with.
+        arguments: options, before them perhaps the folder of the ranker.
     """
-    given = list(sys.argv[2:] if arguments is None else arguments)
-    if given and "=" not in given[0] and not given[0].startswith("-"):
-        given[0] = f"checkpoint={given[0]}"
-    with one_line_when_stopped("calibrate", given), _one_sentence():
-        if answered("calibrate", given):
+    options = list(arguments)
+    if options and "=" not in options[0] and not options[0].startswith("-"):
+        options[0] = f"checkpoint={options[0]}"
+    with one_line_when_stopped("calibrate", options), _print_usage_errors():
+        if printed_help("calibrate", options):
             return
-        if {"-m", "--multirun"} & set(given):
-            raise UsageError("takes no -m: give several alphas as alphas=[1,0.5,0]")
+        _refuse_multirun(options, "takes no -m: give several alphas as alphas=[1,0.5,0]")
         exit_without_gc()
-        _run_without_folder("calibrate", given, _calibrate)
+        _run_without_folder("calibrate", options)
 
 
-def serve(arguments: Sequence[str] | None = None) -> None:
+def serve(arguments: Sequence[str]) -> None:
     """For ``backpack-rank serve``: an HTTP server for one ranker or several.
 
     Args:
-        arguments: flags; None: those that this process was started with.
+        arguments: flags.
     """
-    options = _serve_parser().parse_args(sys.argv[2:] if arguments is None else arguments)
-    with _one_sentence():
+    options = _serve_parser().parse_args(arguments)
+    with _print_usage_errors():
         try:
             with without_gc():
                 from backpack_rank.serving.command import run
@@ -237,15 +242,14 @@ def serve(arguments: Sequence[str] | None = None) -> None:
         run(options)
 
 
-def export(arguments: Sequence[str] | None = None) -> None:
+def export(arguments: Sequence[str]) -> None:
     """For ``backpack-rank export onnx``: write a saved ranker for ONNX Runtime.
 
     Args:
-        arguments: flags; None: those that this process was started with.
+        arguments: flags.
     """
-    given = list(sys.argv[2:] if arguments is None else arguments)
-    options = _export_parser().parse_args(given)
-    with one_line_when_stopped("export", given), _one_sentence():
+    options = _export_parser().parse_args(arguments)
+    with one_line_when_stopped("export", arguments), _print_usage_errors():
         try:
             from backpack_rank.integrations.onnx_export import run
         except ModuleNotFoundError as error:
@@ -256,14 +260,14 @@ def export(arguments: Sequence[str] | None = None) -> None:
         run(options)
 
 
-def data(arguments: Sequence[str] | None = None) -> None:
+def data(arguments: Sequence[str]) -> None:
     """For ``backpack-rank data list`` and ``data get NAME``: public collections as folders.
 
     Args:
-        arguments: flags; None: those that this process was started with.
+        arguments: flags.
     """
-    options = _data_parser().parse_args(sys.argv[2:] if arguments is None else arguments)
-    with _one_sentence():
+    options = _data_parser().parse_args(arguments)
+    with _print_usage_errors():
         from backpack_rank.data.public.command import run
         from backpack_rank.pipelines.errors import friendly_errors, set_up_log
 
@@ -276,30 +280,28 @@ def data(arguments: Sequence[str] | None = None) -> None:
             raise SystemExit(130) from None
 
 
-def completion(arguments: Sequence[str] | None = None) -> None:
+def completion(arguments: Sequence[str]) -> None:
     """For ``backpack-rank completion bash``: what a shell reads to complete the command.
 
     Args:
-        arguments: a shell, or ``--words`` and the words to complete; None: those that this process
-            was started with.
+        arguments: a shell, or ``--words`` and the words to complete.
     """
     from backpack_rank import completion as shells
 
-    given = list(sys.argv[2:] if arguments is None else arguments)
-    if given[:1] == [shells.ASKED]:
+    if arguments and arguments[0] == shells.ASKED:
         flags: dict[str, Sequence[str]] = {"completion": list(shells.SCRIPTS)}
         for verb, parser in PARSERS.items():
             flags[verb] = list(parser()._option_string_actions)
         flags["data"] = ["list", "get", *NAMES, *flags["data"]]
-        tell("\n".join(shells.words(given[1:], VERBS, flags)))
+        print_text("\n".join(shells.words(arguments[1:], VERBS, flags)))
         return
-    with _one_sentence():
-        if len(given) != 1 or given[0] in ("-h", "--help"):
+    with _print_usage_errors():
+        if len(arguments) != 1 or arguments[0] in ("-h", "--help"):
             raise UsageError(f"{called('completion')} {'|'.join(shells.SCRIPTS)}: prints a script")
-        tell(shells.script(given[0]).rstrip())
+        print_text(shells.script(arguments[0]).rstrip())
 
 
-def tell(text: str) -> None:
+def print_text(text: str) -> None:
     """Print what was asked for; a reader that leaves early, such as ``head``, is no error."""
     try:
         print(text, flush=True)
@@ -309,7 +311,7 @@ def tell(text: str) -> None:
 
 
 @contextmanager
-def _one_sentence() -> Iterator[None]:
+def _print_usage_errors() -> Iterator[None]:
     """Print the sentence of a wrong command line.
 
     The interpreter prints what ``SystemExit`` says only where its status is 1; that of a mistake
@@ -337,6 +339,8 @@ def _serve_parser() -> ArgumentParser:
         "docs/serving.md describes requests and answers.",
     )
     add = parser.add_argument
+
+    # What is served.
     add("ranker", nargs="?", help="folder or hub id; default: the ranker trained last")
     add(
         "--model",
@@ -345,8 +349,12 @@ def _serve_parser() -> ArgumentParser:
         metavar="NAME=FOLDER",
         help="serve this too, under this name",
     )
+
+    # Where it listens.
     add("--host", default="127.0.0.1", help="default: %(default)s, this machine alone")
     add("--port", type=int, default=8000, help="default: %(default)s; 0 takes a free one")
+
+    # How rankers are loaded, read and shown.
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
     formats = ["float32", "bfloat16", "float16", "int8", "auto"]
     add("--dtype", default="float32", choices=formats)
@@ -371,8 +379,12 @@ def _serve_parser() -> ArgumentParser:
         "(docs/calibration.md); default: sigmoid",
     )
     add("--calibration", metavar="FILE", help="default: calibration.json beside each ranker")
+
+    # The page at /.
     add("--examples-run", metavar="RUN", help="TREC run whose queries the page at / offers")
     add("--examples-data", metavar="FOLDER", help="its collection, a folder in BEIR's layout")
+
+    # Who is answered.
     add("--api-key-file", metavar="FILE", help="bearer key; default: BACKPACK_RANK_API_KEY")
     add("--no-key", action="store_true", help="no key, though other machines reach the server")
     add(
@@ -389,6 +401,8 @@ def _serve_parser() -> ArgumentParser:
         metavar="URL",
         help="let pages from there read",
     )
+
+    # What a request may ask for, and for how long.
     add("--allow-amplification", action="store_true", help="take alpha above 1")
     add("--timeout", type=float, default=60.0, metavar="SECONDS", help="default: %(default)s")
     limits = {"documents": 1_000, "body": 8_000_000, "queue-tokens": 1_000_000, "requests": 256}
@@ -437,6 +451,13 @@ def _data_parser() -> ArgumentParser:
     return parser
 
 
+JOBS = {
+    "rerank": "backpack_rank.scale.rerank:rerank",
+    "retrieve": "backpack_rank.pipelines.retrieve:retrieve",
+    "calibrate": "backpack_rank.pipelines.calibrate:calibrate",
+}
+"""Of verbs that run one job under options of conf/: the function that does it."""
+
 PARSERS = {"serve": _serve_parser, "export": _export_parser, "data": _data_parser}
 """Of verbs that take flags in place of options of conf/."""
 
@@ -447,23 +468,26 @@ def _parser(program: str, description: str) -> ArgumentParser:
 
     class Parser(argparse.ArgumentParser):
         def print_help(self, file: Any = None) -> None:
-            tell(self.format_help().rstrip())
+            print_text(self.format_help().rstrip())
 
     return Parser(program, description=description)
 
 
-def answered(script: str, arguments: Sequence[str]) -> bool:
-    """Whether the command line asked for help or a list, which is then printed.
+def printed_help(script: str, arguments: Sequence[str]) -> bool:
+    """Print help or a list of choices where the command line asks for it, else check its options.
+
+    Returns:
+        Whether something was printed, so that nothing is left to do.
 
     Raises:
         UsageError: an option or a choice that does not exist, with the nearest that does.
     """
     if "-h" in arguments or "--help" in arguments:
-        tell(help_text(script))
+        print_text(help_text(script))
         return True
     for argument in arguments:
         if argument.startswith("list="):
-            tell(choices_text(script, argument.partition("=")[2]))
+            print_text(choices_text(script, argument.partition("=")[2]))
             return True
     check_options(script, arguments)
     check_files(arguments)
@@ -535,7 +559,12 @@ def _choices_of(group: str) -> str:
     return "\n".join(lines)
 
 
-def _run_in_folders(script: str, arguments: list[str]) -> None:
+def _refuse_multirun(arguments: Sequence[str], message: str) -> None:
+    if "-m" in arguments or "--multirun" in arguments:
+        raise UsageError(message)
+
+
+def _run_in_folders(script: str, arguments: Sequence[str]) -> None:
     """Run jobs with a folder each, which is marked as unfinished until its results are complete."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
@@ -568,44 +597,20 @@ def _run_in_folders(script: str, arguments: list[str]) -> None:
         unfinished.finish(folder)
 
 
-def _run_without_folder(
-    script: str, arguments: list[str], job: Callable[[DictConfig], None]
-) -> None:
+def _run_without_folder(script: str, arguments: Sequence[str]) -> None:
     """Run one job that keeps no folder of Hydra's."""
     from backpack_rank.pipelines import hydra_jobs
-    from backpack_rank.pipelines.errors import set_up_log
+    from backpack_rank.pipelines.errors import friendly_errors, set_up_log
 
     set_up_log()
     arguments = quoted(arguments)
     check_grammar(arguments)
+
+    def job(config: DictConfig) -> None:
+        # Imported here: the options are composed, or refused, before torch is loaded.
+        with without_gc():
+            run = imported(JOBS[script])
+        with friendly_errors():
+            run(config)
+
     hydra_jobs.run(script, arguments, job)
-
-
-def _rerank(config: DictConfig) -> None:
-    from backpack_rank.pipelines.errors import friendly_errors
-
-    with without_gc():
-        from backpack_rank.scale.rerank import rerank as rerank_run
-
-    with friendly_errors():
-        rerank_run(config)
-
-
-def _retrieve(config: DictConfig) -> None:
-    from backpack_rank.pipelines.errors import friendly_errors
-
-    with without_gc():
-        from backpack_rank.pipelines.retrieve import retrieve as retrieve_run
-
-    with friendly_errors():
-        retrieve_run(config)
-
-
-def _calibrate(config: DictConfig) -> None:
-    from backpack_rank.pipelines.errors import friendly_errors
-
-    with without_gc():
-        from backpack_rank.pipelines.calibrate import calibrate as calibrate_ranker
-
-    with friendly_errors():
-        calibrate_ranker(config)

@@ -19,6 +19,7 @@ from backpack_rank.reranking.planned_scores import scores_of_pairs, scores_of_to
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.reading_plan import rewrites
 from backpack_rank.senses.cache import weights_digest
+from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.views import View
 
@@ -65,14 +66,17 @@ class AlphaSweep:
                 "give alpha=1, or several as alpha=[1,0.5,0]"
             )
         self.scorer = reranker.local_scorer
-        controlled = [reranker.at(alpha, policy) for alpha in alphas]
-        self.hooks = [ranker.hook for ranker in controlled]
+        self.hooks: list[InferenceHook] = []
+        labels: list[str] = []
+        for alpha in alphas:
+            controlled = reranker.at(alpha, policy)
+            self.hooks.append(controlled.hook)
+            labels.append(controlled.name)
         self.alphas = tuple(hook.alpha for hook in self.hooks)
-        self.labels = tuple(ranker.name for ranker in controlled)
-        if len(set(self.labels)) < len(self.labels):
-            raise ValueError(
-                f"alpha={list(alphas)}: {max(self.labels, key=self.labels.count)} is given twice"
-            )
+        self.labels = tuple(labels)
+        if len(set(labels)) < len(labels):
+            most_frequent = max(labels, key=labels.count)
+            raise ValueError(f"alpha={list(alphas)}: {most_frequent} is given twice")
         self.policy = ""
         for hook in self.hooks:
             # At alpha = 1 no policy acts. At the other alphas it is the same policy.

@@ -41,22 +41,15 @@ def rerank(config: Mapping[str, Any]) -> Path:
     quiet_libraries()
     settings = RerankSettings.of(config)
     refuse_links(settings.folder)
-    if settings.action in ("plan", "score", "all"):
+    if settings.action in ("plan", "all"):
         sweep = settings.sweep()
-        if settings.action == "score":
-            _score(settings, sweep)
-        else:
-            plan = _plan(settings, sweep)
-    if settings.action == "all":
-        _score_all(settings, plan, sweep)
+        plan = _plan(settings, sweep)
+        if settings.action == "all":
+            _score_all(settings, plan, sweep)
+    if settings.action == "score":
+        _score(settings, settings.sweep())
     if settings.action in ("merge", "all"):
-        plan = Plan.read(settings.folder)
-
-        def describe(path: Path, below: int) -> None:
-            _describe(plan, path.parent, settings.score_threshold, below)
-
-        for path in merge(plan, describe, settings.score_threshold):
-            print(printable(f"Run: {path}"))
+        _merge(settings)
     if settings.action in ("plan", "status"):
         print_table(status(Plan.read(settings.folder)))
     return settings.folder
@@ -186,6 +179,17 @@ def _score(settings: RerankSettings, sweep: AlphaSweep) -> None:
     print(printable(f"{len(plan) - len(left)} of {len(plan)} shards are scored: {plan.folder}"))
 
 
+def _merge(settings: RerankSettings) -> None:
+    """Write the runs, each with a description beside it."""
+    plan = Plan.read(settings.folder)
+
+    def describe(path: Path, below: int) -> None:
+        _describe(plan, path.parent, settings.score_threshold, below)
+
+    for path in merge(plan, describe, settings.score_threshold):
+        print(printable(f"Run: {path}"))
+
+
 def _describe(plan: Plan, folder: Path, score_threshold: float | None, below: int) -> None:
     """Write ``ir-metadata.yml`` beside a run, from which ``below`` documents are left out."""
     alpha_by_label = dict(zip(plan.labels, plan.fingerprint["alpha"], strict=True))
@@ -201,21 +205,19 @@ def _describe(plan: Plan, folder: Path, score_threshold: float | None, below: in
         params |= plan.fingerprint["long documents"]
     if score_threshold is not None:
         params |= {"score threshold": score_threshold, "documents below the threshold": below}
-    first = plan.about["candidates"]
-    description = f"{plan.about['label']}, over the candidates of {first}."
+    description = plan.about["label"]
     if policy:
         params |= {"policy": policy, "alpha": alpha}
-        description = (
-            f"{plan.about['label']}, policy {policy} at alpha={alpha:g}, "
-            f"over the candidates of {first}."
-        )
+        description += f", policy {policy} at alpha={alpha:g}"
+    candidates = plan.about["candidates"]
+    description += f", over the candidates of {candidates}."
     write_metadata(
         folder,
         folder.name,
         collection=plan.about["collection"],
         description=description,
         stages=[
-            {"name": first, "method": "first stage"},
+            {"name": candidates, "method": "first stage"},
             {"name": folder.name, "method": "reranker", "params": params},
         ],
     )

@@ -126,7 +126,7 @@ class RerankSettings:
             self.run = Path(options["run"]).expanduser()
         self.threads: int = options["threads"]
         workers: int | None = options["workers"]
-        self.workers = workers or _workers(options["scoring"]["device"], self.threads)
+        self.workers = workers or _default_workers(options["scoring"]["device"], self.threads)
         self.folder = self._folder()
 
         made = made_options(options, ("attribute", "policy", "scoring", "template"))
@@ -204,7 +204,7 @@ class RerankSettings:
         return stage.path.name if isinstance(stage, RunFile) else stage.name
 
 
-def _workers(device: str, threads: int) -> int:
+def _default_workers(device: str, threads: int) -> int:
     """A process for each GPU, or for every so many cores."""
     if pick_device(device, "scoring.device").type == "cuda":
         return torch.cuda.device_count() if device in ("auto", "cuda") else 1

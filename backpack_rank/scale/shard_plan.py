@@ -148,7 +148,7 @@ class Plan:
             FileNotFoundError: its file is gone.
             ValueError: its file is not as it was planned.
         """
-        path = self.folder / PLAN / _name(number)
+        path = self.folder / PLAN / _pair_file(number)
         with open(path, "rb") as handle:
             if digest(handle) != self.shards[number].digest:
                 raise ValueError(
@@ -375,7 +375,7 @@ def _read_candidates(
 ) -> dict[str, _Size]:
     """Fill the table; gives pairs and tokens of every query that is in the collection."""
     sizes: dict[str, _Size] = {}
-    strangers: set[str] = set()
+    unknown_queries: set[str] = set()
     per_token = 0.0
     rows = iter(candidates.rows())
     with Progress(total=candidates.total, desc="planning", unit="pair") as bar:
@@ -386,7 +386,7 @@ def _read_candidates(
                 if query_id in collection.queries:
                     known.append((query_id, doc_id))
                 else:
-                    strangers.add(query_id)
+                    unknown_queries.add(query_id)
             _insert(table, known, candidates.name)
             texts = _texts(candidates, collection, [doc_id for _, doc_id in known])
             # Estimated once, from the first texts.
@@ -406,15 +406,15 @@ def _read_candidates(
                 )
     if not sizes:
         raise ValueError(
-            f"{candidates.name}: none of its {len(strangers)} queries is in {collection.name}; "
-            "is data= the collection that it ranks?"
+            f"{candidates.name}: none of its {len(unknown_queries)} queries is in "
+            f"{collection.name}; is data= the collection that it ranks?"
         )
-    if strangers:
+    if unknown_queries:
         log.warning(
             "%s: left out, as not in %s: %d queries",
             candidates.name,
             collection.name,
-            len(strangers),
+            len(unknown_queries),
         )
     return sizes
 
@@ -483,7 +483,7 @@ def _write_shards(
             tokens += sizes[query_id].tokens
         lines = [f"{query_id}\t{doc_id}\n" for query_id, doc_id in islice(rows, pairs)]
         data = "".join(lines).encode()
-        (folder / _name(number)).write_bytes(data)
+        (folder / _pair_file(number)).write_bytes(data)
         shards.append(Shard(len(query_ids), pairs, round(tokens), digest(data)))
     return shards
 
@@ -501,7 +501,7 @@ def _insert(table: sqlite3.Connection, pairs: list[tuple[str, str]], name: str) 
         ) from None
 
 
-def _name(number: int) -> str:
+def _pair_file(number: int) -> str:
     return f"{number:05d}.tsv"
 
 

@@ -142,11 +142,12 @@ def score_shard(
             log.warning(
                 "%s is damaged: its %d pairs are scored again",
                 scores_path(plan, number),
-                _pairs(plan, number),
+                plan.shards[number].pairs,
             )
         started = time.monotonic()
         processor_started = time.process_time()
-        scores = np.empty((_pairs(plan, number), len(sweep.alphas)), dtype=np.float32)
+        size = (plan.shards[number].pairs, len(sweep.alphas))
+        scores = np.empty(size, dtype=np.float32)
         rows = plan.pairs(number)
         done = 0
         while block := list(islice(rows, BLOCK)):
@@ -212,10 +213,10 @@ def merge(
         for column, path in enumerate(paths):
             with room_for(path, "the run"):
                 rankings = _rankings(plan, column, partial(bar.update, 1))
-                kept = _Kept(rankings, score_threshold)
-                write_rankings(path, kept, plan.labels[column])
-                describe(path, kept.below)
-            log_below_threshold(kept.below, kept.documents, score_threshold)
+                ranked = _AboveThreshold(rankings, score_threshold)
+                write_rankings(path, ranked, plan.labels[column])
+                describe(path, ranked.below)
+            log_below_threshold(ranked.below, ranked.documents, score_threshold)
     return paths
 
 
@@ -255,7 +256,7 @@ def _rankings(
             step()
 
 
-class _Kept:
+class _AboveThreshold:
     """Rankings without documents below a threshold, which are counted as they come.
 
     Attributes:
@@ -322,10 +323,6 @@ def _write(
         atomic_path(scores_path(plan, number)) as temporary,
     ):
         temporary.write_bytes(save({SCORES: scores}, metadata=about))
-
-
-def _pairs(plan: Plan, number: int) -> int:
-    return plan.shards[number].pairs
 
 
 def _checksum(plan: Plan, number: int, scores: np.ndarray) -> str:

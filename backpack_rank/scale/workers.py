@@ -104,7 +104,7 @@ class _Pool:
         self._reader, self._writer = self.context.Pipe(duplex=False)
         self._options = settings.options
         self._replaced = 0
-        self._processes = [self._started(place) for place in range(workers)]
+        self._processes = [self._start_worker(place) for place in range(workers)]
 
     def alive(self) -> bool:
         """Whether a worker is at work."""
@@ -127,7 +127,7 @@ class _Pool:
                 )
                 self._replaced += 1
                 self.counts[place] = 0
-                self._processes[place] = self._started(place)
+                self._processes[place] = self._start_worker(place)
 
     def stop(self) -> None:
         """End the workers that are still there."""
@@ -148,7 +148,7 @@ class _Pool:
                 "give the same command again"
             )
 
-    def _started(self, place: int) -> SpawnProcess:
+    def _start_worker(self, place: int) -> SpawnProcess:
         function = f"{work.__module__}:{work.__name__}"
         process = self.context.Process(
             target=begin,

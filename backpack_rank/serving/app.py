@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
+import numpy as np
 from fastapi import Depends, FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, Response
@@ -165,83 +166,80 @@ class _Service:
     async def _rerank(self, request: Request, started: float) -> Response:
         deadline = started + self._settings.timeout
         raw = await self._read(request)
-        readers = self._long_readers if len(raw) > SMALL else self._readers
+        is_long = len(raw) > SMALL
+        readers = self._long_readers if is_long else self._readers
+        loop = asyncio.get_running_loop()
         gone = asyncio.create_task(_disconnected(request))
-        as_list = False
         try:
-            loop = asyncio.get_running_loop()
             body, job = await _before(
                 loop.run_in_executor(readers, self._admit, raw, deadline), gone, deadline
             )
-            del raw
-            as_list = body.as_list
-            job.deadline = (
-                deadline if body.timeout is None else min(deadline, started + body.timeout)
-            )
-            notes = request.scope["state"]["notes"]
-            notes |= {"model": job.served.name, "policy": body.policy, "alpha": body.alpha}
-            notes |= {"documents": len(job.documents), "tokens": job.tokens}
-            self._batcher.submit(job)
-            scores = await _before(asyncio.wrap_future(job.future), gone, job.deadline)
-            if job.started is not None:
-                notes["queue_ms"] = round(1000 * (job.started - job.queued), 1)
-        except NotFiniteError as error:
-            raise RequestError(500, str(error), as_list) from None
-        except RequestError as error:
-            error.as_text = error.as_text or as_list
-            raise
+            del raw  # megabytes that need not wait in the queue
+            if body.timeout is not None:
+                deadline = min(deadline, started + body.timeout)
+            job.deadline = deadline
+            scores = await self._scores(request, body, job, gone)
         finally:
             gone.cancel()
         self._metrics.documents.labels(job.served.name).inc(len(job.documents))
 
-        alpha = 1.0 if body.alpha is None else body.alpha
-
-        def response() -> Response:
-            return JSONResponse(
-                answer(
-                    body,
-                    scores,
-                    path=request.url.path,
-                    model=job.served.name,
-                    request_id=request.scope["state"]["request_id"],
-                    tokens=job.tokens,
-                    truncated=job.truncated,
-                    shown=job.served.shown(scores[0], alpha, body.policy, body.shown_as),
-                )
-            )
-
-        if readers is self._long_readers:
+        if is_long:
             # Megabytes of JSON are written beside the event loop, too.
-            return await loop.run_in_executor(readers, response)
-        return response()
+            return await loop.run_in_executor(
+                readers, self._scored_response, request, body, job, scores
+            )
+        return self._scored_response(request, body, job, scores)
+
+    async def _scores(
+        self, request: Request, body: RerankBody, job: Job, gone: asyncio.Task[None]
+    ) -> np.ndarray:
+        """Logits of an admitted request, once the queue has come to it. [1 + A, m]"""
+        notes = request.scope["state"]["notes"]
+        notes |= {"model": job.served.name, "policy": body.policy, "alpha": body.alpha}
+        notes |= {"documents": len(job.documents), "tokens": job.tokens}
+        try:
+            self._batcher.submit(job)
+            scores = await _before(asyncio.wrap_future(job.future), gone, job.deadline)
+        except NotFiniteError as error:
+            raise RequestError(500, str(error), body.as_list) from None
+        except RequestError as error:
+            error.as_text = error.as_text or body.as_list
+            raise
+        if job.started is not None:
+            notes["queue_ms"] = round(1000 * (job.started - job.queued), 1)
+        return scores
+
+    def _scored_response(
+        self, request: Request, body: RerankBody, job: Job, scores: np.ndarray
+    ) -> Response:
+        content = answer(
+            body,
+            scores,
+            path=request.url.path,
+            model=job.served.name,
+            request_id=request.scope["state"]["request_id"],
+            tokens=job.tokens,
+            truncated=job.truncated,
+            shown=job.served.shown(scores[0], body.dial, body.policy, body.shown_as),
+        )
+        return JSONResponse(content)
 
     def _admit(self, raw: bytes, deadline: float) -> tuple[RerankBody, Job]:
         """Find everything that can be wrong with a request, before it waits in the queue."""
         body = read_body(raw, self._settings)
-        rankers = self._batcher.rankers
         try:
-            name = next(iter(rankers)) if body.model is None else body.model
-            if name not in rankers:
-                raise RequestError(
-                    404, f"model {name[:80]!r} is not served; use one of {', '.join(rankers)}"
-                )
-            alphas = [1.0 if body.alpha is None else body.alpha, *(body.alphas or ())]
-            given = [
-                field for field in ("alpha", "alphas", "policy") if getattr(body, field) is not None
-            ]
-            if given and not rankers[name].policies:
-                raise RequestError(
-                    400, f"model {name} has no dial: leave out {' and '.join(given)}"
-                )
-            rankers[name].check_activation(body.shown_as)
-            job = rankers[name].job(
+            ranker = self._batcher.ranker(body.model)
+            if not ranker.policies:
+                _refuse_dial(body, ranker.name)
+            ranker.check_activation(body.shown_as)
+            job = ranker.job(
                 body.query,
                 body.passages,
-                alphas,
+                [body.dial, *(body.alphas or ())],
                 body.policy,
                 max_tokens=body.max_tokens_per_doc,
                 deadline=deadline,
-                long_documents=rankers[name].long_documents_of(body),
+                long_documents=ranker.long_documents_of(body),
             )
             self._batcher.check_size(job)
         except RequestError as error:
@@ -255,16 +253,14 @@ class _Service:
         Raises :class:`RequestError` where it is too long or too slow, or where its Content-Type is
         not JSON.
         """
-        if (
-            request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            != "application/json"
-        ):
+        media_type, _, _ = request.headers.get("content-type", "").partition(";")
+        if media_type.strip().lower() != "application/json":
             raise RequestError(415, "send JSON with Content-Type: application/json")
-        most = self._settings.max_body
-        too_long = RequestError(413, f"the body is longer than {most:,} bytes", Connection="close")
+        limit = self._settings.max_body
+        too_long = RequestError(413, f"the body is longer than {limit:,} bytes", Connection="close")
         header = request.headers.get("content-length", "")
         announced = int(header) if header.isdigit() else None  # None: a body in chunks
-        if announced is not None and announced > most:
+        if announced is not None and announced > limit:
             raise too_long
         deadline = time.monotonic() + self._settings.timeout
         if announced is not None and announced > SMALL:
@@ -274,15 +270,12 @@ class _Service:
             body = bytearray()
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > most:
+                if len(body) > limit:
                     raise too_long
-                if (
-                    announced is None
-                    and len(body) > SMALL
-                    and "bytes" not in request.scope["state"]
-                ):
+                has_turn = "bytes" in request.scope["state"]
+                if announced is None and len(body) > SMALL and not has_turn:
                     # Its length is not known, so it counts as the longest that is accepted.
-                    await self._take(request, most, deadline)
+                    await self._take(request, limit, deadline)
             return bytes(body)
 
         try:
@@ -293,6 +286,15 @@ class _Service:
     async def _take(self, request: Request, number: int, deadline: float) -> None:
         await self._admission.take(number, deadline)
         request.scope["state"]["bytes"] = number
+
+
+def _refuse_dial(body: RerankBody, name: str) -> None:
+    fields = []
+    for field in ("alpha", "alphas", "policy"):
+        if getattr(body, field) is not None:
+            fields.append(field)
+    if fields:
+        raise RequestError(400, f"model {name} has no dial: leave out {' and '.join(fields)}")
 
 
 async def _before(awaitable: Awaitable[T], gone: asyncio.Task[None], deadline: float) -> T:
@@ -346,12 +348,10 @@ class _Envelope:
     def __init__(
         self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, admission: Admission
     ) -> None:
-        self._app, self._settings, self._metrics, self._admission = (
-            app,
-            settings,
-            metrics,
-            admission,
-        )
+        self._app = app
+        self._settings = settings
+        self._metrics = metrics
+        self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -360,8 +360,9 @@ class _Envelope:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        given = headers.get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = headers.get("x-request-id", "")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = uuid.uuid4().hex
         notes: dict[str, Any] = {}
         scope.setdefault("state", {}).update(request_id=request_id, notes=notes)
         started = time.monotonic()
@@ -378,21 +379,9 @@ class _Envelope:
             await send(message)
 
         try:
-            if {"content-length", "transfer-encoding"} <= headers.keys():
-                # Programs in front of a server may take the one and the server the other: two
-                # requests for one.
-                error = RequestError(
-                    400, "send Content-Length or Transfer-Encoding, not both", Connection="close"
-                )
-                await _response(error)(scope, receive, tracked)
-            elif self._settings.answers_host(headers.get("host", "")):
-                await self._app(scope, receive, tracked)
-            else:
-                name = headers.get("host", "")[:80]
-                error = RequestError(
-                    400, f"this server does not answer as {name!r}; see --allowed-host"
-                )
-                await _response(error)(scope, receive, tracked)
+            refusal = self._refusal(headers)
+            app = self._app if refusal is None else _response(refusal)
+            await app(scope, receive, tracked)
         except Exception as error:
             # Only where it happened: a message may have a client's text in it.
             log.error(
@@ -407,6 +396,21 @@ class _Envelope:
             if "bytes" in scope["state"]:
                 self._admission.give_back(scope["state"]["bytes"])
             self._report(scope, request_id, status or 500, time.monotonic() - started, notes)
+
+    def _refusal(self, headers: Mapping[str, str]) -> RequestError | None:
+        """Why a request does not reach the routes; None for one that does."""
+        if {"content-length", "transfer-encoding"} <= headers.keys():
+            # Programs in front of a server may take the one and the server the other: two
+            # requests for one.
+            return RequestError(
+                400, "send Content-Length or Transfer-Encoding, not both", Connection="close"
+            )
+        host = headers.get("host", "")
+        if not self._settings.answers_host(host):
+            return RequestError(
+                400, f"this server does not answer as {host[:80]!r}; see --allowed-host"
+            )
+        return None
 
     def _report(
         self, scope: Scope, request_id: str, status: int, seconds: float, notes: dict[str, Any]

@@ -88,6 +88,19 @@ class Batcher:
     def wait_until_ready(self, timeout: float) -> bool:
         return self._ready.wait(timeout) and self.ready
 
+    def ranker(self, name: str | None) -> Served:
+        """The ranker that a request names; the first one where it names none.
+
+        Raises:
+            RequestError: 404, no such ranker is served.
+        """
+        if name is None:
+            return next(iter(self.rankers.values()))
+        if name not in self.rankers:
+            served_names = ", ".join(self.rankers)
+            raise RequestError(404, f"model {name[:80]!r} is not served; use one of {served_names}")
+        return self.rankers[name]
+
     def check_size(self, job: Job) -> None:
         """Raise :class:`RequestError` 413 for a request that no queue would take."""
         if job.tokens > self._max_tokens:

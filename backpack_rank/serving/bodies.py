@@ -47,7 +47,9 @@ class RequestError(Exception):
 
     def __init__(self, status: int, message: str, as_text: bool = False, **headers: str) -> None:
         super().__init__(message)
-        self.status, self.message, self.as_text = status, message, as_text
+        self.status = status
+        self.message = message
+        self.as_text = as_text
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
@@ -106,6 +108,11 @@ class RerankBody(BaseModel):
     )
 
     @property
+    def dial(self) -> float:
+        """Position of the dial: 1, the unchanged ranker, where the request names none."""
+        return 1.0 if self.alpha is None else self.alpha
+
+    @property
     def shown_as(self) -> str | None:
         """The activation that the request names, if any."""
         return "logits" if self.raw_scores else self.activation
@@ -148,9 +155,8 @@ def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
         content = json.loads(raw, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         message = "the body is not JSON"
-        if "stands twice" in str(
-            error
-        ):  # a key; other sentences of the parser may hold a client's text
+        # A key that stands twice is named; other sentences of the parser may hold a client's text.
+        if "stands twice" in str(error):
             message += f": {error}"
         raise RequestError(400, message) from None
     as_text = isinstance(content, dict) and "texts" in content
@@ -163,11 +169,11 @@ def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             # pydantic names the branch of a union that it tried, which is no field of the request.
-            fields = [str(part) for part in first["loc"]]
-            where = ".".join(
-                field for field in fields if not field.startswith(("function-", "dict["))
-            )
-            raise RequestError(422, f"{where}: {first['msg']}") from None
+            fields = []
+            for part in map(str, first["loc"]):
+                if not part.startswith(("function-", "dict[")):
+                    fields.append(part)
+            raise RequestError(422, f"{'.'.join(fields)}: {first['msg']}") from None
         _check(body, settings)
     except RequestError as error:
         error.as_text = as_text
@@ -260,20 +266,14 @@ def answer(
     order = order[reached[order]].tolist()
     if body.top_n:
         order = order[: body.top_n]
-    passages = body.passages
-    results: list[dict[str, Any]] = []
-
     if body.as_list:
-        for place in order:
-            row = {"index": place, "score": float(shown[place])}
-            if body.return_text:
-                row["text"] = passages[place]
-            results.append(row)
-        return results
+        return _results_of_tei(body, order, shown)
 
     with_documents = body.return_documents
     if with_documents is None:
         with_documents = not path.startswith("/v2")
+    passages = body.passages
+    results: list[dict[str, Any]] = []
     for place in order:
         row = {"index": place, "relevance_score": float(shown[place])}
         if with_documents:
@@ -297,6 +297,18 @@ def answer(
             curves.append([float(str(score)) for score in scores_of_document])
         content["curves"] = {"alphas": body.alphas, "scores": curves}
     return content
+
+
+def _results_of_tei(body: RerankBody, order: list[int], shown: np.ndarray) -> list[dict[str, Any]]:
+    """The answer to ``texts``: nothing but the results."""
+    passages = body.passages
+    results: list[dict[str, Any]] = []
+    for place in order:
+        row: dict[str, Any] = {"index": place, "score": float(shown[place])}
+        if body.return_text:
+            row["text"] = passages[place]
+        results.append(row)
+    return results
 
 
 def error_body(error: RequestError) -> dict[str, Any]:

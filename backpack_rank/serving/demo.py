@@ -42,7 +42,12 @@ FINE, COARSE = 21, 11
 """Positions of the slider: where one reading of the texts serves every alpha, and where each alpha
 is a pass.
 """
-EXAMPLES, RUN_EXAMPLES, EXAMPLE_DOCUMENTS = 8, 50, 20
+EXAMPLES = 8
+"""Queries that the page offers of the synthetic collection."""
+RUN_EXAMPLES = 50
+"""Queries that the page offers of a run, at most."""
+EXAMPLE_DOCUMENTS = 20
+"""Documents of each of these queries."""
 _MAX_EXPLAINED = 100_000
 """Characters of a document that is explained."""
 _MAX_MARKED = 1_000_000
@@ -77,9 +82,8 @@ def add_demo(
 @cache
 def page() -> str:
     """The page: one file that asks for nothing but this server, and runs no script but its own."""
-    text = (
-        resources.files("backpack_rank.serving").joinpath("demo.html").read_text(encoding="utf-8")
-    )
+    file = resources.files("backpack_rank.serving").joinpath("demo.html")
+    text = file.read_text(encoding="utf-8")
     script = text.rpartition("<script>")[2].partition("</script>")[0]
     of_script = base64.b64encode(bytes.fromhex(digest(script, algorithm="sha256"))).decode()
     return text.replace("SCRIPT-DIGEST", of_script)
@@ -150,7 +154,8 @@ class _Explainer(Served):
     """What the model's thread does with such a job."""
 
     def __init__(self, ranker: ServedPointwise) -> None:
-        self.name, self._ranker = ranker.name, ranker
+        self.name = ranker.name
+        self._ranker = ranker
 
     def job(
         self,
@@ -178,8 +183,8 @@ class _Explainer(Served):
 
     def score(self, slices: Sequence[Slice]) -> None:
         """Explain in place of scoring; what a policy cannot do becomes the job's error."""
-        for waiting in slices:
-            job = waiting.job
+        for part in slices:
+            job = part.job
             assert isinstance(job, _ExplainJob)
             try:
                 job.explanation = self._ranker.explain(
@@ -219,12 +224,9 @@ class _Demo:
         self._admission.check_ready()
 
         def collect() -> dict[str, Any]:
-            return {
-                "models": [_about(ranker) for ranker in self._batcher.rankers.values()],
-                "examples": [
-                    asdict(example) for example in self._settings.examples or synthetic_examples()
-                ],
-            }
+            models = [_about(ranker) for ranker in self._batcher.rankers.values()]
+            examples = self._settings.examples or synthetic_examples()
+            return {"models": models, "examples": [asdict(example) for example in examples]}
 
         # Beside the event loop: the synthetic collection takes a second to rank.
         return JSONResponse(await asyncio.to_thread(collect))
@@ -239,9 +241,8 @@ class _Demo:
                 raise RequestError(
                     400, f"send documents of {_MAX_MARKED:,} characters at most, all together"
                 )
-            return JSONResponse(
-                await asyncio.to_thread(lambda: _words(self._ranker(body), body.passages))
-            )
+            ranker = self._batcher.ranker(body.model)
+            return JSONResponse(await asyncio.to_thread(_words, ranker, body.passages))
 
     async def explain(self, request: Request) -> Response:
         """How much every word of the query and of one document contributes to the score.
@@ -249,7 +250,7 @@ class _Demo:
         Of a score that does not split into senses: what it loses without each word.
         """
         async with self._body(request) as body:
-            ranker = self._ranker(body)
+            ranker = self._batcher.ranker(body.model)
             if len(body.passages) != 1 or len(body.passages[0]) > _MAX_EXPLAINED:
                 raise RequestError(
                     400, f"send one document, of at most {_MAX_EXPLAINED:,} characters"
@@ -258,14 +259,12 @@ class _Demo:
                 raise RequestError(
                     400, f"{ranker.name} compares documents, so no score is explained by its words"
                 )
-            alpha = 1.0 if body.alpha is None else body.alpha
-            explanation = await self._explanation(ranker, body, alpha)
+            explanation = await self._explanation(ranker, body)
             return JSONResponse({**asdict(explanation), "senses": None})
 
-    async def _explanation(
-        self, ranker: ServedPointwise, body: RerankBody, alpha: float
-    ) -> Explanation:
+    async def _explanation(self, ranker: ServedPointwise, body: RerankBody) -> Explanation:
         """By senses where the score splits into them, in one pass; else by words, in batches."""
+        alpha = body.dial
         (document,) = body.passages
         try:
             if await asyncio.to_thread(ranker.splits_into_senses, body.policy, alpha):
@@ -276,7 +275,7 @@ class _Demo:
             words = await asyncio.to_thread(ranker.left_out_words, body.query, document)
         except ValueError as error:
             raise RequestError(400, str(error)) from None
-        # The ranker as it is comes last, to compare with.
+        # Last, to compare with: the scores of the unchanged ranker.
         alphas = [alpha] if alpha == 1 else [alpha, 1.0]
         deadline = time.monotonic() + self._settings.timeout
         scored = await asyncio.to_thread(
@@ -302,15 +301,6 @@ class _Demo:
         """What a request asks, which counts as one of those at work meanwhile."""
         with self._admission.request():
             yield await asyncio.to_thread(read_body, await self._read(request), self._settings)
-
-    def _ranker(self, body: RerankBody) -> Served:
-        rankers = self._batcher.rankers
-        name = next(iter(rankers)) if body.model is None else body.model
-        if name not in rankers:
-            raise RequestError(
-                404, f"model {name[:80]!r} is not served; use one of {', '.join(rankers)}"
-            )
-        return rankers[name]
 
 
 def _about(ranker: Served) -> dict[str, Any]:

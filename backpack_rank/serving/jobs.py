@@ -143,7 +143,7 @@ class Job:
     def seal(self) -> None:
         """Count the work, once all slices are there."""
         self.pending = len(self.slices)
-        self.tokens = sum(waiting.tokens for waiting in self.slices)
+        self.tokens = sum(part.tokens for part in self.slices)
 
     @property
     def expired(self) -> bool:
@@ -261,8 +261,8 @@ class ServedPointwise(Served):
         self.max_length = self._scorer.pair_tokenizer.max_length
         self.default_policy = default_name(self._scorer.ranker)
         self._tokenizers = threading.local()
-        # The ranker's tokenizer is not for several threads at a time; policies and explanations ask
-        # it.
+        # Around policies and explanations: they use the ranker's tokenizer, which one thread at a
+        # time may.
         self._lock = threading.Lock()
         self._cached_views = lru_cache(maxsize=1024)(self._views)
 
@@ -301,19 +301,19 @@ class ServedPointwise(Served):
     ) -> Job:
         """The same for pairs whose queries may differ, such as those of an explanation."""
         tokenizer = self._tokenizer_of_thread()
-        read = self._scorer.long_documents if long_documents is None else long_documents
+        reading = self._scorer.long_documents if long_documents is None else long_documents
 
         def cut_pairs() -> Iterator[TextPair]:
             for query, document in pairs:
                 _check_time(deadline)
-                yield tokenizer.cut(query), tokenizer.cut(document, read)
+                yield tokenizer.cut(query), tokenizer.cut(document, reading)
 
         try:
             with self._lock:
                 policies = [self._cached_views(policy, alpha) for alpha in alphas]
-            chunks, truncated = _tokenised(tokenizer, pairs, max_tokens, deadline, read)
+            chunks, truncated = _tokenised(tokenizer, pairs, max_tokens, deadline, reading)
             plan = ReadingPlan(policies, len(pairs), cut_pairs)
-            chunks_of_new, _ = _tokenised(tokenizer, plan.new_texts, max_tokens, deadline, read)
+            chunks_of_new, _ = _tokenised(tokenizer, plan.new_texts, max_tokens, deadline, reading)
         except ValueError as error:
             raise RequestError(400, str(error)) from None
 
@@ -365,10 +365,10 @@ class ServedPointwise(Served):
     def _score(self, slices: Sequence[Slice]) -> None:
         sequences = []
         passes = []
-        for waiting in slices:
-            assert waiting.text_pass is not None
-            sequences += waiting.sequences
-            passes.append(waiting.text_pass)
+        for part in slices:
+            assert part.text_pass is not None
+            sequences += part.sequences
+            passes.append(part.text_pass)
         batch = PackedBatch.from_sequences(sequences).to(self._scorer.device)
         ranker = self._scorer.ranker
         options: dict[str, Any] = {"token_shift": passes[0].shift}
@@ -379,26 +379,24 @@ class ServedPointwise(Served):
             if job.states is None:
                 job.states = TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
             options["token_states"] = job.states
-        is_mapped = any(text_pass.maps != [None] * len(text_pass.maps) for text_pass in passes)
+        is_mapped = False
+        has_several_weights = False
+        for text_pass in passes:
+            is_mapped |= text_pass.maps != [None] * len(text_pass.maps)
+            has_several_weights |= len(text_pass.weights) > 1
         if is_mapped and not ranker.has_senses:
             self._score_under_all_maps(slices, batch, passes[0].shift)
             return
-        if is_mapped or any(len(text_pass.weights) > 1 for text_pass in passes):
+        if is_mapped or has_several_weights:
             self._score_under_all_weights(slices, batch, options)
             return
 
-        scores = (
-            ranker(batch, sense_weights=_weights_of(slices, passes), **options)
-            .scores.float()
-            .cpu()
-            .numpy()
-        )
-        start = 0
-        for waiting, text_pass in zip(slices, passes, strict=True):
+        weights = _weights_of(slices, passes)
+        scores = ranker(batch, sense_weights=weights, **options).scores
+        scores = scores.float().cpu().numpy()
+        for part, text_pass, rows in _rows_of_batch(slices):
             (column,) = text_pass.columns
-            end = start + len(waiting.texts)
-            waiting.fill(column, scores[start:end])
-            start = end
+            part.fill(column, scores[rows])
 
     def _score_under_all_weights(
         self, slices: Sequence[Slice], batch: PackedBatch, options: dict[str, Any]
@@ -407,33 +405,23 @@ class ServedPointwise(Served):
         ranker = self._scorer.ranker
         assert isinstance(ranker, BackpackForRanking)
         senses = ranker(batch, return_senses=True, **options).senses
-        start = 0
-        for waiting in slices:
-            text_pass = waiting.text_pass
-            assert text_pass is not None
-            end = start + len(waiting.texts)
+        for part, text_pass, rows in _rows_of_batch(slices):
             for column, view in zip(text_pass.columns, text_pass.views(), strict=True):
                 with mapped_vectors(ranker, view.pooled_map):
-                    scores = ranker.score_senses(senses[start:end], view.sense_weights)
-                waiting.fill(column, scores.float().cpu().numpy())
-            start = end
+                    scores = ranker.score_senses(senses[rows], view.sense_weights)
+                part.fill(column, scores.float().cpu().numpy())
 
     def _score_under_all_maps(
         self, slices: Sequence[Slice], batch: PackedBatch, shift: TokenShift | None
     ) -> None:
         """One pass for all alphas: maps are applied to the pooled vectors."""
-        vectors, plain = self._scorer.pooled(batch, View(token_shift=shift))
-        start = 0
-        for waiting in slices:
-            text_pass = waiting.text_pass
-            assert text_pass is not None
-            end = start + len(waiting.texts)
+        vectors, unmapped_scores = self._scorer.pooled(batch, View(token_shift=shift))
+        for part, text_pass, rows in _rows_of_batch(slices):
             for column, pooled_map in zip(text_pass.columns, text_pass.maps, strict=True):
-                scores = plain[start:end]
+                scores = unmapped_scores[rows]
                 if pooled_map is not None:
-                    scores = self._scorer.ranker.score_vectors(pooled_map(vectors[start:end]))
-                waiting.fill(column, scores.float().cpu().numpy())
-            start = end
+                    scores = self._scorer.ranker.score_vectors(pooled_map(vectors[rows]))
+                part.fill(column, scores.float().cpu().numpy())
 
     def warm_up(self) -> None:
         """Score one short text, and a full batch of the longest."""
@@ -464,7 +452,7 @@ class ServedPointwise(Served):
         if activation != CALIBRATED:
             return None
         with self._lock:
-            return self._at(policy, alpha).activated(logits, activation)
+            return self._reranker_at(policy, alpha).activated(logits, activation)
 
     def splits_into_senses(self, policy: str | None, alpha: float) -> bool:
         """Whether a score is a sum over senses; else it is explained by leaving out words.
@@ -473,7 +461,7 @@ class ServedPointwise(Served):
             ValueError: the policy does not fit.
         """
         with self._lock:
-            return self._at(policy, alpha).splits_into_senses
+            return self._reranker_at(policy, alpha).splits_into_senses
 
     def left_out_words(self, query: str, document: str) -> LeftOutWords:
         """Texts with words left out, and the explanation that their scores give.
@@ -510,9 +498,9 @@ class ServedPointwise(Served):
                 fit.
         """
         with self._lock:
-            return self._at(policy, alpha).explain(query, document, by="senses")
+            return self._reranker_at(policy, alpha).explain(query, document, by="senses")
 
-    def _at(self, policy: str | None, alpha: float) -> PointwiseReranker:
+    def _reranker_at(self, policy: str | None, alpha: float) -> PointwiseReranker:
         return self._reranker if alpha == 1 else self._reranker.at(alpha, policy)
 
     def _tokenizer_of_thread(self) -> PairTokenizer:
@@ -570,6 +558,16 @@ def _check_time(deadline: float) -> None:
         raise RequestError(504, "the deadline passed before the request was read")
 
 
+def _rows_of_batch(slices: Sequence[Slice]) -> Iterator[tuple[Slice, Pass, slice]]:
+    """Each slice with its pass and the rows of the batch that its texts are."""
+    start = 0
+    for part in slices:
+        assert part.text_pass is not None
+        end = start + len(part.texts)
+        yield part, part.text_pass, slice(start, end)
+        start = end
+
+
 def _weights_of(slices: Sequence[Slice], passes: Sequence[Pass]) -> Tensor | None:
     """Weights per text [B, k]; None where no pass has weights."""
     given = None
@@ -581,11 +579,11 @@ def _weights_of(slices: Sequence[Slice], passes: Sequence[Pass]) -> Tensor | Non
         return None
 
     rows = []
-    for waiting, text_pass in zip(slices, passes, strict=True):
+    for part, text_pass in zip(slices, passes, strict=True):
         weights = text_pass.weights[0]
         if weights is None:
             # A pass without weights shares this batch: ones leave its scores bit for bit as they
             # are.
             weights = torch.ones_like(given)
-        rows.append(weights.expand(len(waiting.texts), -1))
+        rows.append(weights.expand(len(part.texts), -1))
     return torch.cat(rows)
