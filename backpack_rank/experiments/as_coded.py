@@ -40,6 +40,15 @@ from backpack_rank.senses.votes import MostVoted
 
 log = logging.getLogger(__name__)
 _TRAIN = "from backpack_rank.cli import main; main()"
+_MEASURES = (
+    "nDCG@10",
+    "MRR@10",
+    "RaB(tf)@10",
+    "ARaB(tf)@10",
+    "swap change",
+    "swap change/std",
+)
+"""Of the table, where they were measured."""
 READOUTS = {"one token": "pooled", "mean over positions": MEAN_SIGMOID}
 """Headings of the table, and the readouts below them."""
 
@@ -93,26 +102,27 @@ class AsCodedTable(Experiment):
     def __post_init__(self) -> None:
         if not self._names:
             raise ValueError("task.rankers is empty: name at least one ranker, such as frozen: []")
-        self._voted()  # refuses wrong options before anything is trained
+        self._most_voted()  # refuses wrong options before anything is trained
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Train what is missing, measure, and write the table as Markdown, CSV and LaTeX."""
-        trained = {name: self.trained(name) for name in self._names}
+        checkpoints: dict[str, Path] = {}
+        for name in self._names:
+            checkpoints[name] = self.trained(name)
         # All rankers are measured on the collection that the options name.
-        dataset = settings.dataset(next(iter(trained.values())))
+        first_checkpoint = next(iter(checkpoints.values()))
+        dataset = settings.dataset(first_checkpoint)
         metrics = settings.metrics(dataset)
         work = evaluation_loader(settings, dataset, metrics)("test")
         settings.save(folder)
         lines: list[tuple[_System, dict[str, dict[str, float]]]] = []
         votes = []
-        for name, checkpoint in trained.items():
-            as_saved = _reranker(settings, checkpoint, None)
-            systems = self._systems(name, as_saved)
-            votes.append(self._votes_in_words(name, as_saved))
-            for system, figures in zip(
-                systems, self._measured(systems, settings, checkpoint, metrics, work), strict=True
-            ):
-                lines.append((system, figures))
+        for name, checkpoint in checkpoints.items():
+            reranker = _reranker(settings, checkpoint, None)
+            votes.append(self._votes_in_words(name, reranker))
+            systems = self._systems(name, reranker)
+            figures = self._measured(systems, settings, checkpoint, metrics, work)
+            lines += zip(systems, figures, strict=True)
         notes = [
             f"Measured on {work.test.name} ({len(work.test.queries)} queries); bias and swap "
             f"change on the {len(work.bias.queries)} of its bias set.",
@@ -127,7 +137,8 @@ class AsCodedTable(Experiment):
         output = Path(self.folder, name)
         saved = list(output.glob(f"train/*/{RANKER}/config.json"))
         if saved:
-            folder = last_trained([path.parent for path in saved], output)
+            rankers = [config.parent for config in saved]
+            folder = last_trained(rankers, output)
             log.info("%s: taken as it is", folder)
             return folder
         options = [
@@ -154,7 +165,7 @@ class AsCodedTable(Experiment):
     def _names(self) -> list[str]:
         return [name for name, options in self.rankers.items() if options is not None]
 
-    def _voted(self) -> MostVoted:
+    def _most_voted(self) -> MostVoted:
         return MostVoted(self.count, self.pairs, self.crows_pairs, compare=self.compare)
 
     def _systems(self, name: str, reranker: PointwiseReranker) -> list[_System]:
@@ -165,7 +176,7 @@ class AsCodedTable(Experiment):
         else:
             draws = [RandomSenses(self.count, seed) for seed in range(self.random_draws)]
             rules["printed: lowest mean cosine"] = (LowestSenses(self.count),)
-            rules["coded: most votes"] = (self._voted(),)
+            rules["coded: most votes"] = (self._most_voted(),)
             rules["random senses"] = tuple(draws)
         systems = [_System(name, "-", 1.0, (LowestSenses(self.count),))]
         for rule, policies in rules.items():
@@ -185,12 +196,12 @@ class AsCodedTable(Experiment):
         figures: list[dict[str, dict[str, float]]] = [{} for _ in systems]
         for heading, readout in READOUTS.items():
             unchanged = _reranker(settings, checkpoint, readout)
-            for system, by_readout in zip(systems, figures, strict=True):
-                rerankers = [
-                    unchanged.with_policy(policy, system.alpha) for policy in system.policies
-                ]
+            for system, figures_of_system in zip(systems, figures, strict=True):
+                rerankers = []
+                for policy in system.policies:
+                    rerankers.append(unchanged.with_policy(policy, system.alpha))
                 report = metrics.evaluate(rerankers, work).report()
-                by_readout[heading] = _means(report.rows)
+                figures_of_system[heading] = _means(report.rows)
         return figures
 
     def _votes_in_words(self, name: str, reranker: PointwiseReranker) -> str:
@@ -198,14 +209,14 @@ class AsCodedTable(Experiment):
         context = reranker.hook.context
         sensitivity = context.needed_sensitivity("lowest_senses")
         printed = LowestSenses(self.count).chosen(sensitivity).tolist()
-        cast = self._voted().votes(context)
+        votes = self._most_voted().votes(context)
         voted = []
-        for sense in cast.argsort(stable=True).flip(0).tolist():
-            if cast[sense] > 0:
-                voted.append(f"{sense} ({int(cast[sense])})")
+        for sense in votes.argsort(stable=True).flip(0).tolist():
+            if votes[sense] > 0:
+                voted.append(f"{sense} ({int(votes[sense])})")
         return (
             f"{name}: the printed rule scales senses {printed[0]} and "
-            f"{', '.join(map(str, printed[1:]))}; votes of {int(cast.sum())} pairs went to "
+            f"{', '.join(map(str, printed[1:]))}; votes of {int(votes.sum())} pairs went to "
             f"{', '.join(voted)}."
         )
 
@@ -240,9 +251,12 @@ def _table(
     lines: Sequence[tuple[_System, Mapping[str, Mapping[str, float]]]], notes: Sequence[str]
 ) -> Table:
     """One section for each ranker; the measures stand once below each readout."""
-    shown = ["nDCG@10", "MRR@10", "RaB(tf)@10", "ARaB(tf)@10", "swap change", "swap change/std"]
-    first = lines[0][1]
-    measures = [measure for measure in shown if measure in next(iter(first.values()))]
+    _, figures_of_first = lines[0]
+    measured = next(iter(figures_of_first.values()))
+    measures = []
+    for measure in _MEASURES:
+        if measure in measured:
+            measures.append(measure)
     sections: dict[str, list[Row]] = {}
     records = []
     for system, figures in lines:

@@ -103,7 +103,7 @@ def bm25_scores(collection: Collection) -> Run:
     run = {}
     for query_id in collection.queries:
         scores = candidates[query_id]
-        run[query_id] = {doc_id: scores.get(doc_id, 0.0) for doc_id in doc_ids}
+        run[query_id] = dict.fromkeys(doc_ids, 0.0) | scores
     return run
 
 

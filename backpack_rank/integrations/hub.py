@@ -262,16 +262,27 @@ def _table(folder: Path) -> _Rows:
 def _body(
     reranker: PointwiseReranker, name: str, trusted: bool, table: _Rows, results: _Rows
 ) -> str:
-    has_dial = reranker.local_scorer.ranker.has_senses
+    """Text of the card behind its metadata.
+
+    ``trusted`` is whether other libraries must be allowed to import this package.
+    """
+    what = "A reranker."
+    dial_arguments = ""
+    if reranker.local_scorer.ranker.has_senses:
+        what = _DIAL
+        dial_arguments = ', alpha=0.5, policy="paired_tokens"'
+    trust = "which runs its own code alone"
+    trust_argument = ""
+    if trusted:
+        trust = "which has to be told that it may import backpack_rank"
+        trust_argument = ", trust_remote_code=True"
     return _BODY.format(
         name=name,
-        what=_DIAL if has_dial else "A reranker.",
+        what=what,
         tokens=reranker.local_scorer.pair_tokenizer.max_length,
-        dial_arguments=', alpha=0.5, policy="paired_tokens"' if has_dial else "",
-        trust="which has to be told that it may import backpack_rank"
-        if trusted
-        else "which runs its own code alone",
-        trust_argument=", trust_remote_code=True" if trusted else "",
+        dial_arguments=dial_arguments,
+        trust=trust,
+        trust_argument=trust_argument,
         alpha=_section("What alpha does to this checkpoint", table),
         measured=_section("Measures of the unchanged ranker", results),
     )

@@ -20,7 +20,9 @@ from backpack_rank.senses.views import View
 MODEL, INT8 = "model.onnx", "model_int8.onnx"
 TOLERANCE = 1e-4
 """Largest difference from torch's scores that passes, in their standard deviations."""
-_QUERIES, _DOCUMENTS = 8, 4
+_QUERIES = 8
+_DOCUMENTS = 4
+"""Queries of the synthetic collection that are scored, and judged documents of each."""
 _SHORT_QUERY = "who?"
 
 
@@ -49,9 +51,10 @@ class Check:
         self.shift = shift
         ranker = scorer.ranker
         self.senses: int | None = ranker.config.total_senses if ranker.has_senses else None
-        self.own_senses = (
-            ranker.backpack.attribute_senses if isinstance(ranker, BackpackForRanking) else None
-        )
+        self.attribute_senses = None
+        if isinstance(ranker, BackpackForRanking):
+            self.attribute_senses = ranker.backpack.attribute_senses
+        # As a user reads it, and not the ranker's.
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.pairs = [*self._sentences(), (_SHORT_QUERY, ""), (_SHORT_QUERY, self._moved_words())]
         self._sequences = [self._read(query, document) for query, document in self.pairs]
@@ -95,9 +98,8 @@ class Check:
         """
         scores_of_torch = []
         for alpha, weights in self._dials():
-            scores_of_torch.append(
-                self.scorer.score_tokens(self._sequences, self._view(alpha, weights))
-            )
+            view = self._view(alpha, weights)
+            scores_of_torch.append(self.scorer.score_tokens(self._sequences, view))
         exact = np.stack(scores_of_torch)
         difference = float(np.abs(self._scores(MODEL) - exact).max())
         deviation = float(exact.std())
@@ -116,7 +118,7 @@ class Check:
 
         Differences are in standard deviations of the scores of ``model.onnx``.
 
-        Where alpha has words to turn, also the correlation between what alpha = 0 changes in the
+        Where alpha has words to move, also the correlation between what alpha = 0 changes in the
         scores of both.
 
         Raises:
@@ -131,7 +133,7 @@ class Check:
             "mean_difference_in_standard_deviations": float(differences.mean()),
             "largest_difference_in_standard_deviations": float(differences.max()),
         }
-        if self.shift is not None or self.own_senses is not None:
+        if self.shift is not None or self.attribute_senses is not None:
             # Rows 0 and 1 are alpha = 1 and alpha = 0. Without the last text, whose words alpha
             # moves all: it alone would decide the correlation.
             exact_change = (exact[1] - exact[0])[:-1]
@@ -147,7 +149,7 @@ class Check:
         if self.shift is not None:
             yield 0.0, None
             yield 0.5, None
-        if self.own_senses is not None:
+        if self.attribute_senses is not None:
             # Attribute senses are numbered behind the others; alpha weighs them alone.
             is_attribute_sense = np.arange(self.senses or 0) >= self.scorer.ranker.config.num_senses
             yield 1.0, np.where(is_attribute_sense, 0.0, 1.0)
@@ -167,11 +169,15 @@ class Check:
         session = onnxruntime.InferenceSession(
             str(self.folder / name), providers=["CPUExecutionProvider"]
         )
-        batches = [batch for batch in (self.pairs[:1], self.pairs[1:3], self.pairs[3:]) if batch]
+        batches = (self.pairs[:1], self.pairs[1:3], self.pairs[3:])
         scores = []
         for alpha, weights in self._dials():
-            parts = [session.run(None, self.feed(batch, alpha, weights))[0] for batch in batches]
-            scores.append(np.concatenate(parts))
+            scores_at_dial = []
+            for batch in batches:
+                if batch:
+                    (scores_of_batch,) = session.run(None, self.feed(batch, alpha, weights))
+                    scores_at_dial.append(scores_of_batch)
+            scores.append(np.concatenate(scores_at_dial))
         return np.stack(scores)
 
     def _read(self, query: str, document: str) -> np.ndarray:
@@ -187,11 +193,10 @@ class Check:
         collection = load_synthetic("test", test_queries=_QUERIES, documents=40)
         texts = dict(collection.documents)
         tokenizer = self.scorer.pair_tokenizer
-        queries_as_tokens = tokenizer.encode([*collection.queries.values()])
+        tokens_of_queries = tokenizer.encode([*collection.queries.values()])
+        queries = zip(collection.queries.items(), tokens_of_queries, strict=True)
         pairs = []
-        for (query_id, query), token_ids in zip(
-            collection.queries.items(), queries_as_tokens, strict=True
-        ):
+        for (query_id, query), token_ids in queries:
             if len(token_ids) >= tokenizer.max_length - 3:  # three special tokens
                 continue
             for doc_id in list(collection.qrels[query_id])[:_DOCUMENTS]:
@@ -205,8 +210,8 @@ class Check:
         if self.shift is not None:
             for members in self.shift.classes.members:
                 pieces_of_words += [[token] for token in members]
-        if self.own_senses is not None:
-            pieces_of_words += [row.pieces for row in self.own_senses.rows()]
+        if self.attribute_senses is not None:
+            pieces_of_words += [row.pieces for row in self.attribute_senses.rows()]
         words = ["said"]  # not an empty text, where alpha acts on no word
         for pieces in pieces_of_words:
             words.append(str(tokenizer.tokenizer.decode(list(pieces))).strip())

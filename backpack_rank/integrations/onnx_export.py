@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnxscript  # noqa: F401  # torch's exporter needs it; what is missing is said before the work begins
+import onnxscript  # noqa: F401  # for torch's exporter: what is missing is said before the work begins
 import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from tokenizers import Tokenizer
@@ -79,42 +79,18 @@ def export_onnx(
         reranker: what :func:`backpack_rank.load` gives for ``device="cpu"``, in fp32.
         folder: where to write; one that is there and no earlier export stays as it is.
         wide: whether the input ``alpha``, the dial of ``policy=paired_tokens``, also moves the wide
-            classes (titles, occupations, kinship). A ranker with attribute senses, which their
-            weights turn, has no such input, and one whose tokenizer has no word that could be moved
-            has none.
+            classes (titles, occupations, kinship). A ranker with attribute senses, on which alpha
+            acts by weights per sense, has no such input, nor has one whose tokenizer has no word
+            that could be moved.
         int8: also write a quantised file.
 
     Raises:
         ValueError: the ranker does not go into a graph, or the graph's scores are not the ranker's.
     """
-    if not isinstance(reranker, PointwiseReranker):
-        raise ValueError(
-            f"{reranker.name} cannot be exported: it ranks lists, and a graph scores pairs"
-        )
-    if isinstance(reranker.hook.policy, Erase) and reranker.alpha != 1:
-        raise ValueError(
-            f"policy {reranker.hook.policy.name} does not go into a graph, which has no map of the "
-            "pooled vector: export the ranker at alpha=1"
-        )
+    folder = Path(folder)
+    reranker = _check_reranker(reranker, folder)
     ranker = reranker.local_scorer.ranker
     pair_tokenizer = reranker.local_scorer.pair_tokenizer
-    check_exportable(ranker)
-    folder = Path(folder)
-    is_taken = folder.is_file() or (folder.exists() and any(folder.iterdir()))
-    if is_taken and not (folder / ABOUT).is_file():
-        raise ValueError(
-            f"{folder} is there and no earlier export: give another --output, or remove it"
-        )
-    if not hasattr(pair_tokenizer.tokenizer, "backend_tokenizer"):
-        raise ValueError(
-            f"{type(pair_tokenizer.tokenizer).__name__} has no rules that a tokenizer.json could "
-            "hold"
-        )
-    size = 4 * sum(weights.numel() for weights in ranker.parameters())  # bytes in fp32
-    if size > LARGEST:
-        raise ValueError(
-            f"its weights have {size / 1e9:.1f} GB, and one ONNX file holds {LARGEST / 1e9:.0f} GB"
-        )
     shift, moved = _moved_by_alpha(reranker, wide)
     with atomic_path(folder) as temporary:
         temporary.mkdir()
@@ -150,6 +126,37 @@ def export_onnx(
         )
         (temporary / ABOUT).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     return about
+
+
+def _check_reranker(reranker: Reranker, folder: Path) -> PointwiseReranker:
+    """The reranker, if it can be written to the folder; raises ``ValueError`` otherwise."""
+    if not isinstance(reranker, PointwiseReranker):
+        raise ValueError(
+            f"{reranker.name} cannot be exported: it ranks lists, and a graph scores pairs"
+        )
+    if isinstance(reranker.hook.policy, Erase) and reranker.alpha != 1:
+        raise ValueError(
+            f"policy {reranker.hook.policy.name} does not go into a graph, which has no map of the "
+            "pooled vector: export the ranker at alpha=1"
+        )
+    ranker = reranker.local_scorer.ranker
+    check_exportable(ranker)
+    is_taken = folder.is_file() or (folder.exists() and any(folder.iterdir()))
+    if is_taken and not (folder / ABOUT).is_file():
+        raise ValueError(
+            f"{folder} is there and no earlier export: give another --output, or remove it"
+        )
+    tokenizer = reranker.local_scorer.pair_tokenizer.tokenizer
+    if not hasattr(tokenizer, "backend_tokenizer"):
+        raise ValueError(
+            f"{type(tokenizer).__name__} has no rules that a tokenizer.json could hold"
+        )
+    size = 4 * sum(weights.numel() for weights in ranker.parameters())  # bytes in fp32
+    if size > LARGEST:
+        raise ValueError(
+            f"its weights have {size / 1e9:.1f} GB, and one ONNX file holds {LARGEST / 1e9:.0f} GB"
+        )
+    return reranker
 
 
 def _moved_by_alpha(
@@ -226,10 +233,10 @@ def _save_graph(path: Path, graph: RankerGraph, check: Check) -> None:
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        why = lines[0] if lines else type(error).__name__
+        message = str(error).strip()
+        reason = message.splitlines()[0] if message else type(error).__name__
         raise ValueError(
-            f"torch cannot export {graph.ranker.label} over this backbone: {why}"
+            f"torch cannot export {graph.ranker.label} over this backbone: {reason}"
         ) from error
 
 
@@ -256,9 +263,10 @@ def _behind_activations(path: Path) -> list[str]:
     steps: what alpha changes is lost in them.
     """
     graph = onnx.load(path).graph
-    shapes = {
-        weights.name: list(weights.dims) for weights in graph.initializer if len(weights.dims) == 2
-    }
+    shapes = {}
+    for weights in graph.initializer:
+        if len(weights.dims) == 2:
+            shapes[weights.name] = list(weights.dims)
     names = []
     for node in graph.node:
         if node.op_type not in ("MatMul", "Gemm") or node.input[1] not in shapes:
@@ -268,10 +276,8 @@ def _behind_activations(path: Path) -> list[str]:
             rows, columns = columns, rows
         # 8 times as many rows and more are those of all senses, or of the head's last layer.
         if columns < rows < 8 * columns:
-            names += [
-                node.name,
-                f"{node.name}_MatMul",
-            ]  # the second is what the quantiser makes of a Gemm
+            # The second is the name that the quantiser gives the product of a Gemm.
+            names += [node.name, f"{node.name}_MatMul"]
     return names
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from backpack_rank.models.attribute_senses import AttributeSenses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.rankers import (
     BackpackForRanking,
@@ -50,8 +51,10 @@ class RankerGraph(nn.Module):
         """
         super().__init__()
         check_exportable(ranker)
-        self.padding_id, self.shift = padding_id, shift
-        self.ranker, self.head = ranker, ranker.head
+        self.padding_id = padding_id
+        self.shift = shift
+        self.ranker = ranker
+        self.head = ranker.head
         self.backpack = ranker.backpack if isinstance(ranker, BackpackForRanking) else None
         network: Any = ranker if self.backpack is None else self.backpack
         self.backbone = (
@@ -59,30 +62,35 @@ class RankerGraph(nn.Module):
         )
         self.reads_last = getattr(ranker.config, "pooling", "last") == "last"
         self.separator_id = None
-        if getattr(getattr(ranker.config, "text_config", None), "type_vocab_size", 0) > 1:
+        text_config = getattr(ranker.config, "text_config", None)
+        if getattr(text_config, "type_vocab_size", 0) > 1:
             self.separator_id = ranker.config.separator_id
-        own = None if self.backpack is None else self.backpack.attribute_senses
-        self.attribute_senses = own
-        if own is not None:
-            _ = own.by_first  # a table that is kept must not be made while torch traces
-        with torch.no_grad():
-            if self.backpack is not None:
-                self.projection, self.offsets = _projection(self.backpack.sense_network)
-            if own is not None:
-                _ = own.by_first  # a tensor that is kept must not be made while torch traces
-                forms = torch.arange(len(own.pieces))
-                self.form_vectors = own.context_vectors(self._embeddings.forward)  # [F, e]
-                means, differences = own.split(forms, self.backpack.token_hidden)
-                self.form_means, self.form_differences = means, differences  # [F, f]
-                groups = torch.nn.functional.one_hot(own.group_of.long(), own.groups)
-                self.form_groups = groups.to(means.dtype)  # [F, G]
+        self.attribute_senses = None if self.backpack is None else self.backpack.attribute_senses
         if shift is not None and self.attribute_senses is not None:
             raise ValueError(
                 "a ranker with attribute senses is exported with weights per sense "
                 "(policy=lowest_senses), not with paired tokens"
             )
+        # Tensors that are computed once and kept are asked for here: torch cannot trace it.
         if shift is not None:
-            _ = shift.classes.class_of  # a tensor that is kept must not be made while torch traces
+            _ = shift.classes.class_of
+        with torch.no_grad():
+            if self.backpack is not None:
+                self.projection, self.offsets = _projection(self.backpack.sense_network)
+            if self.attribute_senses is not None:
+                _ = self.attribute_senses.by_first
+                self._keep_forms(self.attribute_senses)
+
+    def _keep_forms(self, attribute_senses: AttributeSenses) -> None:
+        """Constants of the F forms that attribute senses read in place of their pieces."""
+        forms = torch.arange(len(attribute_senses.pieces))
+        self.form_vectors = attribute_senses.context_vectors(self._embeddings.forward)  # [F, e]
+        means, differences = attribute_senses.split(forms, self.backpack.token_hidden)
+        self.form_means = means  # [F, f]
+        self.form_differences = differences  # [F, f]
+        group_numbers = attribute_senses.group_of.long()
+        groups = torch.nn.functional.one_hot(group_numbers, attribute_senses.groups)
+        self.form_groups = groups.to(means.dtype)  # [F, G]
 
     def forward(
         self,
@@ -104,80 +112,92 @@ class RankerGraph(nn.Module):
         ids = torch.where(mask, input_ids, self.padding_id)
         forms = torch.full_like(ids, -1)
         if self.attribute_senses is not None:
-            ids, forms, mask = self._read(ids, mask)
+            ids, forms, mask = self._joined_forms(ids, mask)
         shift: Any = None if self.shift is None else replace(self.shift, alpha=alpha[:, :, None])  # type: ignore[index,arg-type]
         hidden = self._hidden(ids, forms, mask.long(), shift)
-        pooled = mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
-        at = hidden[torch.arange(ids.shape[0]), pooled]
+        places = mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
+        pooled = hidden[torch.arange(ids.shape[0]), places]
         if self.backpack is None:
-            return self.head(at)
+            return self.head(pooled)
+
         assert sense_weights is not None
         tokens = self.backpack.token_hidden(ids)  # h(x), [B, n, f]
         if shift is not None:
-            whole = shift.whole_words(ids.flatten())
-            tokens = shift.hidden(tokens, ids, None if whole is None else whole.view_as(ids))
-        weights = self._weights(hidden, at, mask)
-        senses = self.backpack.config.num_senses
+            is_word = shift.whole_words(ids.flatten())
+            tokens = shift.hidden(tokens, ids, None if is_word is None else is_word.view_as(ids))
+        weights = self._weights(hidden, pooled, mask)
         if self.attribute_senses is None:
-            return self.head(
-                self._mix(weights, tokens, sense_weights) + sense_weights @ self.offsets
-            )
-        is_form, known = (forms >= 0)[..., None], forms.clamp(min=0)
-        tokens = torch.where(is_form, self.form_means[known], tokens)
-        mix = (
-            self._mix(weights, tokens, sense_weights[:, :senses])
-            + sense_weights[:, :senses] @ self.offsets
-        )
-        differences = torch.where(is_form, self.form_differences[known], 0.0)
+            mix = self._mix(weights, tokens, sense_weights) + sense_weights @ self.offsets
+            return self.head(mix)
+
+        # A form reads as the mean of its class; what it differs by is a sense of its group.
+        senses = self.backpack.config.num_senses
+        is_form = (forms >= 0)[..., None]
+        form_rows = forms.clamp(min=0)
+        tokens = torch.where(is_form, self.form_means[form_rows], tokens)
+        weights_of_senses = sense_weights[:, :senses]
+        mix = self._mix(weights, tokens, weights_of_senses) + weights_of_senses @ self.offsets
+        differences = torch.where(is_form, self.form_differences[form_rows], 0.0)
         for group in range(self.attribute_senses.groups):
-            of_group = differences * self.form_groups[known][..., group, None]
-            mix = mix + self._mix(
-                weights, of_group, sense_weights[:, senses + group, None].expand(-1, senses)
-            )
+            of_group = differences * self.form_groups[form_rows][..., group, None]
+            weight_of_group = sense_weights[:, senses + group, None]
+            mix = mix + self._mix(weights, of_group, weight_of_group.expand(-1, senses))
         return self.head(mix)
 
     def _mix(self, weights: Tensor, tokens: Tensor, factors: Tensor) -> Tensor:
         """sum_l M_l W_l p_l in one product, which a quantiser knows how to treat. [B, d]"""
         return ((weights @ tokens) * factors[:, :, None]).flatten(1) @ self.projection
 
-    def _read(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _joined_forms(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Each form at one position, its later pieces taken out.
 
         Gives tokens, forms (-1: none) and mask, each [B, n].
         """
-        own = self.attribute_senses
-        assert own is not None
-        inside = mask
-        if own.where == "documents":
-            separators = (ids == own.separator_id).long()
-            inside = mask & ((separators.cumsum(1) - separators) > 0)
-        longest, n = own.pieces.shape[1], ids.shape[1]
-        row = nn.functional.pad(ids, (1, longest), value=own.vocabulary)
+        attribute_senses = self.attribute_senses
+        assert attribute_senses is not None
+        may_be_form = mask
+        if attribute_senses.where == "documents":
+            # Separators before each position: a document stands behind the first one.
+            separators = (ids == attribute_senses.separator_id).long()
+            may_be_form = mask & ((separators.cumsum(1) - separators) > 0)
+
+        # A window of each position: the token before it, and as many as the longest form has.
+        longest = attribute_senses.pieces.shape[1]
+        n = ids.shape[1]
+        row = nn.functional.pad(ids, (1, longest), value=attribute_senses.vocabulary)
         windows = torch.stack([row[:, place : place + n] for place in range(longest + 2)], dim=2)
-        forms = torch.where(inside, own.forms_of(windows), -1)
-        lengths = torch.where(forms >= 0, (own.pieces >= 0).sum(dim=1)[forms.clamp(min=0)], 0)
+        forms = torch.where(may_be_form, attribute_senses.forms_of(windows), -1)
+        pieces_of_forms = (attribute_senses.pieces >= 0).sum(dim=1)
+        lengths = torch.where(forms >= 0, pieces_of_forms[forms.clamp(min=0)], 0)
         kept = mask
         for place in range(1, longest):
-            begun = nn.functional.pad(lengths > place, (place, 0), value=False)[:, :n]
-            kept = kept & ~begun
+            # Tokens that are the piece number `place` of a form that begins before them.
+            is_later_piece = nn.functional.pad(lengths > place, (place, 0), value=False)[:, :n]
+            kept = kept & ~is_later_piece
+
         # Tokens move up to where they stand without those that are left out; these go to a column
         # that is cut off.
         columns = torch.where(kept, kept.long().cumsum(1) - 1, n)
 
-        def moved(values: Tensor, rest: int) -> Tensor:
-            blank = torch.full((ids.shape[0], 1), rest, dtype=ids.dtype).expand(-1, n + 1)
+        def moved_up(values: Tensor, padding: int) -> Tensor:
+            blank = torch.full((ids.shape[0], 1), padding, dtype=ids.dtype).expand(-1, n + 1)
             return blank.scatter(1, columns, values)[:, :n]
 
-        read = torch.arange(n)[None] < kept.sum(dim=1, keepdim=True)
+        is_token = torch.arange(n)[None] < kept.sum(dim=1, keepdim=True)
         # The last column took what was left out, where a text has no padding.
-        ids, forms = moved(ids, self.padding_id), moved(forms, -1)
-        return torch.where(read, ids, self.padding_id), torch.where(read, forms, -1), read
+        moved_ids = moved_up(ids, self.padding_id)
+        moved_forms = moved_up(forms, -1)
+        return (
+            torch.where(is_token, moved_ids, self.padding_id),
+            torch.where(is_token, moved_forms, -1),
+            is_token,
+        )
 
     @property
     def _embeddings(self) -> nn.Embedding:
-        found = input_embeddings(self.backbone)
-        assert isinstance(found, nn.Embedding)
-        return found
+        embeddings = input_embeddings(self.backbone)
+        assert isinstance(embeddings, nn.Embedding)
+        return embeddings
 
     def _hidden(
         self, ids: Tensor, forms: Tensor, attention_mask: Tensor, shift: TokenShift | None
@@ -185,17 +205,16 @@ class RankerGraph(nn.Module):
         """The backbone's last hidden states. [B, n, d]"""
         vectors = self._embeddings.forward(ids)
         if self.attribute_senses is not None:
-            vectors = torch.where(
-                (forms >= 0)[..., None], self.form_vectors[forms.clamp(min=0)], vectors
-            )
+            is_form = (forms >= 0)[..., None]
+            vectors = torch.where(is_form, self.form_vectors[forms.clamp(min=0)], vectors)
         if shift is not None:
             vectors = shift.embeddings(vectors, ids)
         options = {}
         if self.separator_id is not None:
+            # Token type 1 behind the first separator, as the backbone was trained.
             separators = (ids == self.separator_id).long()
-            options["token_type_ids"] = (
-                (separators.cumsum(1) - separators) > 0
-            ).long() * attention_mask
+            is_behind = (separators.cumsum(1) - separators) > 0
+            options["token_type_ids"] = is_behind.long() * attention_mask
         return self.backbone(
             inputs_embeds=vectors, attention_mask=attention_mask, **options
         ).last_hidden_state
@@ -205,9 +224,8 @@ class RankerGraph(nn.Module):
         network = self.backpack.sense_weight_net
         queries, _ = network.split(pooled)  # [B, k, d / k]
         _, keys = network.split(hidden)  # [B, n, k, d / k]
-        logits = (queries[:, :, None] @ keys.permute(0, 2, 3, 1))[:, :, 0] * queries.shape[
-            -1
-        ] ** -0.5
+        scale = queries.shape[-1] ** -0.5
+        logits = (queries[:, :, None] @ keys.permute(0, 2, 3, 1))[:, :, 0] * scale
         return logits.masked_fill(~mask[:, None], float("-inf")).softmax(dim=-1)
 
 
@@ -216,8 +234,8 @@ def check_exportable(ranker: Ranker) -> None:
 
     Raises ``ValueError`` for it.
     """
-    known = (BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking)
-    if not isinstance(ranker, known):
+    exportable = (BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking)
+    if not isinstance(ranker, exportable):
         raise ValueError(
             f"{ranker.label} cannot be exported: only Backpacks and cross-encoders that "
             "this package trained can, which read query and document as one text"
@@ -238,7 +256,7 @@ def check_exportable(ranker: Ranker) -> None:
 
 def _projection(network: SenseNetwork) -> tuple[Tensor, Tensor]:
     """W_l of all senses, one below the other [k f, d], and b_l [k, d]."""
-    layer, senses = network.final_mlp.c_proj, network.num_senses
-    return layer.weight.unflatten(1, (senses, -1)).transpose(0, 1).flatten(
-        0, 1
-    ), layer.bias.unflatten(0, (senses, -1))
+    layer = network.final_mlp.c_proj  # weight [f, k d], bias [k d]
+    matrices = layer.weight.unflatten(1, (network.num_senses, -1)).transpose(0, 1)  # [k, f, d]
+    offsets = layer.bias.unflatten(0, (network.num_senses, -1))
+    return matrices.flatten(0, 1), offsets

@@ -50,11 +50,15 @@ class BackpackRanker(BaseRanker):
         Raises:
             ValueError: the ranker ranks lists, or an option does not fit it.
         """
-        given = model_name_or_path
-        reranker = given if isinstance(given, PointwiseReranker) else load(given, **options)
+        reranker: Any
+        if isinstance(model_name_or_path, PointwiseReranker):
+            reranker = model_name_or_path
+        else:
+            reranker = load(model_name_or_path, **options)
         if not isinstance(reranker, PointwiseReranker):
             raise ValueError(
-                f"{given} ranks lists; rerankers takes rankers that score one document at a time"
+                f"{model_name_or_path} ranks lists; rerankers takes rankers that score one "
+                "document at a time"
             )
         self.verbose = verbose
         check_threshold(score_threshold)
@@ -85,9 +89,8 @@ class BackpackRanker(BaseRanker):
         rows = self.reranker.rank(query, texts, score_threshold=self.score_threshold)
         results = []
         for rank, row in enumerate(rows, start=1):
-            results.append(
-                Result(document=documents[row["corpus_id"]], score=row["score"], rank=rank)
-            )
+            document = documents[row["corpus_id"]]
+            results.append(Result(document=document, score=row["score"], rank=rank))
         return RankedResults(results=results, query=query, has_scores=True)
 
 

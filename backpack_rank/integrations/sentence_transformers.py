@@ -96,9 +96,8 @@ class RerankerModule(InputModule):
     def __init__(self, reranker: PointwiseReranker) -> None:
         super().__init__()
         self.reranker = reranker
-        self.ranker = (
-            reranker.local_scorer.ranker
-        )  # a submodule, so that the library finds the device and can move it
+        # A submodule, so that the library finds the device and can move it.
+        self.ranker = reranker.local_scorer.ranker
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:

@@ -106,7 +106,7 @@ class Lora:
             fan_in_fan_out=all_conv1d,
         )
         peft.inject_adapter_in_model(config, backbone)
-        for layer in _adapted(backbone).values():
+        for layer in _adapted_layers(backbone).values():
             # In half precision, AdamW would lose small updates.
             layer.lora_A.float()
             layer.lora_B.float()
@@ -128,22 +128,7 @@ class Lora:
                 )
         if targets == ALL_LINEAR and linear:
             return linear
-        chosen: list[str] = []
-        unknown: list[str] = []
-        if isinstance(targets, str):
-            chosen = [name for name in linear if re.fullmatch(targets, name)]
-            if not chosen:
-                unknown = [targets]
-        else:
-            names_by_ending: dict[str, list[str]] = {ending: [] for ending in targets}
-            for name in linear:
-                # The leading dot: "proj" is the end of "attn.proj", and not of "q_proj".
-                endings = [ending for ending in targets if f".{name}".endswith(f".{ending}")]
-                for ending in endings:
-                    names_by_ending[ending].append(name)
-                if endings:
-                    chosen.append(name)
-            unknown = [ending for ending, names in names_by_ending.items() if not names]
+        chosen, unknown = _matched_layers(targets, linear)
         if unknown:
             # Word embeddings are refused too: the sense network reads them without an adapter.
             raise ValueError(
@@ -151,6 +136,25 @@ class Lora:
                 f"{', '.join(unknown)}; there are {_endings(linear)}"
             )
         return chosen
+
+
+def _matched_layers(
+    targets: str | Sequence[str], layers: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Layers that a pattern of full names or endings of names choose, and what chooses none."""
+    if isinstance(targets, str):
+        matched = [name for name in layers if re.fullmatch(targets, name)]
+        return matched, [] if matched else [targets]
+    matched = []
+    unmatched = dict.fromkeys(targets)  # as a set that keeps the order
+    for name in layers:
+        # The leading dot: "proj" is the end of "attn.proj", and not of "q_proj".
+        endings = [ending for ending in targets if f".{name}".endswith(f".{ending}")]
+        if endings:
+            matched.append(name)
+        for ending in endings:
+            unmatched.pop(ending, None)
+    return matched, list(unmatched)
 
 
 @contextmanager
@@ -162,10 +166,10 @@ def merged(ranker: Ranker) -> Iterator[Ranker]:
     adapters stays unchanged.
     """
     backbone = backbone_of(ranker)
-    adapted = _adapted(backbone)
+    adapted = _adapted_layers(backbone)
     try:
         for name, layer in adapted.items():
-            backbone.set_submodule(name, _plain(layer))
+            backbone.set_submodule(name, _merged_layer(layer))
         yield ranker
     finally:
         for name, layer in adapted.items():
@@ -173,19 +177,19 @@ def merged(ranker: Ranker) -> Iterator[Ranker]:
 
 
 @torch.no_grad()
-def _plain(layer: Any) -> nn.Module:
+def _merged_layer(layer: Any) -> nn.Module:
     """A linear layer with the sum of a weight and its adapters; other parameters are shared."""
     base = layer.get_base_layer()
-    plain = copy.copy(base)
-    plain._parameters = dict(base._parameters)
-    total: Tensor = base.weight.float()
+    merged_layer = copy.copy(base)
+    merged_layer._parameters = dict(base._parameters)
+    weight: Tensor = base.weight.float()
     for adapter in layer.active_adapters:
-        total = total + layer.get_delta_weight(adapter).float()
-    plain.weight = nn.Parameter(total.to(base.weight.dtype), requires_grad=False)
-    return plain
+        weight = weight + layer.get_delta_weight(adapter).float()
+    merged_layer.weight = nn.Parameter(weight.to(base.weight.dtype), requires_grad=False)
+    return merged_layer
 
 
-def _adapted(backbone: nn.Module) -> dict[str, Any]:
+def _adapted_layers(backbone: nn.Module) -> dict[str, Any]:
     """Modules with an adapter, by name."""
     if not hasattr(backbone, "peft_config"):
         return {}

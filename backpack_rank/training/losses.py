@@ -149,8 +149,8 @@ def lambda_weights(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     changes = _pairwise(gains) * _pairwise(discounts)
     # Without relevant documents both are 0; 0 / 0 would be nan.
     ideal_dcg = ideal_dcg.clamp(min=torch.finfo(scores.dtype).tiny)
-    both_in_list = mask[..., :, None] & mask[..., None, :]
-    return (changes.abs() / ideal_dcg[..., None, None]).masked_fill(~both_in_list, 0.0)
+    weights = changes.abs() / ideal_dcg[..., None, None]
+    return weights.masked_fill(~_both_in_list(mask), 0.0)
 
 
 def margin_mse(scores: Tensor, teacher: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
@@ -170,9 +170,12 @@ def margin_mse(scores: Tensor, teacher: Tensor, labels: Tensor, mask: Tensor) ->
         teacher.
     """
     known = mask & ~teacher.isnan()
-    relevant = labels > 0
-    pairs = (known & relevant)[..., :, None] & (known & ~relevant)[..., None, :]
-    return _over_pairs(_differences(scores - teacher, known).square(), pairs)
+    relevant = known & (labels > 0)
+    others = known & (labels <= 0)
+    pairs = relevant[..., :, None] & others[..., None, :]
+    # (s_i - s_j) - (t_i - t_j) = (s_i - t_i) - (s_j - t_j)
+    errors = _differences(scores - teacher, known)
+    return _over_pairs(errors.square(), pairs)
 
 
 def listwise_kl(
@@ -235,20 +238,26 @@ def _pairwise(values: Tensor) -> Tensor:
 
 def _ordered_pairs(labels: Tensor, mask: Tensor) -> Tensor:
     """True for the pairs (i, j) of documents with y_i > y_j. [..., m, m]"""
-    return (labels[..., :, None] > labels[..., None, :]) & mask[..., :, None] & mask[..., None, :]
+    return (labels[..., :, None] > labels[..., None, :]) & _both_in_list(mask)
+
+
+def _both_in_list(mask: Tensor) -> Tensor:
+    """True for the pairs of two documents of the list, and not of padding. [..., m, m]"""
+    return mask[..., :, None] & mask[..., None, :]
 
 
 def _over_pairs(losses: Tensor, pairs: Tensor) -> tuple[Tensor, int]:
     """Mean over the pairs of each list, then over the lists that have one."""
     counts = pairs.sum(dim=(-2, -1))
-    means = losses.masked_fill(~pairs, 0.0).sum(dim=(-2, -1)) / counts.clamp(min=1)
-    return _over_lists(means, counts > 0)
+    sums = losses.masked_fill(~pairs, 0.0).sum(dim=(-2, -1))
+    return _over_lists(sums / counts.clamp(min=1), usable=counts > 0)
 
 
 def _over_lists(losses: Tensor, usable: Tensor) -> tuple[Tensor, int]:
     """Mean over the usable lists, and how many are not."""
     count = int(usable.sum())
-    return losses.masked_fill(~usable, 0.0).sum() / max(count, 1), usable.numel() - count
+    mean = losses.masked_fill(~usable, 0.0).sum() / max(count, 1)
+    return mean, usable.numel() - count
 
 
 @checked("training", name="loss", weight="loss_weight")
