@@ -5,6 +5,7 @@ more relevant.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -37,22 +38,24 @@ class SmallRanker(ListwiseRanker):
     def usage(self) -> Usage:
         return self._usage
 
+    @property
+    def lists_asked(self) -> list[PassageList]:
+        """The lists of all calls, one after the other."""
+        return list(chain.from_iterable(self.calls))
+
     def rank(self, lists: Sequence[PassageList]) -> list[Ranking]:
         self.calls.append(list(lists))
         self._usage.lists += len(lists)
-        return [self._one(passages) for passages in lists]
+        return [self._rank_list(passages) for passages in lists]
 
-    def _one(self, passages: PassageList) -> Ranking:
-        scores = np.array(
-            [float(text) - self.slope * place for place, text in enumerate(passages.passages)]
-        )
-        found = Ranking.of_scores(scores)
+    def _rank_list(self, passages: PassageList) -> Ranking:
+        worth = np.array([float(text) for text in passages.passages])
+        complete = Ranking.of_scores(worth - self.slope * np.arange(len(passages)))
         if self.keeps is None or self.keeps >= len(passages):
-            return found if self.scores else Ranking(found.order)
-        kept = found.order[: self.keeps]
-        return Ranking(
-            np.concatenate([kept, np.sort(found.order[self.keeps :])]), num_ranked=self.keeps
-        )
+            return complete if self.scores else Ranking(complete.order)
+        # Passages that the answer does not name follow in input order.
+        named, left_out = np.split(complete.order, [self.keeps])
+        return Ranking(np.concatenate([named, np.sort(left_out)]), num_ranked=self.keeps)
 
 
 class RandomRanker(SmallRanker):
@@ -60,10 +63,10 @@ class RandomRanker(SmallRanker):
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
-        self._chance = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(seed)
 
-    def _one(self, passages: PassageList) -> Ranking:
-        return Ranking(self._chance.permutation(len(passages)))
+    def _rank_list(self, passages: PassageList) -> Ranking:
+        return Ranking(self._rng.permutation(len(passages)))
 
 
 def numbers(*values: float, query_id: str = "q") -> PassageList:

@@ -14,7 +14,7 @@ def test_runs_are_aggregated_query_by_query():
     reranker = AggregatedRuns(
         [FirstStageOrder("first"), SavedRun("x", OTHER), SavedRun("y", OTHER)], Borda(), depth=2
     )
-    found = reranker.rerank(FIRST, COLLECTION)
-    assert list(found["q"])[:2] == ["b", "a"]
+    aggregated = reranker.rerank(FIRST, COLLECTION)
+    assert list(aggregated["q"])[:2] == ["b", "a"]
     assert reranker.name.endswith("depth 2")
     assert [query.query_id for query in reranker.queries["c"]] == ["q"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backpack_rank.data.collection import Run
 from backpack_rank.data.trec import ranking, read_run, write_run
 from backpack_rank.position.aggregation.aggregate import Borda, ReciprocalRankFusion
 from backpack_rank.position.aggregation.kemeny import Kemeny
@@ -33,18 +35,18 @@ SCORES = [
     )
 )
 def test_precedence_and_ranks_are_those_of_loops(profile: list[list[int | None]]) -> None:
-    places = np.array([[math.nan if place is None else place for place in row] for row in profile])
-    rankings = Rankings(tuple("abcde"), places)
+    # As floats, None is NaN.
+    rankings = Rankings(tuple("abcde"), np.array(profile, dtype=float))
     wins, ranks = rankings.precedence(), rankings.ranks()
-    for i in range(5):
-        for j in range(5):
-            named = [
-                (row[i], row[j]) for row in profile if row[i] is not None and row[j] is not None
-            ]
-            assert wins[i, j] == sum(first < second for first, second in named)
-    for row, found in zip(profile, ranks.tolist(), strict=True):
+    for i, j in itertools.product(range(5), repeat=2):
+        before = 0
+        for row in profile:
+            if row[i] is not None and row[j] is not None and row[i] < row[j]:
+                before += 1
+        assert wins[i, j] == before
+    for row, ranks_of_row in zip(profile, ranks.tolist(), strict=True):
         named_places = [place for place in row if place is not None]
-        for place, rank in zip(row, found, strict=True):
+        for place, rank in zip(row, ranks_of_row, strict=True):
             if place is None:
                 assert math.isnan(rank)
             else:
@@ -53,23 +55,23 @@ def test_precedence_and_ranks_are_those_of_loops(profile: list[list[int | None]]
 
 
 def test_borda_is_the_mean_rank_over_the_rankings_that_name_an_item() -> None:
-    found = Borda().aggregate(Rankings.of_scores(SCORES))
-    assert dict(zip(found.order, found.scores, strict=True)) == {
+    aggregate = Borda().aggregate(Rankings.of_scores(SCORES))
+    assert dict(zip(aggregate.order, aggregate.scores, strict=True)) == {
         "a": -3 / 2,
         "b": -3.5 / 2,
         "c": -6.5 / 3,
         "d": -6 / 2,
     }
     # Against a, b, c, d: the second ranking has nothing, the third b before a.
-    assert found.order == ("a", "b", "c", "d")
-    assert found.cost == 1
+    assert aggregate.order == ("a", "b", "c", "d")
+    assert aggregate.cost == 1
 
 
 def test_borda_with_absent_items_last_shares_their_ranks() -> None:
-    found = Borda("last").aggregate(Rankings.of_scores(SCORES))
+    aggregate = Borda("last").aggregate(Rankings.of_scores(SCORES))
     # a: 1, 3.5, 2; b: 2.5, 3.5, 1; c: 2.5, 1, 3; d: 4, 2, 4
-    assert found.order == ("a", "c", "b", "d")
-    assert found.scores == pytest.approx((-6.5 / 3, -6.5 / 3, -7 / 3, -10 / 3))
+    assert aggregate.order == ("a", "c", "b", "d")
+    assert aggregate.scores == pytest.approx((-6.5 / 3, -6.5 / 3, -7 / 3, -10 / 3))
 
 
 def test_equal_scores_keep_the_sequence_of_the_items() -> None:
@@ -80,15 +82,15 @@ def test_equal_scores_keep_the_sequence_of_the_items() -> None:
 
 
 def test_reciprocal_rank_fusion_is_the_sum_of_reciprocal_ranks() -> None:
-    found = ReciprocalRankFusion().aggregate(Rankings.of_scores(SCORES))
+    aggregate = ReciprocalRankFusion().aggregate(Rankings.of_scores(SCORES))
     expected = {
+        "c": 1 / 62.5 + 1 / 61 + 1 / 63,
         "a": 1 / 61 + 1 / 62,
         "b": 1 / 62.5 + 1 / 61,
-        "c": 1 / 62.5 + 1 / 61 + 1 / 63,
         "d": 1 / 62 + 1 / 64,
     }
-    assert found.order == ("c", "a", "b", "d")
-    assert found.scores == pytest.approx([expected[item] for item in found.order], abs=1e-15)
+    assert aggregate.order == tuple(expected)
+    assert aggregate.scores == pytest.approx(list(expected.values()), abs=1e-15)
     sharp = ReciprocalRankFusion(k=0).aggregate(Rankings.of_scores(SCORES))
     assert dict(zip(sharp.order, sharp.scores, strict=True))["d"] == 0.75
 
@@ -96,9 +98,9 @@ def test_reciprocal_rank_fusion_is_the_sum_of_reciprocal_ranks() -> None:
 def test_reciprocal_ranks_in_another_sequence_of_rankings_sum_to_the_same_bits() -> None:
     rng = np.random.default_rng(0)
     orders = [rng.permutation(40).tolist() for _ in range(7)]
-    one = ReciprocalRankFusion().aggregate(Rankings.of_orders(orders, items=range(40)))
-    other = ReciprocalRankFusion().aggregate(Rankings.of_orders(orders[::-1], items=range(40)))
-    assert one == other
+    forward = ReciprocalRankFusion().aggregate(Rankings.of_orders(orders, items=range(40)))
+    backward = ReciprocalRankFusion().aggregate(Rankings.of_orders(orders[::-1], items=range(40)))
+    assert forward == backward
 
 
 def test_a_result_says_when_it_is_proven_optimal() -> None:
@@ -112,7 +114,7 @@ def test_a_result_says_when_it_is_proven_optimal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: Rankings.of_orders([]), "there is no ranking"),
         (lambda: Rankings.of_orders([[], []]), "there is no item"),
@@ -133,19 +135,17 @@ def test_a_result_says_when_it_is_proven_optimal() -> None:
         (lambda: ReciprocalRankFusion(k=math.inf), "k=inf"),
     ],
 )
-def test_what_cannot_be_aggregated_is_named(make: Callable[[], object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_aggregated_is_named(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         make()
 
 
 def test_rankings_without_an_item_count_for_nothing() -> None:
-    orders = [["a", "b", "c"], [], ["b", "a"]]
+    with_empty = Rankings.of_orders([["a", "b", "c"], [], ["b", "a"]])
+    without = Rankings.of_orders([["a", "b", "c"], ["b", "a"]])
     for absent in ("ignored", "last"):
         for method in (Borda(absent), Kemeny(absent)):
-            full, without = (
-                Rankings.of_orders(given) for given in (orders, [orders[0], orders[2]])
-            )
-            assert method.aggregate(full).order == method.aggregate(without).order
+            assert method.aggregate(with_empty).order == method.aggregate(without).order
 
 
 RUNS = [
@@ -154,18 +154,28 @@ RUNS = [
 ]
 
 
+def three_random_runs() -> list[Run]:
+    """Four queries of twelve documents each; scores have one decimal, so that some are equal."""
+    rng = np.random.default_rng(1)
+    runs = []
+    for _ in range(3):
+        run: Run = {}
+        for query in range(4):
+            scores = rng.random(12).round(1).tolist()
+            run[f"q{query}"] = {f"d{number}": score for number, score in enumerate(scores)}
+        runs.append(run)
+    return runs
+
+
 def test_runs_are_fused_query_by_query_to_a_depth() -> None:
-    found = fuse(RUNS, ReciprocalRankFusion(), depth=2)
-    assert found.run == {
+    fused = fuse(RUNS, ReciprocalRankFusion(), depth=2)
+    assert fused.run == {
         "q1": {"d2": 1 / 62 + 1 / 61, "d1": 1 / 61, "d4": 1 / 62},
         "q2": {"d9": 1 / 61},
         "q3": {"d4": 1 / 61.5, "d5": 1 / 61.5},
     }
-    assert [(q.query_id, q.runs, q.documents) for q in found.queries] == [
-        ("q1", 2, 3),
-        ("q2", 1, 1),
-        ("q3", 1, 2),
-    ]
+    sizes = [(query.query_id, query.runs, query.documents) for query in fused.queries]
+    assert sizes == [("q1", 2, 3), ("q2", 1, 1), ("q3", 1, 2)]
     assert set(fuse(RUNS, ReciprocalRankFusion()).run["q1"]) == {"d1", "d2", "d3", "d4"}
     with pytest.raises(ValueError, match="depth=0 must be at least 1"):
         fuse(RUNS, Borda(), depth=0)
@@ -177,22 +187,16 @@ def test_runs_are_fused_query_by_query_to_a_depth() -> None:
     "method", [Kemeny("last"), Kemeny(), Borda("last"), ReciprocalRankFusion()]
 )
 def test_the_sequence_of_runs_and_writing_them_change_no_order(method, tmp_path) -> None:
-    rng = np.random.default_rng(1)
-    runs = [
-        {
-            f"q{q}": {f"d{d}": round(float(score), 1) for d, score in enumerate(rng.random(12))}
-            for q in range(4)
-        }
-        for _ in range(3)
-    ]
-    one, other = fuse(runs, method, depth=8), fuse(runs[::-1], method, depth=8)
-    assert one.run == other.run
-    assert [(q.cost, q.bound) for q in one.queries] == [(q.cost, q.bound) for q in other.queries]
-    write_run(tmp_path / "fused.run", one.run, "fused")
+    runs = three_random_runs()
+    fused, fused_backward = fuse(runs, method, depth=8), fuse(runs[::-1], method, depth=8)
+    assert fused.run == fused_backward.run
+    for query, query_backward in zip(fused.queries, fused_backward.queries, strict=True):
+        assert (query.cost, query.bound) == (query_backward.cost, query_backward.bound)
+    write_run(tmp_path / "fused.run", fused.run, "fused")
     written = read_run(tmp_path / "fused.run")
-    assert {q: ranking(scores) for q, scores in written.items()} == {
-        q: list(scores) for q, scores in one.run.items()
-    }
+    assert set(written) == set(fused.run)
+    for query_id, scores in fused.run.items():
+        assert ranking(written[query_id]) == list(scores)
 
 
 def test_one_run_keeps_its_order() -> None:
@@ -207,22 +211,21 @@ def test_real_runs_at_depth_100_are_solved_and_beat_each_run(real_data) -> None:
     .721.
     """
     ir_measures = pytest.importorskip("ir_measures")
-    runs = [
-        read_run(real_data / "dl19" / "candidates" / f"{name}.trec")
-        for name in ("bm25", "splade_pp_ed", "tasb")
-    ]
+    runs = []
+    for name in ("bm25", "splade_pp_ed", "tasb"):
+        runs.append(read_run(real_data / "dl19" / "candidates" / f"{name}.trec"))
     qrels = {}
     for line in (real_data / "trec_dl" / "qrels.dl19-passage.txt").read_text().splitlines():
         query_id, _, doc_id, relevance = line.split()
-        qrels.setdefault(query_id, {})[doc_id] = int(relevance)
-    qrels = {query_id: judged for query_id, judged in qrels.items() if query_id in runs[0]}
+        if query_id in runs[0]:
+            qrels.setdefault(query_id, {})[doc_id] = int(relevance)
     measure = ir_measures.parse_measure("nDCG@10")
 
     def ndcg(run) -> float:
         return ir_measures.calc_aggregate([measure], qrels, run)[measure]
 
-    found = fuse(runs, Kemeny("last", time_limit=100), depth=100)
-    assert all(query.optimal for query in found.queries)
-    assert max(query.documents for query in found.queries) > 200
-    assert ndcg(found.run) > max(map(ndcg, runs))
+    fused = fuse(runs, Kemeny("last", time_limit=100), depth=100)
+    assert all(query.optimal for query in fused.queries)
+    assert max(query.documents for query in fused.queries) > 200
+    assert ndcg(fused.run) > max(map(ndcg, runs))
     assert ndcg(fuse(runs, Borda("last"), depth=20).run) > max(map(ndcg, runs))

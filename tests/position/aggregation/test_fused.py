@@ -27,20 +27,20 @@ def runs(tmp_path):
 
 
 def test_scores_are_sums_of_reciprocal_ranks(collection, runs):
-    found = FusedRuns(runs).candidates(collection)
+    candidates = FusedRuns(runs).candidates(collection)
     # By hand: a 1/61, b 2/62, c 1/63 + 1/61, d 1/63.
-    assert found["q"] == pytest.approx(
+    assert candidates["q"] == pytest.approx(
         {"b": 2 / 62, "c": 1 / 63 + 1 / 61, "a": 1 / 61, "d": 1 / 63}
     )
-    assert list(found["q"]) == ["c", "b", "a", "d"]
-    assert list(found["r"]) == ["d"]
+    assert list(candidates["q"]) == ["c", "b", "a", "d"]
+    assert list(candidates["r"]) == ["d"]
 
 
 def test_depth_counts_for_what_is_read_and_for_what_comes_out(collection, runs):
-    found = FusedRuns(runs, depth=2, aggregator=Borda(absent="ignored"), name="Borda")
-    assert found.name == "Borda"
+    fused_runs = FusedRuns(runs, depth=2, aggregator=Borda(absent="ignored"), name="Borda")
+    assert fused_runs.name == "Borda"
     # Of each run the first two, a b and c b: mean ranks a 1, c 1, b 2; equal ones by id.
-    assert list(found.candidates(collection)["q"]) == ["a", "c"]
+    assert list(fused_runs.candidates(collection)["q"]) == ["a", "c"]
 
 
 def test_bad_runs_are_refused(collection, runs, tmp_path):

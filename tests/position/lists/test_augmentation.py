@@ -58,8 +58,8 @@ def test_orders_are_drawn_by_the_generator_and_alike_likely() -> None:
     assert np.bincount(first).min() > 70
     shuffled = [RandomShuffles(3).orders(3, rng) for _ in range(200)]
     assert len({tuple(order) for orders in shuffled for order in orders.tolist()}) == 6
-    one, two = (RandomShuffles(2).orders(8, np.random.default_rng(5)) for _ in range(2))
-    assert np.array_equal(one, two)
+    drawn, drawn_again = (RandomShuffles(2).orders(8, np.random.default_rng(5)) for _ in range(2))
+    assert np.array_equal(drawn, drawn_again)
 
 
 def test_augmentations_by_name() -> None:
@@ -69,13 +69,13 @@ def test_augmentations_by_name() -> None:
     assert isinstance(augmentation_of("rotate", 5), PositionAware)
     assert augmentation_of("shuffle", 2).copies == 2
     assert augmentation_of("rotate", 5).copies == 5
-    for name, copies, said in (
+    for name, copies, message in (
         ("none", 2, "task.copies=2 must be 1"),
         ("rotate", 1, "task.copies=1 must be at least 2: rotation needs groups"),
         ("shuffle", 0, "task.copies=0 must be at least 1"),
         ("swap", 1, "task.augmentation=swap: use none, shuffle or rotate"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             augmentation_of(name, copies)
     with pytest.raises(ValueError, match="a list of 3 passages cannot be cut into 4 groups"):
         PositionAware(4).orders(3, np.random.default_rng(0))

@@ -105,19 +105,22 @@ def test_a_sure_model_and_a_single_candidate_are_left_alone():
 
 def test_placeholders_are_those_of_table_3():
     passages = ["soup", "an old door"]
-    found = {name: placeholders(name, passages) for name in PLACEHOLDERS}
-    assert len(found) == 8  # the lines of the table under its baseline
-    assert found["fixed_string"] == ("This is a placeholder",) * 2
-    assert found["first_passage"] == ("soup", "soup")
-    assert found["space"] == (" ", " ")
-    assert found["spaces_20"] == (" " * 20,) * 2
-    assert found["spaces_first"] == (" " * 4,) * 2
-    assert found["spaces_each"] == (" " * 4, " " * 11)
-    assert [len(text) for text in found["random_20"] + found["random_first"]] == [20, 20, 4, 4]
-    assert len(set(found["random_20"])) == 1
+    placeholders_by_name = {name: placeholders(name, passages) for name in PLACEHOLDERS}
+    assert len(placeholders_by_name) == 8  # the lines of the table under its baseline
+    assert placeholders_by_name["fixed_string"] == ("This is a placeholder",) * 2
+    assert placeholders_by_name["first_passage"] == ("soup", "soup")
+    assert placeholders_by_name["space"] == (" ", " ")
+    assert placeholders_by_name["spaces_20"] == (" " * 20,) * 2
+    assert placeholders_by_name["spaces_first"] == (" " * 4,) * 2
+    assert placeholders_by_name["spaces_each"] == (" " * 4, " " * 11)
+    assert [
+        len(text)
+        for text in placeholders_by_name["random_20"] + placeholders_by_name["random_first"]
+    ] == [20, 20, 4, 4]
+    assert len(set(placeholders_by_name["random_20"])) == 1
     assert (
         placeholders("random_20", passages)
-        == found["random_20"]
+        == placeholders_by_name["random_20"]
         != placeholders("random_20", passages, seed=1)
     )
 
@@ -131,8 +134,8 @@ def slow_log_probability(model, before, ids):
 def slow_scores(model, pair_tokenizer, shown, empty, before, left, beta, close):
     """Equations 2 to 4, one identifier and one prompt at a time, without a cache."""
     tables = []
-    for one in (shown, empty):
-        text = pair_tokenizer.encode(one).ids.tolist() + before
+    for passages in (shown, empty):
+        text = pair_tokenizer.encode(passages).ids.tolist() + before
         values = [
             math.exp(
                 slow_log_probability(
@@ -191,9 +194,9 @@ def test_generated_permutations_are_those_of_a_slow_loop(identifiers, model, tok
 def test_beta_0_is_the_ranker_itself_bit_for_bit(mode, model, tokenizer, lists):
     plain = ranker_of(model, tokenizer, mode)
     switched_off = ranker_of(model, tokenizer, mode, ContentFreeCalibration(beta=0))
-    for one, other in zip(plain.rank(lists), switched_off.rank(lists), strict=True):
-        assert one.order.tolist() == other.order.tolist()
-        assert mode == "generate" or one.scores.tolist() == other.scores.tolist()
+    for expected, ranking in zip(plain.rank(lists), switched_off.rank(lists), strict=True):
+        assert expected.order.tolist() == ranking.order.tolist()
+        assert mode == "generate" or expected.scores.tolist() == ranking.scores.tolist()
     assert switched_off.usage == plain.usage
 
 
@@ -211,13 +214,13 @@ def test_one_extra_pass_per_query_however_often_it_is_shuffled(model, tokenizer,
 
 
 def test_priors_of_passages_are_those_of_the_list_at_hand(model, tokenizer, lists):
-    turned = lists[0].select([3, 2, 1, 0])
+    reversed_list = lists[0].select([3, 2, 1, 0])
     once = ranker_of(
         model, tokenizer, "first_token", ContentFreeCalibration(placeholder="spaces_each")
     )
-    together = once.rank([lists[0], turned])
+    together = once.rank([lists[0], reversed_list])
     assert once.usage.passes == 4
-    for shown, ranking in zip((lists[0], turned), together, strict=True):
+    for shown, ranking in zip((lists[0], reversed_list), together, strict=True):
         alone = ranker_of(
             model, tokenizer, "first_token", ContentFreeCalibration(placeholder="spaces_each")
         )
@@ -228,19 +231,22 @@ def test_memory_is_bounded_and_belongs_to_one_ranker(lists):
     calls = []
 
     def compute(missing):
-        calls.append([one.query for one in missing])
-        return [np.full(len(one), float(len(calls))) for one in missing]
+        calls.append([passages.query for passages in missing])
+        return [np.full(len(passages), float(len(calls))) for passages in missing]
 
     class Owner:
         pass
 
-    calibration, one, other = ContentFreeCalibration(remembered=2), Owner(), Owner()
-    calibration.priors([lists[0], lists[1], lists[0]], compute, one)
-    assert [prior[0] for prior in calibration.priors([lists[1], lists[0]], compute, one)] == [1, 1]
-    assert calibration.priors([lists[0]], compute, other)[0].tolist() == [2] * 4
-    calibration.priors([lists[2]], compute, one)  # lists[1] was used longest ago
-    calibration.priors([lists[0]], compute, one)
-    calibration.priors([lists[1]], compute, one)
+    calibration, ranker, other_ranker = ContentFreeCalibration(remembered=2), Owner(), Owner()
+    calibration.priors([lists[0], lists[1], lists[0]], compute, ranker)
+    assert [prior[0] for prior in calibration.priors([lists[1], lists[0]], compute, ranker)] == [
+        1,
+        1,
+    ]
+    assert calibration.priors([lists[0]], compute, other_ranker)[0].tolist() == [2] * 4
+    calibration.priors([lists[2]], compute, ranker)  # lists[1] was used longest ago
+    calibration.priors([lists[0]], compute, ranker)
+    calibration.priors([lists[1]], compute, ranker)
     assert calls == [
         ["doctor in the ward", "bridge engineer"], ["doctor in the ward"], ["soup"], ["bridge engineer"]
     ]  # fmt: skip
@@ -287,8 +293,8 @@ def test_a_bias_of_the_output_layer_is_corrected(mode, tokenizer, sentences):
 
     def likeness_to_input(beta):
         """Mean Kendall tau between the ranking and the order in which the passages are shown."""
-        found = ranker_of(model, tokenizer, mode, ContentFreeCalibration(beta)).rank(lists)
-        return np.mean([kendalltau(ranking.ranks(), np.arange(8))[0] for ranking in found])
+        rankings = ranker_of(model, tokenizer, mode, ContentFreeCalibration(beta)).rank(lists)
+        return np.mean([kendalltau(ranking.ranks(), np.arange(8))[0] for ranking in rankings])
 
     before, after = likeness_to_input(0.0), likeness_to_input(0.5)
     assert before > 0.5

@@ -74,10 +74,10 @@ def test_identifiers_of_two_tokens_are_generated_exactly(tokenizer, lists):
 def test_batches_change_nothing(name, mode, tokenizer, lists):
     model = MODELS[name](tokenizer)
     together, apart = (ranker_of(model, tokenizer, mode, tokens_per_batch=n) for n in (100_000, 1))
-    for one, other in zip(together.rank(lists), apart.rank(lists), strict=True):
-        assert one.order.tolist() == other.order.tolist()
+    for batched, alone in zip(together.rank(lists), apart.rank(lists), strict=True):
+        assert batched.order.tolist() == alone.order.tolist()
         if mode == "first_token":
-            assert one.scores == pytest.approx(other.scores, abs=1e-4)
+            assert batched.scores == pytest.approx(alone.scores, abs=1e-4)
     assert together.usage == apart.usage
 
 
@@ -112,7 +112,7 @@ def test_a_backpack_language_model_ranks(mode, tokenizer, make_backpack, lists):
             )
     else:
         assert [r.order.tolist() for r in rankings] == [
-            slow_generate(model, ranker.pair_tokenizer, one) for one in chosen
+            slow_generate(model, ranker.pair_tokenizer, passages) for passages in chosen
         ]
 
 
@@ -129,10 +129,10 @@ def test_attention_of_transformers_own_finds_the_same(mode, tokenizer, lists):
 def test_autocast_ranks(tokenizer, lists):
     expected = ranker_of(llama(tokenizer), tokenizer, "first_token").rank(lists)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = ranker_of(llama(tokenizer), tokenizer, "first_token").rank(lists)
+        rankings = ranker_of(llama(tokenizer), tokenizer, "first_token").rank(lists)
         ranker_of(llama(tokenizer), tokenizer, "generate").rank(lists[:1])
-    for one, other in zip(expected, found, strict=True):
-        assert other.scores == pytest.approx(one.scores, abs=0.5)
+    for full, half in zip(expected, rankings, strict=True):
+        assert half.scores == pytest.approx(full.scores, abs=0.5)
 
 
 def test_first_takes_the_order_of_the_logits(tokenizer, lists):
@@ -199,8 +199,8 @@ def test_sliding_attention_shorter_than_the_prompt_is_read_again(tokenizer, list
 def test_half_precision_gives_permutations_near_the_full_one(tokenizer, lists):
     full = ranker_of(llama(tokenizer), tokenizer, "first_token").rank(lists)
     half = ranker_of(llama(tokenizer).to(torch.bfloat16), tokenizer, "first_token").rank(lists)
-    for one, other in zip(full, half, strict=True):
-        assert other.scores == pytest.approx(one.scores, abs=0.5)
+    for full_ranking, half_ranking in zip(full, half, strict=True):
+        assert half_ranking.scores == pytest.approx(full_ranking.scores, abs=0.5)
     half = ranker_of(llama(tokenizer).to(torch.bfloat16), tokenizer, "generate").rank(lists)
     assert [len(ranking.order) for ranking in half] == [3, 12, 1, 8]
 

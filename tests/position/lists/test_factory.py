@@ -27,16 +27,18 @@ def test_a_new_model_has_the_tokenizer_s_vocabulary_and_tied_embeddings(tokenize
 def test_a_pretrained_model_keeps_its_weights_in_the_format_asked_for(
     tokenizer, tmp_path: Path
 ) -> None:
-    own = GPT2LMHeadModel(
+    pretrained = GPT2LMHeadModel(
         GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=1, n_head=2, n_positions=64)
     )
-    own.half().save_pretrained(tmp_path)
+    pretrained.half().save_pretrained(tmp_path)
     for dtype in ("float32", "bfloat16"):
         model = pretrained_causal_lm(tokenizer, name=str(tmp_path), dtype=dtype)
         assert model.training
         assert str(model.dtype) == f"torch.{dtype}"
         assert torch.allclose(
-            model.transformer.wte.weight.float(), own.transformer.wte.weight.float(), atol=1e-2
+            model.transformer.wte.weight.float(),
+            pretrained.transformer.wte.weight.float(),
+            atol=1e-2,
         )
     with pytest.raises(ValueError, match="dtype=float16"):
         pretrained_causal_lm(tokenizer, name=str(tmp_path), dtype="float16")

@@ -57,10 +57,10 @@ def test_transitions_are_counted_by_hand_and_by_loops():
     for ranking in rankings:
         for place, position in enumerate(ranking.order.tolist()):
             expected[position][place] += 1
-    found = transition_counts(rankings, 6)
-    assert found.dtype == np.int64
-    assert np.array_equal(found, expected)
-    transitions = Transitions(found)
+    counts = transition_counts(rankings, 6)
+    assert counts.dtype == np.int64
+    assert np.array_equal(counts, expected)
+    transitions = Transitions(counts)
     assert transitions.rankings == 50
     assert transitions.shares.sum() == pytest.approx(1)
     assert transitions.given_input == pytest.approx(expected / 50)
@@ -109,9 +109,9 @@ def test_lists_of_another_size_are_refused():
 
 def test_shuffled_rankings_lead_back_to_the_list():
     lists = [numbers(5, 9, 7, 1), numbers(3, 4, query_id="r")]
-    found = rank_shuffled(SmallRanker(), lists, 3)
-    assert found.lists == (0, 0, 0, 1, 1, 1)
-    assert [found.original(number).tolist() for number in range(6)] == [[1, 2, 0, 3]] * 3 + [
+    shuffled = rank_shuffled(SmallRanker(), lists, 3)
+    assert shuffled.lists == (0, 0, 0, 1, 1, 1)
+    assert [shuffled.original(number).tolist() for number in range(6)] == [[1, 2, 0, 3]] * 3 + [
         [1, 0]
     ] * 3
 
@@ -121,19 +121,19 @@ def test_shuffled_rankings_lead_back_to_the_list():
 
 def test_reversed_pairs_by_hand_and_by_loops():
     # Read a b c, answered c a b: c passed a and b, a and b kept their order.
-    found = reversals([Ranking(np.array([2, 0, 1]))], 3)
-    assert found.counts.tolist() == [[0, 0, 1], [0, 0, 1], [0, 0, 0]]
-    assert np.isnan(found.shares[1, 0])
+    pairs = reversals([Ranking(np.array([2, 0, 1]))], 3)
+    assert pairs.counts.tolist() == [[0, 0, 1], [0, 0, 1], [0, 0, 0]]
+    assert np.isnan(pairs.shares[1, 0])
     rankings = random_rankings(40, 5)
-    found = reversals(rankings, 5)
+    pairs = reversals(rankings, 5)
     for i, j in combinations(range(5), 2):
         count = 0
         for ranking in rankings:
             order = ranking.order.tolist()
             count += order.index(j) < order.index(i)
-        assert found.counts[i, j] == count
-        assert found.shares[i, j] == count / 40
-    assert found.mean == found.counts.sum() / (40 * 10)
+        assert pairs.counts[i, j] == count
+        assert pairs.shares[i, j] == count / 40
+    assert pairs.mean == pairs.counts.sum() / (40 * 10)
 
 
 def test_a_ranker_that_keeps_the_input_order_reverses_nothing_and_an_oracle_half():
@@ -152,11 +152,11 @@ def test_a_ranker_that_keeps_the_input_order_reverses_nothing_and_an_oracle_half
 def test_wrong_pairs_are_those_that_contradict_the_right_order():
     # Read 30, 10, 20, 10 (smaller first): right is 10, 10, 20, 30. Answered: 10 (position 1), 30,
     # 10 (position 3), 20.
-    found = wrong_pairs([Ranking(np.array([1, 0, 3, 2]))], [np.array([30.0, 10.0, 20.0, 10.0])], 4)
-    assert {(i, j) for i, j in np.argwhere(found.counts).tolist()} == {(0, 2), (0, 3)}
-    assert found.of[1, 3] == 0  # two equal ones have no right order
-    assert found.of.sum() == 5
-    assert found.mean == 2 / 5
+    pairs = wrong_pairs([Ranking(np.array([1, 0, 3, 2]))], [np.array([30.0, 10.0, 20.0, 10.0])], 4)
+    assert {(i, j) for i, j in np.argwhere(pairs.counts).tolist()} == {(0, 2), (0, 3)}
+    assert pairs.of[1, 3] == 0  # two equal ones have no right order
+    assert pairs.of.sum() == 5
+    assert pairs.mean == 2 / 5
 
 
 def test_an_oracle_makes_no_pair_wrong_and_a_blind_ranker_half():
@@ -179,24 +179,24 @@ def test_an_oracle_makes_no_pair_wrong_and_a_blind_ranker_half():
 
 def test_an_oracle_has_the_same_value_at_every_position():
     lists = [numbers(1, 9, 2, 3), numbers(0, 1, 2, 50)]
-    found = controlled_positions(SmallRanker(), lists, [1, 3])
-    assert found.ranks.tolist() == [[0] * 4] * 2
+    positions = controlled_positions(SmallRanker(), lists, [1, 3])
+    assert positions.ranks.tolist() == [[0] * 4] * 2
     for measure in MEASURES:
-        curve = found.curve(measure)
+        curve = positions.curve(measure)
         assert curve.values == (1.0,) * 4
         assert (curve.mean, curve.range, curve.variance) == (1.0, 0.0, 0.0)
 
 
 def test_a_ranker_that_keeps_the_input_order_has_the_value_of_the_position():
-    found = controlled_positions(SmallRanker(KEEPS_ORDER), [numbers(*range(12))], [3])
-    assert found.ranks.tolist() == [list(range(12))]
-    ndcg = found.curve("nDCG@10")
+    positions = controlled_positions(SmallRanker(KEEPS_ORDER), [numbers(*range(12))], [3])
+    assert positions.ranks.tolist() == [list(range(12))]
+    ndcg = positions.curve("nDCG@10")
     assert ndcg.values[:3] == pytest.approx((1.0, 1 / math.log2(3), 0.5))
     assert ndcg.values[9:] == pytest.approx((1 / math.log2(11), 0, 0))
     assert ndcg.range == 1.0
     assert ndcg.variance == pytest.approx(np.var(ndcg.values))
-    assert found.curve("MRR").values == pytest.approx([1 / rank for rank in range(1, 13)])
-    assert found.curve("accuracy@1").values == (1.0,) + (0.0,) * 11
+    assert positions.curve("MRR").values == pytest.approx([1 / rank for rank in range(1, 13)])
+    assert positions.curve("accuracy@1").values == (1.0,) + (0.0,) * 11
     assert all(math.isnan(error) for error in ndcg.errors)
 
 
@@ -204,10 +204,10 @@ def test_a_ranker_that_prefers_early_positions_by_a_known_amount():
     # 10 against 9.5, 7.5, 4 with a loss of 1 per position: ahead of all at the first, behind 9.5 at
     # the second (9 against 9.5), behind it at the third (8 against 9.5 and 6.5), and behind 9.5
     # alone at the last (7 against 9.5, 6.5, 2).
-    found = controlled_positions(SmallRanker(slope=1.0), [numbers(9.5, 10, 7.5, 4)], [1])
-    assert found.ranks.tolist() == [[0, 1, 1, 1]]
-    assert found.curve("accuracy@1").values == (1.0, 0.0, 0.0, 0.0)
-    assert found.curve("MRR").mean == pytest.approx(2.5 / 4)
+    positions = controlled_positions(SmallRanker(slope=1.0), [numbers(9.5, 10, 7.5, 4)], [1])
+    assert positions.ranks.tolist() == [[0, 1, 1, 1]]
+    assert positions.curve("accuracy@1").values == (1.0, 0.0, 0.0, 0.0)
+    assert positions.curve("MRR").mean == pytest.approx(2.5 / 4)
 
 
 def test_the_others_keep_their_order_and_all_lists_are_one_call_for_each_position():
@@ -223,7 +223,7 @@ def test_the_others_keep_their_order_and_all_lists_are_one_call_for_each_positio
 
 def test_values_are_those_of_ir_measures():
     lists = [numbers(*np.random.default_rng(n).permutation(15), query_id=str(n)) for n in range(20)]
-    found = controlled_positions(SmallRanker(slope=1.5), lists, [n % 15 for n in range(20)])
+    positions = controlled_positions(SmallRanker(slope=1.5), lists, [n % 15 for n in range(20)])
     names = {
         "nDCG@10": ir_measures.nDCG @ 10,
         "MRR": ir_measures.RR,
@@ -236,15 +236,15 @@ def test_values_are_those_of_ir_measures():
         run = {}
         for number in range(20):
             for position in range(15):
-                rank = float(found.ranks[number, position])
+                rank = float(positions.ranks[number, position])
                 run[f"{number} {position}"] = {"relevant": -rank, **others}
         qrels = {query_id: {"relevant": 1} for query_id in run}
         expected = np.empty((20, 15))
         for metric in ir_measures.iter_calc([reference], qrels, run):
             number, position = map(int, metric.query_id.split())
             expected[number, position] = metric.value
-        assert found.values(measure) == pytest.approx(expected)
-        curve = found.curve(measure)
+        assert positions.values(measure) == pytest.approx(expected)
+        curve = positions.curve(measure)
         assert curve.errors == pytest.approx(stats.sem(expected, axis=0))
 
 
@@ -267,12 +267,12 @@ def test_one_relevant_passage_is_kept_and_the_size_is_even():
         numbers(40, 41, 42, query_id="short"),
     ]
     relevance = [[0, 2, 0, 1, 0, 3], [0, 0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 0]]
-    found = with_one_relevant(lists, relevance, size=3)
-    chosen = [passages.passages for passages in found.lists]
+    one_relevant = with_one_relevant(lists, relevance, size=3)
+    chosen = [passages.passages for passages in one_relevant.lists]
     assert chosen == [("10", "11", "12"), ("20", "21", "24")]
-    assert found.relevant == (1, 2)
-    assert found.removed == 2
-    assert (found.without_relevant, found.too_short) == (("none",), ("short",))
+    assert one_relevant.relevant == (1, 2)
+    assert one_relevant.removed == 2
+    assert (one_relevant.without_relevant, one_relevant.too_short) == (("none",), ("short",))
     strict = with_one_relevant(lists[:1], relevance[:1], size=3, minimum=3)
     (passages,) = strict.lists
     assert passages.passages == ("10", "12", "15")  # 11 and 13 are neither relevant nor not
@@ -300,21 +300,21 @@ QRELS = {"q": {"d9": 2, "d8": 1, "d1": 0}, "r": {"d4": 1}, "unranked": {"d1": 1}
 
 def test_an_oracle_gives_one_ranking_whatever_the_order():
     lists = [numbers(1, 9, 3, 8), numbers(4, 2, query_id="r")]
-    found = order_robustness(SmallRanker(), lists, QRELS, shuffled=2)
-    assert found.orders == ("original", "reversed", "shuffled 1", "shuffled 2")
-    assert found.taus.tolist() == np.ones((2, 4, 4)).tolist()
-    assert [part.mean("nDCG@10") for part in found.effectiveness] == [1.0] * 4
-    assert found.effectiveness[0].query_ids == ("q", "r")
+    robustness = order_robustness(SmallRanker(), lists, QRELS, shuffled=2)
+    assert robustness.orders == ("original", "reversed", "shuffled 1", "shuffled 2")
+    assert robustness.taus.tolist() == np.ones((2, 4, 4)).tolist()
+    assert [part.mean("nDCG@10") for part in robustness.effectiveness] == [1.0] * 4
+    assert robustness.effectiveness[0].query_ids == ("q", "r")
 
 
 def test_the_input_order_given_back_is_the_reverse_of_that_reversed():
     lists = [numbers(1, 9, 3, 8), numbers(4, 2, query_id="r")]
-    found = order_robustness(SmallRanker(KEEPS_ORDER), lists, QRELS, shuffled=0)
-    assert found.tau.tolist() == [[1, -1], [-1, 1]]
-    assert [ranking.order.tolist() for ranking in found.rankings[1]] == [[3, 2, 1, 0], [1, 0]]
+    robustness = order_robustness(SmallRanker(KEEPS_ORDER), lists, QRELS, shuffled=0)
+    assert robustness.tau.tolist() == [[1, -1], [-1, 1]]
+    assert [ranking.order.tolist() for ranking in robustness.rankings[1]] == [[3, 2, 1, 0], [1, 0]]
     # q as given: 1 9 3 8 with gains 0 2 0 1; reversed: 1 0 2 0. Ideal: 2 1.
     ideal = 2 + 1 / math.log2(3)
-    original, reverse = (part.values["nDCG@10"] for part in found.effectiveness)
+    original, reverse = (part.values["nDCG@10"] for part in robustness.effectiveness)
     assert original["q"] == pytest.approx((2 / math.log2(3) + 1 / math.log2(5)) / ideal)
     assert reverse["q"] == pytest.approx((1 + 2 / math.log2(4)) / ideal)
     assert (original["r"], reverse["r"]) == pytest.approx((1, 1 / math.log2(3)))
@@ -322,18 +322,21 @@ def test_the_input_order_given_back_is_the_reverse_of_that_reversed():
 
 def test_taus_are_those_of_counted_pairs():
     lists = [numbers(*np.random.default_rng(n).permutation(7), query_id=str(n)) for n in range(5)]
-    found = order_robustness(SmallRanker(slope=1.2), lists, shuffled=2)
-    assert found.effectiveness == ()
+    robustness = order_robustness(SmallRanker(slope=1.2), lists, shuffled=2)
+    assert robustness.effectiveness == ()
     for first, second in combinations(range(4), 2):
         for number in range(5):
-            one, other = (found.rankings[place][number].order.tolist() for place in (first, second))
+            first_order, second_order = (
+                robustness.rankings[place][number].order.tolist() for place in (first, second)
+            )
             agree = [
-                (one.index(i) < one.index(j)) == (other.index(i) < other.index(j))
+                (first_order.index(i) < first_order.index(j))
+                == (second_order.index(i) < second_order.index(j))
                 for i, j in combinations(range(7), 2)
             ]
             tau = 2 * sum(agree) / len(agree) - 1
-            assert found.taus[number, first, second] == pytest.approx(tau)
-            assert found.taus[number, second, first] == pytest.approx(tau)
+            assert robustness.taus[number, first, second] == pytest.approx(tau)
+            assert robustness.taus[number, second, first] == pytest.approx(tau)
 
 
 def test_all_orders_are_one_call():
@@ -354,19 +357,19 @@ def test_sorting_scores_by_hand():
         Ranking(np.array([2, 1, 0])),
     )
     target = [3.5, -1.0, 2.0]  # positions 1, 2, 0 in this order
-    found = sorting_scores([right, reverse, swapped], [target] * 3)
-    assert found.taus == pytest.approx([1, -1, 1 / 3])
-    assert found.exact.tolist() == [True, False, False]
-    assert found.tau == pytest.approx(1 / 9)
-    assert found.exact_share == pytest.approx(1 / 3)
+    scores = sorting_scores([right, reverse, swapped], [target] * 3)
+    assert scores.taus == pytest.approx([1, -1, 1 / 3])
+    assert scores.exact.tolist() == [True, False, False]
+    assert scores.tau == pytest.approx(1 / 9)
+    assert scores.exact_share == pytest.approx(1 / 3)
 
 
 def test_equal_items_may_come_in_any_order():
     target = [1.0, 2.0, 1.0]
-    found = sorting_scores(
+    scores = sorting_scores(
         [Ranking(np.array([0, 2, 1])), Ranking(np.array([2, 0, 1]))], [target] * 2
     )
-    assert found.exact.tolist() == [True, True]
+    assert scores.exact.tolist() == [True, True]
     with pytest.raises(ValueError, match="list 1: its 2 items have one place"):
         sorting_scores([Ranking(np.array([0, 1]))], [[4, 4]])
     with pytest.raises(ValueError, match="2 items were ranked, 3 have a place"):
@@ -384,11 +387,11 @@ def test_rankings_become_a_run_and_back():
     )
     run = {"a": {"d1": 0.5, "d5": 0.5, "d3": 2.0}, "b": {"d0": 1.0}, "other": {"d1": 1.0}}
     lists = lists_of(run, collection, depth=2)
-    assert [(one.query_id, one.ids, one.passages) for one in lists] == [
+    assert [(passages.query_id, passages.ids, passages.passages) for passages in lists] == [
         ("a", ("d3", "d1"), ("3", "1")),
         ("b", ("d0",), ("0",)),
     ]
-    assert [one.query_id for one in lists_of(run, collection, judged=True)] == ["a"]
+    assert [passages.query_id for passages in lists_of(run, collection, judged=True)] == ["a"]
     lists = lists_of(run, collection, None)
     assert run_of(lists, SmallRanker().rank(lists)) == {
         "a": {"d5": 3.0, "d3": 2.0, "d1": 1.0},
@@ -399,10 +402,10 @@ def test_rankings_become_a_run_and_back():
 
 
 def test_lists_that_no_run_can_hold_are_refused():
-    one = numbers(1, 2)
+    passages = numbers(1, 2)
     ranking = Ranking(np.array([0, 1]))
     with pytest.raises(ValueError, match="'q' has two lists"):
-        run_of([one, one], [ranking] * 2)
+        run_of([passages, passages], [ranking] * 2)
     with pytest.raises(ValueError, match="needs ids"):
         run_of([PassageList("q", ("a", "b"))], [ranking])
     with pytest.raises(ValueError, match="document 'd1' stands 2 times"):
@@ -423,18 +426,18 @@ def test_every_first_stage_and_their_fusion_before_and_after():
         "low first": {"a": {"d1": 3.0, "d2": 2.0, "d6": 1.0}, "b": {"d1": 1.0}},
         "without": {"a": {"d3": 3.0, "d2": 2.0, "d6": 1.0}},
     }
-    found = first_stage_study(
+    study = first_stage_study(
         SmallRanker(), collection, runs, depth=3, fusions=[ReciprocalRankFusion()]
     )
-    assert [stage.name for stage in found] == ["low first", "without", "rrf of low first, without"]
-    assert [stage.queries for stage in found] == [1, 1, 1]
+    assert [stage.name for stage in study] == ["low first", "without", "rrf of low first, without"]
+    assert [stage.queries for stage in study] == [1, 1, 1]
     # d2 and d6 are in both runs and lead the fusion, d2 ahead: its ranks are 2 and 2, those of d6 3
     # and 3.
-    assert [stage.before.mean("nDCG@10") for stage in found] == pytest.approx(
+    assert [stage.before.mean("nDCG@10") for stage in study] == pytest.approx(
         [0.5, 0.5, 1 / math.log2(3)]
     )
-    assert [stage.after.mean("nDCG@10") for stage in found] == [1.0] * 3
-    assert found[0].run == {"a": {"d6": 3.0, "d2": 2.0, "d1": 1.0}}
+    assert [stage.after.mean("nDCG@10") for stage in study] == [1.0] * 3
+    assert study[0].run == {"a": {"d6": 3.0, "d2": 2.0, "d1": 1.0}}
     cut = first_stage_study(SmallRanker(), collection, runs, depth=2)
     assert [stage.after.mean("nDCG@10") for stage in cut] == [0.0, 0.0]
     with pytest.raises(ValueError, match="a first stage"):
@@ -444,7 +447,7 @@ def test_every_first_stage_and_their_fusion_before_and_after():
 class InputOrder(SmallRanker):
     """Gives the input order back, of any texts."""
 
-    def _one(self, passages: PassageList) -> Ranking:
+    def _rank_list(self, passages: PassageList) -> Ranking:
         return Ranking(np.arange(len(passages)))
 
 
@@ -455,12 +458,12 @@ def test_first_stages_of_dl19_have_the_figures_of_tang_et_al(real_data):
         name: read_run(folder / "candidates" / f"{name}.trec", depth=20)
         for name in ("bm25", "splade_pp_ed")
     }
-    found = first_stage_study(InputOrder(), collection, runs, depth=20)
-    assert [stage.queries for stage in found] == [43, 43]
+    study = first_stage_study(InputOrder(), collection, runs, depth=20)
+    assert [stage.queries for stage in study] == [43, 43]
     # Table 4, rows 1 and 2.
-    assert [round(100 * stage.before.mean("nDCG@10"), 2) for stage in found] == pytest.approx(
+    assert [round(100 * stage.before.mean("nDCG@10"), 2) for stage in study] == pytest.approx(
         [50.58, 73.08], abs=0.1
     )
-    assert [stage.after.mean("nDCG@10") for stage in found] == [
-        stage.before.mean("nDCG@10") for stage in found
+    assert [stage.after.mean("nDCG@10") for stage in study] == [
+        stage.before.mean("nDCG@10") for stage in study
     ]

@@ -53,14 +53,14 @@ def test_the_first_candidates_are_reordered_as_the_model_says_and_the_others_sta
     dataset = dataset_of(config.data)
     test, candidates = dataset.split("test"), dataset.candidates("test")[1]
     model = load_listwise(ranker)
-    found = run_of(tmp_path)
-    assert set(found) == set(candidates)
+    reranked = run_of(tmp_path)
+    assert set(reranked) == set(candidates)
     moved = 0
-    for one in lists_of(candidates, test, depth=None):
-        (ranking,) = model.rank([one.select(range(min(DEPTH, len(one))))])
-        expected = [one.ids[place] for place in ranking.order] + list(one.ids[DEPTH:])
-        assert list(found[one.query_id]) == expected
-        moved += expected != list(one.ids)
+    for passages in lists_of(candidates, test, depth=None):
+        (ranking,) = model.rank([passages.select(range(min(DEPTH, len(passages))))])
+        expected = [passages.ids[place] for place in ranking.order] + list(passages.ids[DEPTH:])
+        assert list(reranked[passages.query_id]) == expected
+        moved += expected != list(passages.ids)
     assert moved
 
 
@@ -116,11 +116,11 @@ def test_input_orders_are_those_that_are_shown(ranker, tmp_path) -> None:
     evaluate(config, tmp_path, quiet=True)
     dataset = dataset_of(config.data)
     model = load_listwise(ranker)
-    found = run_of(tmp_path)
-    for one in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=DEPTH):
-        shown = one.select(range(len(one) - 1, -1, -1))
+    reranked = run_of(tmp_path)
+    for passages in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=DEPTH):
+        shown = passages.select(range(len(passages) - 1, -1, -1))
         (ranking,) = model.rank([shown])
-        assert list(found[one.query_id])[: len(one)] == [
+        assert list(reranked[passages.query_id])[: len(passages)] == [
             shown.ids[place] for place in ranking.order
         ]
 
@@ -146,11 +146,11 @@ def test_remedies_and_windows_are_put_around_one_another(ranker, tmp_path) -> No
 
 def test_orders_are_averaged_over_renditions(ranker, tmp_path) -> None:
     plain = evaluate(composed(*options(ranker)), tmp_path, quiet=True)
-    found = evaluate(
+    report = evaluate(
         composed(*options(ranker, "alpha=0", "policy=renditions")), tmp_path, quiet=True
     )
-    assert found.rows[-1].label == f"{plain.rows[-1].label} renditions_keep borda"
-    (note,) = [note for note in found.about.notes if "forward passes" in note]
+    assert report.rows[-1].label == f"{plain.rows[-1].label} renditions_keep borda"
+    (note,) = [note for note in report.about.notes if "forward passes" in note]
     assert int(re.search(r"(\d+) lists", note)[1]) > 6, "lists with a class word are ranked twice"
     kemeny = evaluate(
         composed(*options(ranker, "alpha=0", "policy=renditions", "aggregate=kemeny")),
@@ -181,12 +181,12 @@ def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(
         [PassageList("who works in a ward", tuple(texts.values()))]
     )
     (line,) = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
-    found = json.loads(line)
-    assert found["query"] == {"text": "who works in a ward", "qid": "7"}
-    assert [one["docid"] for one in found["candidates"]] == [
+    result = json.loads(line)
+    assert result["query"] == {"text": "who works in a ward", "qid": "7"}
+    assert [candidate["docid"] for candidate in result["candidates"]] == [
         list(texts)[place] for place in ranking.order
     ]
-    assert [one["doc"] for one in found["candidates"]] == [
+    assert [candidate["doc"] for candidate in result["candidates"]] == [
         candidates[place]["doc"] for place in ranking.order
     ]
 
@@ -256,18 +256,18 @@ def test_a_listwise_ranker_is_not_taken_for_a_pointwise_one(ranker, tmp_path) ->
 
 
 def test_rankings_are_kept_by_everything_they_depend_on(tmp_path) -> None:
-    one = PassageList("query", ("a", "b"), ("1", "2"), "q")
+    passages = PassageList("query", ("a", "b"), ("1", "2"), "q")
     file = tmp_path / "rankings.jsonl"
     RankingCache(file, {"mode": "x"}).add(
-        [one], [Ranking(np.array([1, 0]), np.array([0.5, 2.0]), 1)]
+        [passages], [Ranking(np.array([1, 0]), np.array([0.5, 2.0]), 1)]
     )
     known = RankingCache(file, {"mode": "x"})
-    assert one in known
-    assert known[one].order.tolist() == [1, 0]
-    assert (known[one].scores.tolist(), known[one].num_ranked) == ([0.5, 2.0], 1)
-    assert one.select([1, 0]) not in known
+    assert passages in known
+    assert known[passages].order.tolist() == [1, 0]
+    assert (known[passages].scores.tolist(), known[passages].num_ranked) == ([0.5, 2.0], 1)
+    assert passages.select([1, 0]) not in known
     assert PassageList("query", ("a", "c"), ("1", "2"), "q") not in known
-    assert one not in RankingCache(file, {"mode": "y"})
+    assert passages not in RankingCache(file, {"mode": "y"})
 
 
 def test_a_papers_table_has_measured_figures_above_the_published_ones(ranker, tmp_path) -> None:
@@ -325,8 +325,8 @@ def test_position_bias_is_reported_for_every_remedy(ranker, tmp_path) -> None:
         rows = {row["system"]: row for row in csv.DictReader(file)}
     assert list(rows) == ["plain", "CapCal", "PSC"]
     curves = {
-        one["label"]: one
-        for one in json.loads((tmp_path / "controlled_positions.json").read_text())["systems"]
+        system["label"]: system
+        for system in json.loads((tmp_path / "controlled_positions.json").read_text())["systems"]
     }
     for label, row in rows.items():
         values = curves[label]["curves"][0]["values"]
@@ -361,8 +361,11 @@ def test_first_stages_are_reranked_and_so_is_their_fusion(ranker, tmp_path) -> N
     before, after = (row.effectiveness.figures["nDCG@10"].mean for row in report.rows)
     # The same candidates, of which the study measures the first five alone.
     assert measured["BM25", "before"] <= before
-    found, plain = read_run(tmp_path / "runs" / "BM25__synthetic.run"), run_of(tmp_path / "plain")
-    assert all(list(found[query]) == list(plain[query])[:DEPTH] for query in found)
+    reranked, plain = (
+        read_run(tmp_path / "runs" / "BM25__synthetic.run"),
+        run_of(tmp_path / "plain"),
+    )
+    assert all(list(reranked[query]) == list(plain[query])[:DEPTH] for query in reranked)
     assert measured["BM25", "after"] <= after
     assert "data:image/svg+xml;base64," in (tmp_path / "report.html").read_text()
 
@@ -388,8 +391,8 @@ def test_sorting_tasks_are_ranked_once_and_consistently(ranker, tmp_path) -> Non
     lists = ListwiseDataConfig("mathsort", 4, 4, held_out=4).held_out_lists(None)
     ranked = saved.rank([item.passages for item in lists])
     taus = [
-        kendalltau(one.ranks(), item.relevance_levels).statistic
-        for one, item in zip(ranked, lists, strict=True)
+        kendalltau(ranking.ranks(), item.relevance_levels).statistic
+        for ranking, item in zip(ranked, lists, strict=True)
     ]
     assert float(rows[0]["tau"]) == pytest.approx(np.mean(taus))
     with pytest.raises(ValueError, match="gsm8ksort is read from its file"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 
 import numpy as np
 import pytest
@@ -30,19 +30,19 @@ class TableRanker(SmallRanker):
         super().__init__()
         self.tables = tables
 
-    def _one(self, passages: PassageList) -> Ranking:
+    def _rank_list(self, passages: PassageList) -> Ranking:
         first, second = (int(text) for text in passages.passages)
         answer = self.tables[passages.query_id][first, second]
         if answer is None:
             return Ranking(np.array([0, 1]), num_ranked=0)
-        return Ranking(
-            np.array([0, 1] if answer == first else [1, 0]), num_ranked=1 + (first + second) % 2
-        )
+        order = [0, 1] if answer == first else [1, 0]
+        # Some answers name only the passage that they prefer.
+        return Ranking(np.array(order), num_ranked=1 + (first + second) % 2)
 
 
-def winner(answers: Answers, one: int, other: int) -> int | None:
+def winner(answers: Answers, first: int, second: int) -> int | None:
     """The passage that comes first in both orders."""
-    forth, back = answers[one, other], answers[other, one]
+    forth, back = answers[first, second], answers[second, first]
     return forth if forth == back else None
 
 
@@ -62,22 +62,26 @@ def bubbled(answers: Answers, size: int, passes: int) -> tuple[list[int], set[fr
 
 def points_of(answers: Answers, size: int) -> list[float]:
     """Wins and halves of ties of each passage, against every other."""
-    found = []
-    for one in range(size):
-        results = [winner(answers, one, other) for other in range(size) if other != one]
-        found.append(sum(1.0 if w == one else 0.5 if w is None else 0.0 for w in results))
-    return found
+    points = [0.0] * size
+    for passage, other in permutations(range(size), 2):
+        preferred = winner(answers, passage, other)
+        if preferred == passage:
+            points[passage] += 1.0
+        elif preferred is None:
+            points[passage] += 0.5
+    return points
 
 
 def named_of(order: list[int], answers: Answers, asked: set[frozenset[int]]) -> int | None:
     """Length of the order up to the last passage that had an answer."""
     answered = set()
-    for one, other in map(sorted, asked):
-        if answers[one, other] is not None or answers[other, one] is not None:
-            answered |= {one, other}
-    length = max(
-        (place + 1 for place, passage in enumerate(order) if passage in answered), default=0
-    )
+    for first, second in map(sorted, asked):
+        if answers[first, second] is not None or answers[second, first] is not None:
+            answered |= {first, second}
+    length = 0
+    for place, passage in enumerate(order):
+        if passage in answered:
+            length = place + 1
     return None if length == len(order) else length
 
 
@@ -86,17 +90,16 @@ def tables(draw: st.DrawFn) -> dict[str, tuple[int, Answers]]:
     """For some queries a number of passages and an answer to every pair in both orders, consistent
     or not.
     """
-    found = {}
+    tables_by_query = {}
     for number in range(draw(st.integers(1, 4))):
         size = draw(st.integers(1, 7))
         # By their share of no answers, lists differ in how much of them is left out.
         silent = draw(st.sampled_from([0, 1, 4]))
-        answers = {
-            pair: draw(st.sampled_from([*pair, *pair, *[None] * silent]))
-            for pair in permutations(range(size), 2)
-        }
-        found[f"q{number}"] = (size, answers)
-    return found
+        answers: Answers = {}
+        for pair in permutations(range(size), 2):
+            answers[pair] = draw(st.sampled_from([*pair, *pair, *[None] * silent]))
+        tables_by_query[f"q{number}"] = (size, answers)
+    return tables_by_query
 
 
 def lists_of(drawn: dict[str, tuple[int, Answers]]) -> tuple[TableRanker, list[PassageList]]:
@@ -120,8 +123,8 @@ def test_sliding_is_a_bubble_sort_of_each_list_alone(drawn, passes):
         tied += sum(winner(answers, *pair) is None for pair in asked)
     assert (wrapper.compared, wrapper.tied) == (compared, tied)
     assert wrapper.usage.lists == 2 * compared
-    assert all(len(one) == 2 for call in ranker.calls for one in call)
-    assert all(call for call in ranker.calls)
+    assert all(len(pair) == 2 for pair in ranker.lists_asked)
+    assert all(len(call) > 0 for call in ranker.calls)
 
 
 @settings(max_examples=80, deadline=None)
@@ -134,18 +137,20 @@ def test_all_pairs_count_wins_and_halves_of_ties(drawn):
         points = points_of(answers, size)
         assert ranking.scores is not None
         assert ranking.scores.tolist() == points
-        assert ranking.order.tolist() == sorted(range(size), key=lambda one: (-points[one], one))
-        asked = {frozenset(pair) for pair in combinations(range(size), 2)}
-        assert ranking.num_ranked == (
-            None if size == 1 else named_of(ranking.order.tolist(), answers, asked)
+        assert ranking.order.tolist() == sorted(
+            range(size), key=lambda passage: (-points[passage], passage)
         )
+        asked = set(map(frozenset, combinations(range(size), 2)))
+        # Of one passage there is nothing to ask, and so nothing is left out.
+        expected = None if size == 1 else named_of(ranking.order.tolist(), answers, asked)
+        assert ranking.num_ranked == expected
     pairs = sum(size * (size - 1) // 2 for size, _ in drawn.values())
     assert wrapper.compared == pairs
     assert wrapper.usage.lists == 2 * pairs
     assert len(ranker.calls) == (1 if pairs else 0)
 
 
-def test_by_hand():
+def test_three_passages_are_ranked_as_by_hand():
     # 0 beats 1 and 1 beats 2 whatever comes first; of 0 and 2 the one that is shown first is
     # preferred.
     answers: Answers = {(0, 1): 0, (1, 0): 0, (1, 2): 1, (2, 1): 1, (0, 2): 0, (2, 0): 2}
@@ -154,24 +159,22 @@ def test_by_hand():
     # From the back: 0 passes 1; 2 and 0 are tied and stay. Then 1 stays behind 0, and 2 is at the
     # front for good.
     assert shown(passages, SlidingPairs(ranker, 1).rank([passages])[0]) == ["2", "0", "1"]
-    found = AllPairs(ranker).rank([passages])[0]
-    assert found.scores.tolist() == [0.5, 1.0, 1.5]
-    assert shown(passages, found) == ["0", "1", "2"]
+    ranking = AllPairs(ranker).rank([passages])[0]
+    assert ranking.scores.tolist() == [0.5, 1.0, 1.5]
+    assert shown(passages, ranking) == ["0", "1", "2"]
 
 
 def test_passes_settle_as_many_places_at_the_front_and_no_more():
-    values = list(np.random.default_rng(3).permutation(30))
-    passages, ordered = numbers(*values), sorted(values, reverse=True)
+    passages = numbers(*np.random.default_rng(3).permutation(30))
+    largest_first = [str(number) for number in range(29, -1, -1)]
+
+    def ranked(passes: int) -> list[str]:
+        return shown(passages, SlidingPairs(SmallRanker(), passes).rank([passages])[0])
+
     for passes in (1, 4, 10):
-        found = [
-            int(text)
-            for text in shown(passages, SlidingPairs(SmallRanker(), passes).rank([passages])[0])
-        ]
-        assert found[:passes] == ordered[:passes]
-        assert found != ordered
-    assert [
-        int(text) for text in shown(passages, SlidingPairs(SmallRanker(), 29).rank([passages])[0])
-    ] == ordered
+        assert ranked(passes)[:passes] == largest_first[:passes]
+        assert ranked(passes) != largest_first
+    assert ranked(29) == largest_first
 
 
 @pytest.mark.parametrize(
@@ -191,14 +194,13 @@ def test_a_ranker_that_prefers_a_place_leaves_the_order_and_a_pair_is_asked_once
     ranker = SmallRanker(slope=100)  # the first of two, whatever they are
     passages = numbers(3, 8, 1, 9, 5)
     wrapper = SlidingPairs(ranker, 4)
-    found = wrapper.rank([passages])[0]
-    assert found.order.tolist() == [0, 1, 2, 3, 4]
+    ranking = wrapper.rank([passages])[0]
+    assert ranking.order.tolist() == [0, 1, 2, 3, 4]
     # Every pass compares the same neighbours again.
     assert (wrapper.compared, wrapper.tied, wrapper.usage.lists) == (4, 4, 8)
-    asked = [one.passages for call in ranker.calls for one in call]
-    assert sorted(asked) == sorted(
-        [*zip("3819", "8195", strict=True), *zip("8195", "3819", strict=True)]
-    )
+    neighbours = list(pairwise("38195"))
+    in_both_orders = [*neighbours, *((back, front) for front, back in neighbours)]
+    assert sorted(pair.passages for pair in ranker.lists_asked) == sorted(in_both_orders)
     everything = AllPairs(ranker).rank([passages])[0]
     assert everything.scores.tolist() == [2.0] * 5
     assert everything.order.tolist() == [0, 1, 2, 3, 4]
@@ -208,10 +210,9 @@ def test_the_step_of_all_lists_is_one_call_of_the_ranker():
     ranker = SmallRanker()
     lists = [numbers(1, 2, 3, query_id="a"), numbers(4, 5, query_id="b"), numbers(6, query_id="c")]
     SlidingPairs(ranker, 1).rank(lists)
-    assert [[one.query_id for one in call] for call in ranker.calls] == [
-        ["a", "a", "b", "b"],
-        ["a", "a"],
-    ]
+    first_call, second_call = ranker.calls
+    assert [pair.query_id for pair in first_call] == ["a", "a", "b", "b"]
+    assert [pair.query_id for pair in second_call] == ["a", "a"]
     assert ranker.calls[0][0].ids == ("d2", "d3")
 
 
@@ -225,9 +226,9 @@ def test_calls_are_of_limited_size(monkeypatch):
 
 @pytest.mark.parametrize("make", [AllPairs, SlidingPairs])
 def test_no_answer_at_all_leaves_the_input_order_as_left_out(make):
-    found = make(SmallRanker(keeps=0)).rank([numbers(3, 8, 1), numbers(2)])
-    assert [one.order.tolist() for one in found] == [[0, 1, 2], [0]]
-    assert [one.num_ranked for one in found] == [0, None]
+    rankings = make(SmallRanker(keeps=0)).rank([numbers(3, 8, 1), numbers(2)])
+    assert [ranking.order.tolist() for ranking in rankings] == [[0, 1, 2], [0]]
+    assert [ranking.num_ranked for ranking in rankings] == [0, None]
     assert make(SmallRanker()).rank([]) == []
 
 
@@ -248,16 +249,16 @@ def test_it_stands_inside_of_windows_and_permutations(make):
 def test_random_answers_still_give_rankings_and_the_counts_add_up():
     inner = AllPairs(RandomRanker(1))
     lists = [numbers(*range(9), query_id=f"q{number}") for number in range(20)]
-    found = inner.rank(lists)
+    rankings = inner.rank(lists)
     assert inner.compared == 20 * 36
     # Both orders agree by chance in half of the comparisons.
     assert abs(inner.tied - 360) < 4 * np.sqrt(720 / 4)
-    assert all(ranking.scores.sum() == 36 for ranking in found)
+    assert all(ranking.scores.sum() == 36 for ranking in rankings)
     inner.rank(lists[:1])
     assert inner.compared == 21 * 36
 
 
-def test_labels_and_mistakes():
+def test_labels_say_the_way_of_ranking_and_no_pass_is_refused():
     assert SlidingPairs(SmallRanker()).name == "small PRP sliding 10"
     assert AllPairs(SmallRanker()).name == "small PRP all pairs"
     assert issubclass(SlidingPairs, PairwiseRanker)

@@ -27,19 +27,19 @@ def ranker(tmp_path_factory: pytest.TempPathFactory, sentences) -> Path:
     )
 
 
-def winners(ranker: Path, one: PassageList) -> dict[frozenset[int], int | None]:
+def winners(ranker: Path, passages: PassageList) -> dict[frozenset[int], int | None]:
     """For every pair of positions the one that the model puts first in both orders, each asked
     alone.
     """
-    model, found = load_listwise(ranker), {}
-    for low in range(len(one)):
-        for high in range(low + 1, len(one)):
+    model, preferred = load_listwise(ranker), {}
+    for low in range(len(passages)):
+        for high in range(low + 1, len(passages)):
             forth, back = (
-                order[model.rank([one.select(order)])[0].order[0]]
+                order[model.rank([passages.select(order)])[0].order[0]]
                 for order in ([low, high], [high, low])
             )
-            found[frozenset((low, high))] = forth if forth == back else None
-    return found
+            preferred[frozenset((low, high))] = forth if forth == back else None
+    return preferred
 
 
 def bubbled(
@@ -64,15 +64,15 @@ def test_candidates_are_sorted_by_comparisons_of_the_model(ranker, tmp_path) -> 
     (file,) = [
         path for path in (tmp_path / "runs").glob("*.run") if not path.name.startswith("BM25")
     ]
-    found = read_run(file)
+    reranked = read_run(file)
     dataset = dataset_of(config.data)
     comparisons = ties = 0
-    for one in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=None):
-        shown = one.select(range(min(DEPTH, len(one))))
+    for passages in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=None):
+        shown = passages.select(range(min(DEPTH, len(passages))))
         preferred = winners(ranker, shown)
         order, asked = bubbled(preferred, len(shown), 2)
-        assert list(found[one.query_id]) == [shown.ids[place] for place in order] + list(
-            one.ids[DEPTH:]
+        assert list(reranked[passages.query_id]) == [shown.ids[place] for place in order] + list(
+            passages.ids[DEPTH:]
         )
         comparisons += len(asked)
         ties += sum(preferred[pair] is None for pair in asked)

@@ -20,8 +20,8 @@ def collection(**qrels: dict[str, int]) -> Collection:
 
 
 def test_grades_come_first_and_equal_grades_are_tied_in_first_stage_order() -> None:
-    found = collection_lists(collection(q={"b": 1, "d": 2, "c": -1, "e": 1}), CANDIDATES)
-    (item,) = found.lists
+    listed = collection_lists(collection(q={"b": 1, "d": 2, "c": -1, "e": 1}), CANDIDATES)
+    (item,) = listed.lists
     assert item.passages == PassageList(
         "the query", tuple(f"text {n}" for n in "abcde"), tuple("abcde"), "q"
     )
@@ -29,7 +29,7 @@ def test_grades_come_first_and_equal_grades_are_tied_in_first_stage_order() -> N
     assert item.ranks.tolist() == [3, 1, 4, 0, 2]
     assert item.relevance_levels.tolist() == [2, 1, 2, 0, 1]
     assert item.grades.tolist() == [0, 1, 0, 2, 1]
-    assert (found.without_candidates, found.without_relevant) == (1, 0)
+    assert (listed.without_candidates, listed.without_relevant) == (1, 0)
 
 
 def test_a_teacher_orders_passages_of_the_same_grade_and_those_without_a_score_come_last() -> None:

@@ -34,7 +34,7 @@ def answers_of(ranker: SmallRanker, passages: PassageList) -> list[list[str]]:
     for call in ranker.calls:
         for shuffle in call:
             if set(shuffle.ids) == set(passages.ids):
-                named = ranker._one(shuffle).ranked
+                named = ranker._rank_list(shuffle).ranked
                 answers.append([shuffle.ids[place] for place in named])
     return answers
 
@@ -42,9 +42,9 @@ def answers_of(ranker: SmallRanker, passages: PassageList) -> list[list[str]]:
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_an_oracle_stays_right_and_the_input_order_no_longer_matters(method: Aggregator):
     passages = numbers(3, 8, 1, 9, 5)
-    found = PermutationSelfConsistency(SmallRanker(), 5, method).rank([passages])[0]
-    assert shown(passages, found) == ["9", "8", "5", "3", "1"]
-    assert found.num_ranked is None
+    ranking = PermutationSelfConsistency(SmallRanker(), 5, method).rank([passages])[0]
+    assert shown(passages, ranking) == ["9", "8", "5", "3", "1"]
+    assert ranking.num_ranked is None
 
 
 def test_position_bias_that_hides_the_best_passage_is_averaged_out():
@@ -97,17 +97,17 @@ def test_borda_of_partial_answers_is_the_mean_rank_of_those_that_name_a_passage(
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_passages_that_no_answer_names_stand_last_in_input_order_as_left_out(method: Aggregator):
     passages = numbers(3, 8, 1, 9, 5)
-    found = PermutationSelfConsistency(SmallRanker(keeps=2), 6, method).rank([passages])[0]
-    assert found.order.tolist() == [3, 1, 0, 2, 4]
-    assert found.num_ranked == 2
-    assert found.scores is not None
-    assert (np.diff(found.scores[found.order]) <= 0).all()
+    ranking = PermutationSelfConsistency(SmallRanker(keeps=2), 6, method).rank([passages])[0]
+    assert ranking.order.tolist() == [3, 1, 0, 2, 4]
+    assert ranking.num_ranked == 2
+    assert ranking.scores is not None
+    assert (np.diff(ranking.scores[ranking.order]) <= 0).all()
 
 
 def test_answers_that_name_nothing_leave_the_input_order():
-    found = PermutationSelfConsistency(SmallRanker(keeps=0), 4).rank([numbers(3, 8, 1)])[0]
-    assert found.order.tolist() == [0, 1, 2]
-    assert found.num_ranked == 0
+    ranking = PermutationSelfConsistency(SmallRanker(keeps=0), 4).rank([numbers(3, 8, 1)])[0]
+    assert ranking.order.tolist() == [0, 1, 2]
+    assert ranking.num_ranked == 0
 
 
 def test_one_call_has_all_permutations_of_all_lists():
@@ -174,8 +174,8 @@ def test_the_original_order_can_be_the_first_of_them():
 def test_a_list_of_one_passage_is_ranked_once():
     for patience in (None, 2):
         ranker = SmallRanker()
-        found = PermutationSelfConsistency(ranker, 20, patience=patience).rank([numbers(7)])
-        assert found[0].order.tolist() == [0]
+        rankings = PermutationSelfConsistency(ranker, 20, patience=patience).rank([numbers(7)])
+        assert rankings[0].order.tolist() == [0]
         assert sum(map(len, ranker.calls)) == 1
 
 

@@ -30,7 +30,11 @@ def rows(path: Path) -> list[list[str]]:
 
 def texts(path: Path) -> set[str]:
     """Words of an SVG file."""
-    return {one.text or "" for one in ElementTree.parse(path).iter() if one.tag.endswith("text")}
+    return {
+        element.text or ""
+        for element in ElementTree.parse(path).iter()
+        if element.tag.endswith("text")
+    }
 
 
 # Matrices
@@ -42,9 +46,9 @@ def test_a_matrix_is_written_with_all_digits_and_positions_from_one(tmp_path: Pa
         tmp_path, "m", matrix, title="T", rows="in", columns="out", value="share", centre=0.25
     )
     assert [path.name for path in paths] == ["m.json", "m.csv", "m.png", "m.svg"]
-    found = json.loads(paths[0].read_text())
-    assert found["panels"] == {"": [[0.1, 0.2, None], [1 / 3, 0.4, 0.5]]}
-    assert (found["rows"], found["columns"], found["value"], found["centre"]) == (
+    written = json.loads(paths[0].read_text())
+    assert written["panels"] == {"": [[0.1, 0.2, None], [1 / 3, 0.4, 0.5]]}
+    assert (written["rows"], written["columns"], written["value"], written["centre"]) == (
         "in",
         "out",
         "share",
@@ -132,10 +136,10 @@ def test_curves_are_written_and_drawn_with_mean_and_range(tmp_path: Path):
     assert [path.name for path in paths] == [
         f"controlled_positions.{e}" for e in ("json", "csv", "png", "svg")
     ]
-    found = json.loads(paths[0].read_text())
-    assert found["systems"][1]["curves"][0]["range"] == pytest.approx(0.05)
-    assert found["systems"][0]["curves"][1]["values"] == [0.5, 0.7, 0.9]
-    assert found["systems"][1]["passes"] == 120
+    written = json.loads(paths[0].read_text())
+    assert written["systems"][1]["curves"][0]["range"] == pytest.approx(0.05)
+    assert written["systems"][0]["curves"][1]["values"] == [0.5, 0.7, 0.9]
+    assert written["systems"][1]["passes"] == 120
     lines = rows(paths[1])
     assert lines[0] == ["system", "measure", "position", "value", "standard_error"]
     assert ["plain", "nDCG@10", "3", "0.5", "0.01"] in lines
@@ -173,16 +177,16 @@ def test_one_list_has_no_standard_error(tmp_path: Path):
 
 
 def test_systems_that_do_not_compare_are_refused():
-    one, other = report(TWO[0]).systems[0], report(("short", (0.1, 0.2))).systems[0]
+    system, shorter = report(TWO[0]).systems[0], report(("short", (0.1, 0.2))).systems[0]
     with pytest.raises(ValueError, match="short has other positions than plain"):
-        PositionReport("c", 1, (one, other))
-    fewer = SystemPositions("fewer", one.curves[:1], 1)
+        PositionReport("c", 1, (system, shorter))
+    fewer = SystemPositions("fewer", system.curves[:1], 1)
     with pytest.raises(ValueError, match="fewer has other measures than plain"):
-        PositionReport("c", 1, (one, fewer))
+        PositionReport("c", 1, (system, fewer))
     with pytest.raises(ValueError, match="needs a system"):
         PositionReport("c", 1, ())
     with pytest.raises(KeyError, match="there are: nDCG@10, MRR"):
-        one.curve("P@5")
+        system.curve("P@5")
 
 
 # Rows of dots

@@ -117,9 +117,9 @@ def test_a_template_that_takes_all_time_or_memory_is_refused(
     chat_tokenizer.chat_template = HOSTILE[kind]
     with pytest.raises(
         ValueError, match=r"the chat template of .* (takes more than 1 seconds or|.*MemoryError)"
-    ) as said:
+    ) as error:
         PromptTokenizer(chat_tokenizer, prompt_file("rank_zephyr"), 400).encode(shown)
-    assert len(str(said.value).splitlines()) == 1
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_chat_template_is_used_and_texts_cannot_spell_its_tokens(chat_tokenizer):
@@ -224,10 +224,10 @@ def test_answers_read_as_rankings(make, kind, tokenizer, sentences):
     assert text == ">".join(f"[{names[i]}]" for i in order)
     assert answer[-1] == (tokenizer.sep_token_id if make is word_piece else tokenizer.eos_token_id)
     # The tokens are those that the tokenizer gives to the whole text.
-    whole = tokenizer(" > ".join(f"[{names[i]}]" for i in order), add_special_tokens=False)[
+    ids_of_text = tokenizer(" > ".join(f"[{names[i]}]" for i in order), add_special_tokens=False)[
         "input_ids"
     ]
-    assert [*opening, *answer[:-1]] == whole
+    assert [*opening, *answer[:-1]] == ids_of_text
     # No identifier with its bracket is the beginning of another one.
     ends = [tuple(ids + pair_tokenizer.closing) for ids in pair_tokenizer.identifiers(30)]
     assert all(b[: len(a)] != a for a in ends for b in ends if a is not b)
@@ -297,7 +297,7 @@ def test_long_passages_are_cut_to_one_length_the_longest_first(limit, tokenizer)
         "door", ("old " * 40, "river", "a bridge over the river " * 4, "soup " * 30), query_id="q7"
     )
     pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain"), limit)
-    whole = PromptTokenizer(tokenizer, prompt_file("plain"), 4096).encode(shown)
+    uncut = PromptTokenizer(tokenizer, prompt_file("plain"), 4096).encode(shown)
     encoded = pair_tokenizer.encode(shown)
     assert len(encoded) + len(pair_tokenizer.answer(range(4))) <= limit
     text = tokenizer.decode(encoded.ids)
@@ -312,7 +312,7 @@ def test_long_passages_are_cut_to_one_length_the_longest_first(limit, tokenizer)
     )
     # One more token for each of them would not have fitted.
     assert len(encoded) + len(pair_tokenizer.answer(range(4))) + sum(cut) > limit
-    assert len(whole) > len(encoded)
+    assert len(uncut) > len(encoded)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.integers(-5, 300))

@@ -22,7 +22,7 @@ POLICY = MeanOfRenditions(Attribute.named("gender"))
 class Letters(SmallRanker):
     """Best first by letters "e" and "o", which "woman" has and "man" has not, and by position."""
 
-    def _one(self, passages: PassageList) -> Ranking:
+    def _rank_list(self, passages: PassageList) -> Ranking:
         scores = []
         for place, text in enumerate(passages.passages):
             scores.append(len(re.findall("[eo]", text)) - 0.1 * place)
@@ -54,7 +54,7 @@ def test_the_order_is_that_of_mean_ranks() -> None:
     (aggregate,) = RewrittenLists(ranker, POLICY.rewritings, POLICY.name).rank([shown])
     (wordings,) = ranker.calls
     assert [wording.passages[0] for wording in wordings] == ["she and she", "he and he"]
-    mean_ranks = np.mean([ranker._one(wording).ranks() for wording in wordings], axis=0)
+    mean_ranks = np.mean([ranker._rank_list(wording).ranks() for wording in wordings], axis=0)
     assert aggregate.order.tolist() == np.argsort(mean_ranks, kind="stable").tolist()
 
 
@@ -65,4 +65,4 @@ def test_a_list_without_class_words_and_one_of_a_gendered_query_are_ranked_once_
     (wordings,) = ranker.calls
     assert [wording.passages for wording in wordings] == [("a stone", "one"), ("a woman", "one")]
     for ranking, passages in zip(rankings, shown, strict=True):
-        assert ranking.order.tolist() == ranker._one(passages).order.tolist()
+        assert ranking.order.tolist() == ranker._rank_list(passages).order.tolist()

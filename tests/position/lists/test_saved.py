@@ -42,8 +42,8 @@ def test_a_saved_ranker_comes_back_the_same(name, tokenizer, sentences, tmp_path
     )
     assert loaded.pair_tokenizer.prompt == prompt
     shown = PassageList("doctor", sentences)
-    own = CausalLmRanker(model, PromptTokenizer(tokenizer, prompt, 512), device="cpu")
-    assert loaded.rank([shown])[0].scores == pytest.approx(own.rank([shown])[0].scores, abs=1e-5)
+    ranker = CausalLmRanker(model, PromptTokenizer(tokenizer, prompt, 512), device="cpu")
+    assert loaded.rank([shown])[0].scores == pytest.approx(ranker.rank([shown])[0].scores, abs=1e-5)
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "ranker").config.vocab_size == len(
         tokenizer
     )

@@ -5,13 +5,15 @@ are.
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from backpack_rank.position.lists.passages import ListwiseExample
+from backpack_rank.position.lists.passages import ListwiseExample, PassageList
 from backpack_rank.position.lists.sorting_tasks import (
     QUERIES,
     MathSort,
@@ -35,27 +37,33 @@ def test_mathsort_lists_hold_ten_expressions_of_two_digits_sorted_by_different_v
     assert len(lists) == 50
     for item in lists:
         expressions = in_order(item)
-        assert all(
-            text[0] in "123456789" and text[2] in "+-*/" and text[4] in "123456789"
-            for text in expressions
-        )
-        values = [eval(text) for text in expressions]
+        values = []
+        for text in expressions:
+            assert re.fullmatch("[1-9] [-+*/] [1-9]", text)
+            values.append(eval(text))
         assert len(values) == 10
-        assert all(after - before > 1e-6 for before, after in pairwise(values))
+        for before, after in pairwise(values):
+            assert after - before > 1e-6
         assert item.relevance_levels.tolist() == item.ranks.tolist()
         assert [item.grades[place] for place in item.order] == list(range(9, -1, -1))
         assert item.passages.query == QUERIES["mathsort"]
-    signs = [text[2] for item in lists for text in item.passages.passages]
-    assert {signs.count(sign) > 60 for sign in "+-*/"} == {True}
+    signs = Counter()
+    for item in lists:
+        signs.update(text[2] for text in item.passages.passages)
+    for sign in "+-*/":
+        assert signs[sign] > 60
 
 
 def test_lists_depend_on_seed_and_epoch_alone() -> None:
+    def drawn(task: MathSort, epoch: int) -> list[PassageList]:
+        return [item.passages for item in task.lists(epoch)]
+
     task = MathSort(5, seed=1)
-    one = [item.passages for item in task.lists(4)]
-    assert [item.passages for item in task.lists(4)] == one
-    assert [item.passages for item in MathSort(5, seed=1).lists(4)] == one
-    assert [item.passages for item in task.lists(5)] != one
-    assert [item.passages for item in MathSort(5, seed=2).lists(4)] != one
+    expected = drawn(task, epoch=4)
+    assert drawn(task, epoch=4) == expected
+    assert drawn(MathSort(5, seed=1), epoch=4) == expected
+    assert drawn(task, epoch=5) != expected
+    assert drawn(MathSort(5, seed=2), epoch=4) != expected
 
 
 def test_wordsort_lists_hold_a_run_of_neighbours_and_words_from_anywhere() -> None:
@@ -64,30 +72,30 @@ def test_wordsort_lists_hold_a_run_of_neighbours_and_words_from_anywhere() -> No
         words = in_order(item)
         assert words == sorted(words)
         assert len(set(words)) == 10
-        numbers = [WORDS.index(word) for word in words]
+        places_of_list = [WORDS.index(word) for word in words]
         longest = run = 1
-        for before, after in pairwise(numbers):
+        for before, after in pairwise(places_of_list):
             run = run + 1 if after == before + 1 else 1
             longest = max(longest, run)
         runs.append(longest)
-        places += numbers
+        places += places_of_list
     assert min(runs) >= 5
     assert np.mean(runs) < 8
     assert len(set(places)) == len(WORDS)
 
 
 def test_random_order_is_even_and_imbalance_brings_the_best_to_the_front() -> None:
-    first = {
-        strength: [item.order[0] for item in MathSort(400, 5, imbalance=strength).lists(0)]
-        for strength in (0, 0.5, 1)
-    }
-    shares = {
-        strength: np.bincount(places, minlength=5) / 400 for strength, places in first.items()
-    }
-    assert shares[0].max() < 0.28
-    assert shares[0].min() > 0.12
-    assert shares[1].tolist() == [1, 0, 0, 0, 0]
-    assert shares[0.5][0] > 2 * shares[0.5][2] > 0
+    def shares_of_places(imbalance: float) -> np.ndarray:
+        """How often the best item is shown at each place. [5]"""
+        lists = MathSort(400, 5, imbalance=imbalance).lists(0)
+        return np.bincount([item.order[0] for item in lists], minlength=5) / 400
+
+    even = shares_of_places(imbalance=0)
+    assert even.max() < 0.28
+    assert even.min() > 0.12
+    assert shares_of_places(imbalance=1).tolist() == [1, 0, 0, 0, 0]
+    between = shares_of_places(imbalance=0.5)
+    assert between[0] > 2 * between[2] > 0
     assert shown_order(np.array([2, 0, 1]), 1.0, np.random.default_rng(0)).tolist() == [1, 2, 0]
 
 
@@ -110,33 +118,33 @@ def test_published_expressions_keep_their_order_and_ties(tmp_path: Path) -> None
     rows += ["9 * 9\t81.0\t7\t5", "1 / 3\t0.3333333333333333\t7\t5"]
     file = tmp_path / "math.tsv"
     file.write_text("\n".join(rows) + "\n")
-    one, two = read_mathsort(file)
-    assert one.passages.passages == ("8 / 4", "1 - 8", "1 + 1")
-    assert one.relevance_levels.tolist() == [1, 0, 1]
-    assert one.ranks.tolist() == [1, 0, 2]
-    assert one.grades.tolist() == [0, 2, 0]
-    assert two.order.tolist() == [1, 0]
+    first_group, second_group = read_mathsort(file)
+    assert first_group.passages.passages == ("8 / 4", "1 - 8", "1 + 1")
+    assert first_group.relevance_levels.tolist() == [1, 0, 1]
+    assert first_group.ranks.tolist() == [1, 0, 2]
+    assert first_group.grades.tolist() == [0, 2, 0]
+    assert second_group.order.tolist() == [1, 0]
 
 
-def test_published_words_and_sentences(tmp_path: Path) -> None:
+def test_published_words_and_sentences_are_read_with_their_right_order(tmp_path: Path) -> None:
     words = tmp_path / "words.tsv"
     words.write_text('word_samples\n["ox", "ant", "bee"]\n')
     (item,) = read_wordsort(words)
     assert item.passages.passages == ("ox", "ant", "bee")
     assert item.ranks.tolist() == [2, 0, 1]
-    told = ["Ann said \u201cgo.\u201d", "She ran 1.5 miles!", "How far is it?"]
+    sentences = ["Ann said \u201cgo.\u201d", "She ran 1.5 miles!", "How far is it?"]
     problems = tmp_path / "problems.jsonl"
-    lines = [{"question": " ".join(told), "answer": "x"}, {"question": "One sentence only."}]
+    lines = [{"question": " ".join(sentences), "answer": "x"}, {"question": "One sentence only."}]
     problems.write_text("\n".join(json.dumps(line) for line in lines))
     (item,) = read_gsm8ksort(problems, seed=1)
-    assert sorted(item.passages.passages) == sorted(told)
-    assert in_order(item) == told
+    assert sorted(item.passages.passages) == sorted(sentences)
+    assert in_order(item) == sentences
     orders = {read_gsm8ksort(problems, seed=seed)[0].passages.passages for seed in range(30)}
     assert len(orders) == 6
 
 
 @pytest.mark.parametrize(
-    ("reader", "text", "said"),
+    ("reader", "text", "message"),
     [
         (
             read_mathsort,
@@ -166,15 +174,15 @@ def test_published_words_and_sentences(tmp_path: Path) -> None:
         (read_gsm8ksort, '{"question": "One."}', "f holds no list of 2 to 20 sentences"),
     ],
 )
-def test_mistakes_in_files_are_named(tmp_path: Path, reader, text: str, said: str) -> None:
+def test_mistakes_in_files_are_named(tmp_path: Path, reader, text: str, message: str) -> None:
     file = tmp_path / "f"
     file.write_text(text)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         reader(file)
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: MathSort(0), "task.number=0"),
         (lambda: MathSort(3, size=21), "task.size=21 must be from 2 to 20"),
@@ -183,8 +191,8 @@ def test_mistakes_in_files_are_named(tmp_path: Path, reader, text: str, said: st
         (lambda: WordSort(WORDS, 3, neighbours=2), "task.neighbours=2"),
     ],
 )
-def test_wrong_options_are_named(make, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_options_are_named(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         make()
 
 

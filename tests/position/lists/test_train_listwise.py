@@ -111,15 +111,15 @@ def test_propensities_are_estimated_and_change_training(
     evaluate(
         configured("evaluate", *asked, "task.number=20", "task.shuffles=3"), tmp_path / "found"
     )
-    found = load_propensities(tmp_path / "found")
-    assert (found.size, found.lists, found.shuffles) == (4, 20, 3)
+    propensities = load_propensities(tmp_path / "found")
+    assert (propensities.size, propensities.lists, propensities.shuffles) == (4, 20, 3)
     lists = [item.passages for item in ListwiseDataConfig("mathsort", 4, 20).source(None).lists(0)]
     shuffled = rank_shuffled(load_listwise(run / "ranker", device="cpu"), lists, 3)
     counts = np.zeros((4, 4), dtype=int)
     for ranking in shuffled.rankings:
         for output, place in enumerate(ranking.order):
             counts[place, output] += 1
-    assert np.array_equal(found.counts, counts)
+    assert np.array_equal(propensities.counts, counts)
     assert {path.suffix for path in (tmp_path / "found").glob("propensity_map.*")} == {
         ".json",
         ".csv",
@@ -132,13 +132,17 @@ def test_propensities_are_estimated_and_change_training(
     weighted = [f"task.propensities={tmp_path / 'found' / 'propensities.json'}", "task.weight=1"]
     trained(tmp_path / "plain", *options, "task.weight=1")
     trained(tmp_path / "weighted", *options, *weighted)
-    one, two = (
+    with_propensities, without_propensities = (
         AutoModelForCausalLM.from_pretrained(tmp_path / name / "ranker")
         for name in ("plain", "weighted")
     )
     assert not all(
         torch.equal(a, b)
-        for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True)
+        for a, b in zip(
+            with_propensities.state_dict().values(),
+            without_propensities.state_dict().values(),
+            strict=True,
+        )
     )
     with pytest.raises(
         ValueError, match=r"of lists of 4 passages, and a training list has 6.*set task\.size=4"
@@ -182,8 +186,8 @@ def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(
         "task.epochs=3",
         "task.noise=3",
     ]
-    whole, halved = tmp_path / "whole", tmp_path / "out" / "train" / "halved"
-    expected = trained(whole, *options)
+    uninterrupted, halved = tmp_path / "whole", tmp_path / "out" / "train" / "halved"
+    expected = trained(uninterrupted, *options)
     real = ListwiseModule.on_train_batch_start
 
     def interrupted(self, batch, batch_idx):
@@ -201,12 +205,17 @@ def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(
             "backpack_rank.data.tokenisation.train_bpe", lambda *_: pytest.fail("trained again")
         )
         assert trained(halved, resume=True) == expected
-    one, two = (
-        AutoModelForCausalLM.from_pretrained(folder / "ranker") for folder in (whole, halved)
+    expected_weights, resumed_weights = (
+        AutoModelForCausalLM.from_pretrained(folder / "ranker")
+        for folder in (uninterrupted, halved)
     )
     assert all(
         torch.equal(a, b)
-        for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True)
+        for a, b in zip(
+            expected_weights.state_dict().values(),
+            resumed_weights.state_dict().values(),
+            strict=True,
+        )
     )
 
 
@@ -312,7 +321,7 @@ def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["training.epochs=2"], "training.epochs=2: options of ranking"),
         (["model=backpack_tiny"], "model=backpack_tiny is none: use model=listwise_tiny"),
@@ -331,9 +340,9 @@ def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None
         (["task.imbalance=2"], "task.imbalance=2 must be a number from 0 to 1, or null"),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, options: list[str], said: str) -> None:
+def test_mistakes_are_named(tmp_path: Path, options: list[str], message: str) -> None:
     shape = TINY if not options[0].startswith("model=") else ["task=listwise"]
     with pytest.raises(
-        (ValueError, FileNotFoundError, InstantiationException), match=re.escape(said)
+        (ValueError, FileNotFoundError, InstantiationException), match=re.escape(message)
     ):
         trained(tmp_path / "run", *shape, *MATH, *options)

@@ -133,16 +133,18 @@ def test_an_epoch_shows_every_list_in_every_order_of_its_augmentation(
     shown = [dataset.shown(0, number) for number in range(len(dataset))]
     assert len(shown) == 3 * len(lists)
     for place, item in enumerate(lists):
-        orders = [one.passages.passages for one in shown[3 * place : 3 * place + 3]]
+        orders = [example.passages.passages for example in shown[3 * place : 3 * place + 3]]
         assert len(set(orders)) == 3
         assert all(sorted(order) == sorted(item.passages.passages) for order in orders)
     assert [dataset.shown(1, number).passages for number in range(9)] != [
-        one.passages for one in shown[:9]
+        example.passages for example in shown[:9]
     ]
     loader = data.train_dataloader()
     first, again = ([batch.ids for batch in loader] for _ in range(2))
     assert sum(map(len, first)) == len(shown)
-    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+    assert all(
+        torch.equal(tensor, again_tensor) for tensor, again_tensor in zip(first, again, strict=True)
+    )
     loader.sampler.set_epoch(1)
     assert not torch.equal(next(iter(loader)).ids, first[0])
 
@@ -294,8 +296,8 @@ def test_rank_losses_equal_loops_over_all_pairs(batch) -> None:
     scores, ranks, mask, levels, inverse = batch
     for own_levels in (None, levels):
         for own_inverse in (None, inverse):
-            found = rank_loss(scores, ranks, mask, own_levels, own_inverse)
-            assert found.item() == pytest.approx(
+            loss = rank_loss(scores, ranks, mask, own_levels, own_inverse)
+            assert loss.item() == pytest.approx(
                 slow(scores, ranks, mask, own_levels, own_inverse), rel=1e-5
             )
 

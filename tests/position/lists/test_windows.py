@@ -94,15 +94,15 @@ def test_lists_of_different_lengths_come_out_as_each_alone_by_hand(lists, size, 
     assert [len(call) for call in ranker.calls] == [
         sum(n > step for n in steps) for step in range(max(steps))
     ]
-    assert all(len(passages) <= size for call in ranker.calls for passages in call)
+    assert all(len(passages) <= size for passages in ranker.lists_asked)
 
 
 def test_windows_of_an_oracle_bring_the_best_to_the_front_and_no_more_than_their_overlap():
     # 12 passages, the best four at the very back; windows of 4 by 2 carry two of them.
     passages = numbers(*range(12))
-    found = shown(passages, SlidingWindows(SmallRanker(), 4, 2).rank([passages])[0])
-    assert found[:2] == ["11", "10"]
-    assert found[2] != "9"
+    ranked = shown(passages, SlidingWindows(SmallRanker(), 4, 2).rank([passages])[0])
+    assert ranked[:2] == ["11", "10"]
+    assert ranked[2] != "9"
 
 
 def test_the_ids_and_query_of_a_window_are_those_of_its_passages():
@@ -118,21 +118,21 @@ def test_a_large_or_open_window_is_the_ranker_itself():
     expected = [ranking.order.tolist() for ranking in SmallRanker(slope=1.5).rank(lists)]
     for size in (None, 20):
         ranker = SmallRanker(slope=1.5)
-        found = SlidingWindows(ranker, size).rank(lists)
-        assert [ranking.order.tolist() for ranking in found] == expected
+        rankings = SlidingWindows(ranker, size).rank(lists)
+        assert [ranking.order.tolist() for ranking in rankings] == expected
         assert len(ranker.calls) == 1
 
 
 def test_what_stays_unnamed_at_the_back_is_named_by_nobody():
     # Each answer names the best of its window. Window (1, 3) names 9, window (0, 2) names 9 again:
     # of the others, 5 stands behind because the first window left it out, 7 because the second did.
-    found = SlidingWindows(SmallRanker(keeps=1), 2, 1).rank([numbers(7, 5, 9)])[0]
-    assert found.order.tolist() == [2, 0, 1]
-    assert found.num_ranked == 1
+    ranking = SlidingWindows(SmallRanker(keeps=1), 2, 1).rank([numbers(7, 5, 9)])[0]
+    assert ranking.order.tolist() == [2, 0, 1]
+    assert ranking.num_ranked == 1
     # A passage that a window named stays named though unnamed ones stand before it.
-    found = SlidingWindows(SmallRanker(keeps=1), 2, 2).rank([numbers(7, 5, 1, 9)])[0]
-    assert found.order.tolist() == [0, 1, 3, 2]
-    assert found.num_ranked == 3
+    ranking = SlidingWindows(SmallRanker(keeps=1), 2, 2).rank([numbers(7, 5, 1, 9)])[0]
+    assert ranking.order.tolist() == [0, 1, 3, 2]
+    assert ranking.num_ranked == 3
     alone = SmallRanker(keeps=2).rank([numbers(7, 5, 9)])[0]
     one_window = SlidingWindows(SmallRanker(keeps=2), 5, 2).rank([numbers(7, 5, 9)])[0]
     assert (one_window.order.tolist(), one_window.num_ranked) == (alone.order.tolist(), 2)

@@ -38,11 +38,11 @@ def test_starts_are_counted_in_words() -> None:
         Answer("q", "d", answer, text.index(answer))
         for answer in ("He", "Big  Ben", "en", "London", "in London.")
     ]
-    (found,) = answer_positions(answers({"d": text}, rows))
-    assert found.starts.tolist() == [0, 2, 3, 6, 5]
-    assert found.words.tolist() == [7] * 5
-    assert found.relative.tolist() == [0, 2 / 7, 3 / 7, 6 / 7, 5 / 7]
-    assert (found.answers, found.unmatched, found.cut) == (5, 0, 0)
+    (positions,) = answer_positions(answers({"d": text}, rows))
+    assert positions.starts.tolist() == [0, 2, 3, 6, 5]
+    assert positions.words.tolist() == [7] * 5
+    assert positions.relative.tolist() == [0, 2 / 7, 3 / 7, 6 / 7, 5 / 7]
+    assert (positions.answers, positions.unmatched, positions.cut) == (5, 0, 0)
 
 
 def test_a_search_finds_whole_words_whatever_case_and_punctuation() -> None:
@@ -70,8 +70,8 @@ def test_offsets_are_taken_where_there_are_any_and_unmatched_answers_left_out() 
 
 def test_uncertain_answers_can_be_left_out() -> None:
     rows = [Answer("a", "d", "red", 0, certain=False), Answer("b", "d", "blue", 4)]
-    found = answers({"d": "red blue"}, rows)
-    assert answer_positions(found, certain_only=True)[0].starts.tolist() == [1]
+    rows_of_answers = answers({"d": "red blue"}, rows)
+    assert answer_positions(rows_of_answers, certain_only=True)[0].starts.tolist() == [1]
     with pytest.raises(
         ValueError, match=r"c has no answer whose place is certain: leave out task\.certain_only"
     ):
@@ -97,12 +97,16 @@ def test_rotated_starts_are_those_of_the_rotated_words() -> None:
     original, rotated = answer_positions(answers(documents, rows), [None, rotation])
     starts, words, cut = [], [], 0
     for row in rows:
-        turned = rotation.rotate(row.doc_id, documents[row.doc_id]).text.split()
+        rotated_words = rotation.rotate(row.doc_id, documents[row.doc_id]).text.split()
         wanted = row.text.split()
-        places = [place for place in range(len(turned)) if turned[place : place + 3] == wanted]
+        places = [
+            place
+            for place in range(len(rotated_words))
+            if rotated_words[place : place + 3] == wanted
+        ]
         cut += not places
         starts += places
-        words += [len(turned)] * len(places)
+        words += [len(rotated_words)] * len(places)
     assert cut > 3
     assert rotated.cut == cut
     assert rotated.starts.tolist() == starts
@@ -112,10 +116,10 @@ def test_rotated_starts_are_those_of_the_rotated_words() -> None:
 
 
 def test_histogram_and_distance_by_hand() -> None:
-    found = AnswerPositions(np.array([0, 3, 1, 9]), np.array([10, 10, 2, 10]), 5, 1)
-    assert found.histogram(10).tolist() == [1, 0, 0, 1, 0, 1, 0, 0, 0, 1]
-    assert found.histogram(4).tolist() == [1, 1, 1, 1]
-    assert found.uniform_distance == pytest.approx(distance_by_hand([0.05, 0.35, 0.75, 0.95]))
+    positions = AnswerPositions(np.array([0, 3, 1, 9]), np.array([10, 10, 2, 10]), 5, 1)
+    assert positions.histogram(10).tolist() == [1, 0, 0, 1, 0, 1, 0, 0, 0, 1]
+    assert positions.histogram(4).tolist() == [1, 1, 1, 1]
+    assert positions.uniform_distance == pytest.approx(distance_by_hand([0.05, 0.35, 0.75, 0.95]))
     # Every word of a passage once is as even as words can be.
     even = AnswerPositions(np.arange(20), np.full(20, 20), 20, 0)
     assert even.uniform_distance == pytest.approx(1 / 40)

@@ -34,10 +34,12 @@ def test_psi_is_the_largest_relative_loss():
 def test_buckets_begin_at_their_first_character():
     starts = {"a": 0, "b": 99, "c": 100, "d": 500, "e": 3000}
     values = {"a": 1.0, "b": 0.5, "c": 0.2, "d": 0.6, "e": 0.0, "without a place": 1.0}
-    found = bucket_means(values, starts)
-    assert found.queries == (2, 1, 0, 0, 0, 2)
-    assert found.means == pytest.approx((0.75, 0.2, math.nan, math.nan, math.nan, 0.3), nan_ok=True)
-    assert found.psi == pytest.approx(1 - 0.2 / 0.75)
+    buckets = bucket_means(values, starts)
+    assert buckets.queries == (2, 1, 0, 0, 0, 2)
+    assert buckets.means == pytest.approx(
+        (0.75, 0.2, math.nan, math.nan, math.nan, 0.3), nan_ok=True
+    )
+    assert buckets.psi == pytest.approx(1 - 0.2 / 0.75)
 
 
 def test_what_chance_gives_is_what_questions_without_bias_have():
@@ -48,12 +50,12 @@ def test_what_chance_gives_is_what_questions_without_bias_have():
         values = {
             query_id: float(value) for query_id, value in zip(starts, rng.random(600), strict=True)
         }
-        found = bucket_means(values, starts)
-        below.append(found.psi <= found.chance)
+        buckets = bucket_means(values, starts)
+        below.append(buckets.psi <= buckets.chance)
     assert sum(below) >= 17
     biased = {query_id: 1.0 if start < 300 else 0.5 for query_id, start in starts.items()}
-    found = bucket_means(biased, starts)
-    assert found.psi == 0.5 > found.chance
+    buckets = bucket_means(biased, starts)
+    assert buckets.psi == 0.5 > buckets.chance
 
 
 def test_the_place_of_a_question_is_that_of_its_first_answer_with_a_place():

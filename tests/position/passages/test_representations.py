@@ -41,9 +41,9 @@ def bert():
         "num_attention_heads": 2,
         "intermediate_size": 32,
     }
-    own = BertConfig(vocab_size=40, max_position_embeddings=40, initializer_range=0.3, **config)
+    shape = BertConfig(vocab_size=40, max_position_embeddings=40, initializer_range=0.3, **config)
     torch.manual_seed(0)
-    return own
+    return shape
 
 
 def packed(rows):
@@ -99,9 +99,9 @@ def test_cross_encoders_give_the_last_hidden_states_of_their_backbone(bert):
     rows = document_rows(PairTokenizer(Tokenizer(), 20, START), DOCUMENTS)
     (kind,) = representations(ranker).items()
     assert kind[0] == "contextual"
-    found = kind[1](*packed(rows)).split([row.length for row in rows])
+    vectors_of_rows = kind[1](*packed(rows)).split([row.length for row in rows])
     ranker.backbone.set_attn_implementation("eager")
-    for row, vectors in zip(rows, found, strict=True):
+    for row, vectors in zip(rows, vectors_of_rows, strict=True):
         ids = torch.from_numpy(row.ids).long()[None]
         types = torch.tensor([[0, 0] + [1] * (row.length + 1)])
         expected = ranker.backbone(ids, token_type_ids=types).last_hidden_state[0, 2:-1]
@@ -130,13 +130,13 @@ def test_dual_encoders_read_the_document_by_itself(bert):
 def test_gpt2_gives_its_last_hidden_states(make_gpt2, pair_tokenizer):
     ranker = make_gpt2()
     rows = document_rows(pair_tokenizer, DOCUMENTS)
-    found = representations(ranker)["contextual"](*packed(rows))
+    vectors = representations(ranker)["contextual"](*packed(rows))
     ranker.transformer.set_attn_implementation("eager")
     expected = [
         ranker.transformer(torch.from_numpy(row.ids).long()[None]).last_hidden_state[0, 1:-1]
         for row in rows
     ]
-    torch.testing.assert_close(found, torch.cat(expected), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(vectors, torch.cat(expected), atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -179,8 +179,10 @@ def test_word_rankers_give_what_they_compare(interaction):
         tokenizer, interaction=interaction, sizes=sizes, embedding_size=6, max_document_length=4
     ).eval()
     rows = document_rows(WordPairTokenizer(tokenizer, 9), DOCUMENTS)
-    found = representations(ranker)["contextual"](*packed(rows)).split([row.length for row in rows])
-    for ids, vectors in zip(DOCUMENTS, found, strict=True):
+    vectors_of_rows = representations(ranker)["contextual"](*packed(rows)).split(
+        [row.length for row in rows]
+    )
+    for ids, vectors in zip(DOCUMENTS, vectors_of_rows, strict=True):
         read = ranker.backbone(torch.from_numpy(ids[:4]).long())
         if interaction == "tk":
             mask = torch.ones((1, len(read)), dtype=torch.bool)
@@ -226,5 +228,5 @@ def test_words_of_attribute_senses_are_read_as_the_ranker_reads_them(make_backpa
     torch.testing.assert_close(
         kinds["contextual"](batch, chosen)[torch.tensor(sizes).cumsum(0) - 1], expected
     )
-    own = kinds["senses"](batch, chosen)
-    assert not torch.equal(own[sizes[0] - 1], own[sizes[0] + sizes[1] - 1])
+    sense_vectors = kinds["senses"](batch, chosen)
+    assert not torch.equal(sense_vectors[sizes[0] - 1], sense_vectors[sizes[0] + sizes[1] - 1])

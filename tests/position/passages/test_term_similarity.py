@@ -1,5 +1,6 @@
 """ATS and MATS against loops over all pairs; what is kept of a stream, and what it stands for."""
 
+import itertools
 import math
 
 import numpy as np
@@ -14,28 +15,30 @@ from backpack_rank.position.passages.term_similarity import (
 TERMS, POSITIONS, SIZE = 4, 7, 5
 
 
-def occurrences(documents=30, seed=0, size=SIZE):
+def random_occurrences(documents=30, seed=0, size=SIZE):
     """(document, term, position, vector) of random documents, in which a term may stand twice.
 
     Vectors depend on term, position and chance, so that similarity falls with distance.
     """
     rng = np.random.default_rng(seed)
     base, drift = rng.normal(size=(TERMS, size)), rng.normal(size=size)
-    found = []
+    drawn = []
     for document in range(documents):
         for position in range(rng.integers(2, POSITIONS + 1)):
             term = int(rng.integers(TERMS))
             vector = base[term] + 0.3 * position * drift + rng.normal(size=size)
-            found.append((document, term, position, vector * rng.uniform(0.1, 9)))
-    return found
+            drawn.append((document, term, position, vector * rng.uniform(0.1, 9)))
+    return drawn
 
 
-def sampled(found, per_position, seed=0, parts=1):
+def sampled(all_occurrences, per_position, seed=0, parts=1):
+    """A sample that these occurrences were added to, in ``parts`` parts of whole documents."""
     sample = TermSample(np.arange(TERMS) + 10, POSITIONS, per_position, seed)
-    documents = np.array([row[0] for row in found])
-    for part in np.array_split(np.unique(documents), parts):
-        rows = [row for row in found if row[0] in part]
-        sample.add(*(np.array(column) for column in zip(*rows, strict=True)))
+    document_numbers = {document for document, *_ in all_occurrences}
+    for part in np.array_split(sorted(document_numbers), parts):
+        rows = [row for row in all_occurrences if row[0] in part]
+        documents, terms, positions, vectors = map(np.array, zip(*rows, strict=True))
+        sample.add(documents, terms, positions, vectors)
     return sample
 
 
@@ -43,35 +46,39 @@ def cosine(a, b):
     return float(a @ b / math.sqrt(a @ a) / math.sqrt(b @ b))
 
 
-def by_hand(found, max_distance):
+def by_hand(all_occurrences, max_distance):
     """ATS, its deviation, terms and pairs of each distance; loops over all pairs of occurrences."""
-    cosines = {
-        (term, distance): [] for term in range(TERMS) for distance in range(max_distance + 1)
-    }
-    for number, (document, term, position, vector) in enumerate(found):
-        for other_document, other_term, other_position, other in found[number + 1 :]:
-            distance = abs(position - other_position)
-            if term == other_term and document != other_document and distance <= max_distance:
-                cosines[term, distance].append(cosine(vector, other))
+    cosines = {}
+    for term, distance in itertools.product(range(TERMS), range(max_distance + 1)):
+        cosines[term, distance] = []
+    for first, second in itertools.combinations(all_occurrences, 2):
+        document, term, position, vector = first
+        other_document, other_term, other_position, other_vector = second
+        distance = abs(position - other_position)
+        if term == other_term and document != other_document and distance <= max_distance:
+            cosines[term, distance].append(cosine(vector, other_vector))
     rows = []
     for distance in range(max_distance + 1):
-        own = [cosines[term, distance] for term in range(TERMS) if cosines[term, distance]]
-        if not own:
+        cosines_by_term = []
+        for term in range(TERMS):
+            if cosines[term, distance]:
+                cosines_by_term.append(np.array(cosines[term, distance]))
+        if not cosines_by_term:
             rows.append((math.nan, math.nan, 0, 0))
             continue
-        ats = sum(sum(values) / len(values) for values in own) / len(own)
-        spread = sum(
-            sum((value - ats) ** 2 for value in values) / len(values) for values in own
-        ) / len(own)
-        rows.append((ats, math.sqrt(spread), len(own), sum(map(len, own))))
+        # Every term counts the same, however many pairs it has.
+        ats = np.mean([values.mean() for values in cosines_by_term])
+        variance = np.mean([((values - ats) ** 2).mean() for values in cosines_by_term])
+        pairs = sum(map(len, cosines_by_term))
+        rows.append((ats, math.sqrt(variance), len(cosines_by_term), pairs))
     return rows, cosines
 
 
 @pytest.mark.parametrize("parts", [1, 7])
 def test_all_pairs_give_the_figures_of_a_double_loop(parts):
-    found = occurrences()
-    curve = term_similarity(sampled(found, per_position=100, parts=parts), POSITIONS - 1)
-    rows, _ = by_hand(found, POSITIONS - 1)
+    drawn = random_occurrences()
+    curve = term_similarity(sampled(drawn, per_position=100, parts=parts), POSITIONS - 1)
+    rows, _ = by_hand(drawn, POSITIONS - 1)
     for at, (ats, std, terms, pairs) in zip(curve.distances, rows, strict=True):
         assert at.ats == pytest.approx(ats, abs=1e-6)
         assert at.std == pytest.approx(std, abs=1e-6)
@@ -80,47 +87,46 @@ def test_all_pairs_give_the_figures_of_a_double_loop(parts):
     assert curve.mats == pytest.approx(sum(differences) / len(differences), abs=1e-6)
     assert curve.mats_std == pytest.approx(np.std(differences), abs=1e-6)
     assert curve.mats > 0.05  # vectors drift with their position
-    assert curve.occurrences == curve.occurrences_in_documents == len(found)
+    assert curve.occurrences == curve.occurrences_in_documents == len(drawn)
 
 
 def test_blocks_of_occurrences_are_compared_with_each_other(monkeypatch):
-    whole = term_similarity(sampled(occurrences(), 100), 3)
+    in_one_block = term_similarity(sampled(random_occurrences(), 100), 3)
     monkeypatch.setattr("backpack_rank.position.passages.term_similarity._BLOCK", 4)
-    parts = term_similarity(sampled(occurrences(), 100), 3)
-    for one, other in zip(whole.distances, parts.distances, strict=True):
-        assert (one.pairs, one.terms) == (other.pairs, other.terms)
-        assert one.ats == pytest.approx(other.ats, abs=1e-7)
+    in_small_blocks = term_similarity(sampled(random_occurrences(), 100), 3)
+    for expected, at in zip(in_one_block.distances, in_small_blocks.distances, strict=True):
+        assert (expected.pairs, expected.terms) == (at.pairs, at.terms)
+        assert expected.ats == pytest.approx(at.ats, abs=1e-7)
 
 
 def test_differences_within_terms_leave_out_terms_without_both_distances():
-    found = occurrences(documents=9, seed=3)
-    curve = term_similarity(sampled(found, 100), POSITIONS - 1)
-    _, cosines = by_hand(found, POSITIONS - 1)
+    drawn = random_occurrences(documents=9, seed=3)
+    curve = term_similarity(sampled(drawn, 100), POSITIONS - 1)
+    _, cosines = by_hand(drawn, POSITIONS - 1)
     means = []
     for distance in range(1, POSITIONS):
-        both = [t for t in range(TERMS) if cosines[t, 0] and cosines[t, distance]]
-        if both:
-            means.append(
-                np.mean([np.mean(cosines[t, 0]) - np.mean(cosines[t, distance]) for t in both])
-            )
+        differences = []
+        for term in range(TERMS):
+            if cosines[term, 0] and cosines[term, distance]:
+                difference = np.mean(cosines[term, 0]) - np.mean(cosines[term, distance])
+                differences.append(difference)
+        if differences:
+            means.append(np.mean(differences))
     assert curve.mats_within_terms == pytest.approx(np.mean(means), abs=1e-6)
     assert curve.mats_within_terms != pytest.approx(curve.mats, abs=1e-3)
 
 
 def test_a_sample_is_right_on_average():
     """Positions in which many occurrences stood must not count as little as rare ones."""
-    found = occurrences(documents=60, seed=1)
-    rows, _ = by_hand(found, 2)
-    curves = [term_similarity(sampled(found, 2, seed, parts=3), 2) for seed in range(150)]
+    drawn = random_occurrences(documents=60, seed=1)
+    rows, _ = by_hand(drawn, 2)
+    curves = [term_similarity(sampled(drawn, 2, seed, parts=3), 2) for seed in range(150)]
     for distance in range(3):
         estimates = np.array([curve.distances[distance].ats for curve in curves])
         error = estimates.std() / math.sqrt(len(estimates))
         assert abs(estimates.mean() - rows[distance][0]) < 4 * error + 0.004
-        assert (
-            curves[0].distances[distance].pairs
-            < curves[0].distances[distance].pairs_in_documents
-            == rows[distance][3]
-        )
+        at = curves[0].distances[distance]
+        assert at.pairs < at.pairs_in_documents == rows[distance][3]
 
 
 def test_every_occurrence_is_kept_with_the_same_probability():
@@ -138,50 +144,59 @@ def test_every_occurrence_is_kept_with_the_same_probability():
 
 
 def test_a_sample_keeps_vectors_with_their_documents_and_positions():
-    found = occurrences(documents=50, seed=2)
-    sample = sampled(found, 3, parts=9)
-    by_place = {(document, position): (term, vector) for document, term, position, vector in found}
+    drawn = random_occurrences(documents=50, seed=2)
+    sample = sampled(drawn, 3, parts=9)
+    by_place = {}
+    for document, term, position, vector in drawn:
+        by_place[document, position] = (term, vector)
     total = 0
     for term in range(TERMS):
         positions, documents, vectors = sample.kept(term)
         assert (np.diff(positions) >= 0).all()
         assert max(np.bincount(positions)) <= 3
-        assert len({*zip(documents.tolist(), positions.tolist(), strict=True)}) == len(documents)
-        for position, document, vector in zip(
-            positions.tolist(), documents.tolist(), vectors, strict=True
-        ):
-            own, original = by_place[document, position]
-            assert own == term
+        places = list(zip(documents.tolist(), positions.tolist(), strict=True))
+        assert len(set(places)) == len(places)
+        for place, vector in zip(places, vectors, strict=True):
+            original_term, original = by_place[place]
+            assert original_term == term
             np.testing.assert_allclose(vector, original / np.linalg.norm(original), rtol=1e-5)
         total += len(positions)
-    assert total == len(sample) < len(found)
+    assert total == len(sample) < len(drawn)
 
 
 def test_samples_of_one_seed_keep_the_same_occurrences_of_other_vectors():
-    one, other = (sampled(occurrences(50, 2, size), 2, seed=4) for size in (SIZE, 3))
-    third = sampled(occurrences(50, 2), 2, seed=5)
-    # Occurrences of other sizes are other ones; equal ones with changed vectors are the same.
-    changed = sampled([(d, t, p, -2 * v) for d, t, p, v in occurrences(50, 2)], 2, seed=4)
-    assert len(one) == len(changed)
-    for term in range(TERMS):
-        assert np.array_equal(one.kept(term)[1], changed.kept(term)[1])
-    assert any(not np.array_equal(one.kept(t)[1], third.kept(t)[1]) for t in range(TERMS))
-    assert len(other)
+    def documents_kept(sample):
+        return [sample.kept(term)[1].tolist() for term in range(TERMS)]
+
+    drawn = random_occurrences(50, 2)
+    other_vectors = []
+    for document, term, position, vector in drawn:
+        other_vectors.append((document, term, position, -2 * vector))
+    sample = sampled(drawn, 2, seed=4)
+    changed = sampled(other_vectors, 2, seed=4)
+    assert len(sample) == len(changed)
+    assert documents_kept(sample) == documents_kept(changed)
+    assert documents_kept(sample) != documents_kept(sampled(drawn, 2, seed=5))
+    # Vectors of another size are drawn with other occurrences; they can be sampled too.
+    assert len(sampled(random_occurrences(50, 2, size=3), 2, seed=4))
 
 
 def test_vectors_without_direction_are_counted_and_left_out():
-    found = [
-        (d, 0, p, np.zeros(SIZE) if d == 3 else np.ones(SIZE)) for d in range(4) for p in range(2)
-    ]
-    curve = term_similarity(sampled(found, 10), 1)
+    all_occurrences = []
+    for document, position in itertools.product(range(4), range(2)):
+        vector = np.zeros(SIZE) if document == 3 else np.ones(SIZE)
+        all_occurrences.append((document, 0, position, vector))
+    curve = term_similarity(sampled(all_occurrences, 10), 1)
     assert curve.without_vector == 2
     assert [at.pairs for at in curve.distances] == [6, 6]
     assert curve.mats == pytest.approx(0, abs=1e-7)
 
 
 def test_distances_without_a_pair_count_for_nothing():
-    found = [(d, 0, p, np.array([1.0, p])) for d in range(3) for p in (0, 2)]
-    curve = term_similarity(sampled(found, 10), 5)
+    all_occurrences = []
+    for document, position in itertools.product(range(3), (0, 2)):
+        all_occurrences.append((document, 0, position, np.array([1.0, position])))
+    curve = term_similarity(sampled(all_occurrences, 10), 5)
     assert [at.pairs for at in curve.distances] == [6, 0, 6, 0, 0, 0]
     assert math.isnan(curve.distances[1].ats)
     assert curve.mats == pytest.approx(1 - 1 / math.sqrt(5), abs=1e-6)
@@ -191,7 +206,7 @@ def test_what_cannot_be_measured_is_refused():
     with pytest.raises(ValueError, match="per_position=1 must be at least 2"):
         TermSample(np.arange(2), 3, 1, 0)
     with pytest.raises(ValueError, match="max_distance=0"):
-        term_similarity(sampled(occurrences(), 3), 0)
+        term_similarity(sampled(random_occurrences(), 3), 0)
     alone = [(0, 0, p, np.ones(SIZE)) for p in range(4)]
     with pytest.raises(ValueError, match="no term stands at the same position in two documents"):
         term_similarity(sampled(alone, 3), 2)
@@ -208,8 +223,8 @@ def test_terms_are_drawn_by_the_seed():
     eligible = np.arange(100, 200)
     assert np.array_equal(choose_terms(eligible, None, 0), eligible)
     assert np.array_equal(choose_terms(eligible, 500, 0), eligible)
-    one = choose_terms(eligible, 10, 0)
-    assert len(set(one.tolist())) == 10
-    assert (np.diff(one) > 0).all()
-    assert np.array_equal(one, choose_terms(eligible, 10, 0))
-    assert not np.array_equal(one, choose_terms(eligible, 10, 1))
+    drawn = choose_terms(eligible, 10, 0)
+    assert len(set(drawn.tolist())) == 10
+    assert (np.diff(drawn) > 0).all()
+    assert np.array_equal(drawn, choose_terms(eligible, 10, 0))
+    assert not np.array_equal(drawn, choose_terms(eligible, 10, 1))

@@ -41,9 +41,9 @@ def report(**curves: list[float]) -> TermSimilarityReport:
     )
 
 
-def printed(found: TermSimilarityReport) -> str:
+def printed(term_similarity: TermSimilarityReport) -> str:
     text = io.StringIO()
-    print_term_similarity(found, Console(file=text, width=100))
+    print_term_similarity(term_similarity, Console(file=text, width=100))
     return text.getvalue()
 
 
@@ -67,18 +67,18 @@ def test_the_table_has_a_column_per_representation_and_says_how_much_was_sampled
 
 
 def test_a_difference_of_equal_vectors_is_not_shown_as_minus_zero():
-    found = report(senses=[1.0, 1.0])
-    curve = found.curves[0]
+    equal = report(senses=[1.0, 1.0])
+    curve = equal.curves[0]
     none = SimilarityCurve("senses", -1e-9, 0.0, -0.0, curve.distances, 1, 1)
-    text = printed(TermSimilarityReport("f", "c", 2, 1, 1, "", 2, 0, (none,), found.meaning))
+    text = printed(TermSimilarityReport("f", "c", 2, 1, 1, "", 2, 0, (none,), equal.meaning))
     assert "-0.000" not in text
 
 
 def test_missing_figures_are_null_and_empty(tmp_path):
     write_term_similarity(tmp_path, report(contextual=[0.9, math.nan, 0.7]))
-    found = json.loads((tmp_path / "term_similarity.json").read_text())
-    assert [at["ats"] for at in found["curves"][0]["distances"]] == [0.9, None, 0.7]
-    assert found["curves"][0]["mats_within_terms"] is None
+    written = json.loads((tmp_path / "term_similarity.json").read_text())
+    assert [at["ats"] for at in written["curves"][0]["distances"]] == [0.9, None, 0.7]
+    assert written["curves"][0]["mats_within_terms"] is None
     rows = list(csv.reader((tmp_path / "term_similarity.csv").open()))
     assert rows[0] == [
         "representation",

@@ -74,7 +74,7 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
         (task, temperature) for temperature in (0, 2) for task in ("MathSort", "Synthetic")
     ]
     items = ListwiseDataConfig("mathsort", 4, 4, held_out=4, seed=0).held_out_lists(None)
-    lists, targets = [one.passages for one in items], [one.relevance_levels for one in items]
+    lists, targets = [item.passages for item in items], [item.relevance_levels for item in items]
     for temperature in (0, 2):
         model = load_listwise(ranker, temperature=temperature)
         shuffled = rank_shuffled(model, lists, 6, 0)
@@ -84,9 +84,9 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
             taus[number % 6, owner] = stats.kendalltau(places, targets[owner])[0]
         means = taus.mean(axis=1)
         (row,) = [
-            one
-            for one in spread
-            if (one["task"], float(one["temperature"]), one["aggregator"])
+            spread_row
+            for spread_row in spread
+            if (spread_row["task"], float(spread_row["temperature"]), spread_row["aggregator"])
             == ("MathSort", temperature, "borda")
         ]
         for name, value in (
@@ -108,9 +108,9 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
         assert float(row["aggregate"]) == pytest.approx(expected, abs=1e-9)
         assert float(row["beaten"]) == pytest.approx(np.mean(means < expected))
         first = [
-            float(one["score"])
-            for one in numbers
-            if (one["task"], float(one["temperature"]), one["rankings"])
+            float(number_row["score"])
+            for number_row in numbers
+            if (number_row["task"], float(number_row["temperature"]), number_row["rankings"])
             == ("MathSort", temperature, "1")
         ]
         assert first == pytest.approx(

@@ -70,9 +70,9 @@ def effect() -> Table:
         {"nDCG@10": 0.01, "MRR@10": 1.0, "R@10": 0.2},
         2,
     )
-    turned = RotationRow(figures(0.45, 0.38, 0.9), figures(0.46, 0.4, 0.9), {})
+    debiased = RotationRow(figures(0.45, 0.38, 0.9), figures(0.46, 0.4, 0.9), {})
     knrm = RotationRow(figures(0.3, 0.2, 0.0), figures(0.3, 0.2, 0.0), {})
-    measured = {("TK", "Original"): tk, ("TK", "Debiased"): turned, ("knrm", "Original"): knrm}
+    measured = {("TK", "Original"): tk, ("TK", "Debiased"): debiased, ("knrm", "Original"): knrm}
     return effect_table(
         "rotation_table4", measured, "squad/test", ("BM25", figures(0.6, 0.5, 0.8)), ["A note."]
     )

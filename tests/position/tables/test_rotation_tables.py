@@ -164,7 +164,7 @@ def reciprocal_ranks(
             doc_id: " ".join(turned_by_hand(rotation, doc_id, text))
             for doc_id, text in texts.items()
         }
-    found = {}
+    by_query = {}
     for query_id, query in collection.queries.items():
         scores = {
             doc_id: ranker(
@@ -175,8 +175,8 @@ def reciprocal_ranks(
         order = sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
         (relevant,) = collection.qrels[query_id]
         rank = order.index(relevant) + 1
-        found[query_id] = 1 / rank if rank <= 10 else 0.0
-    return found
+        by_query[query_id] = 1 / rank if rank <= 10 else 0.0
+    return by_query
 
 
 def turned_by_hand(rotation: Rotation, doc_id: str, text: str) -> list[str]:
@@ -189,15 +189,17 @@ def test_runs_say_what_they_were_trained_on(save, tmp_path: Path) -> None:
     save("0", rotation="train", data="first")
     save("1", before="0")
     save("2", before="1", rotation="both", model="knrm", seed=3)
-    found = {run.ranker.parent.name: run for run in find_checkpoints([str(tmp_path / "runs")])}
-    assert found["0"].stages == (TrainingStage("first", "word"),)
-    assert found["1"].stages == (TrainingStage("first", "word"), TrainingStage("mine"))
-    assert found["2"].stages == (
+    run_by_name = {
+        run.ranker.parent.name: run for run in find_checkpoints([str(tmp_path / "runs")])
+    }
+    assert run_by_name["0"].stages == (TrainingStage("first", "word"),)
+    assert run_by_name["1"].stages == (TrainingStage("first", "word"), TrainingStage("mine"))
+    assert run_by_name["2"].stages == (
         TrainingStage("first", "word"),
         TrainingStage("mine"),
         TrainingStage("mine", "word"),
     )
-    assert [(found[name].model, found[name].seed) for name in "012"] == [
+    assert [(run_by_name[name].model, run_by_name[name].seed) for name in "012"] == [
         ("tk", 0),
         ("tk", 0),
         ("knrm", 3),
@@ -210,8 +212,8 @@ def test_the_newest_of_equal_runs_is_kept(
     for number, name in enumerate("ab"):
         run = save(name)
         os.utime(run / "ranker" / "config.json", (number, number))
-    (found,) = find_checkpoints([str(tmp_path / "runs")])
-    assert found.ranker.parent.name == "b"
+    (kept,) = find_checkpoints([str(tmp_path / "runs")])
+    assert kept.ranker.parent.name == "b"
     assert "left out" in caplog.text
 
 
@@ -220,8 +222,8 @@ def test_a_model_without_a_name_is_called_by_its_class(save, tmp_path: Path) -> 
     config = OmegaConf.load(run / "config.yaml")
     config.model = {"ranker": "x"}
     OmegaConf.save(config, run / "config.yaml")
-    (found,) = find_checkpoints([str(tmp_path / "runs")])
-    assert found.model == "BackpackForRanking"
+    (checkpoint,) = find_checkpoints([str(tmp_path / "runs")])
+    assert checkpoint.model == "BackpackForRanking"
 
 
 @pytest.mark.parametrize(
@@ -333,12 +335,12 @@ def test_table_2_takes_mats_of_both_trainings(save, folder: Path, tmp_path: Path
         composed(tmp_path, folder, "experiment=passage_rotation/table2", *options), tmp_path / "out"
     )
     lines = [line for line in lines_of(tmp_path / "out" / "table2.csv") if line["source"] == "here"]
-    found = {(line["training"], line["measure"]): float(line["value"]) for line in lines}
-    assert found.keys() == {(t, m) for t in ("Original", "Debiased") for m in ("MATS", "MATS std")}
+    values = {(line["training"], line["measure"]): float(line["value"]) for line in lines}
+    assert values.keys() == {(t, m) for t in ("Original", "Debiased") for m in ("MATS", "MATS std")}
     picture = json.loads((tmp_path / "out" / "figure2_SQuAD" / "term_similarity.json").read_text())
     curves = {curve["representation"]: curve["mats"] for curve in picture["curves"]}
     assert curves == {
-        f"TK, {training}": found[training, "MATS"] for training in ("Original", "Debiased")
+        f"TK, {training}": values[training, "MATS"] for training in ("Original", "Debiased")
     }
     assert curves["TK, Original"] != curves["TK, Debiased"]
 
@@ -353,22 +355,22 @@ def test_rotation_and_alpha_give_both_biases_in_one_table(
         composed(tmp_path, folder, "experiment=passage_rotation/alpha", *options), tmp_path / "out"
     )
     lines = lines_of(tmp_path / "out" / "rotation_alpha.csv")
-    found = {
+    values = {
         (line["training"], line["alpha"], line["test"], line["measure"]): line for line in lines
     }
     for training in ("Original", "Debiased"):
         for alpha in ("1.0", "0.5"):
             for test in ("original", "rotated"):
                 for measure in ("nDCG@10", "RaB(tf)@10", "ARaB(tf)@10", "swap change/std"):
-                    assert math.isfinite(float(found[training, alpha, test, measure]["value"]))
+                    assert math.isfinite(float(values[training, alpha, test, measure]["value"]))
             thirds = [
-                found[training, alpha, "original", f"MRR@10 {third} third"]
+                values[training, alpha, "original", f"MRR@10 {third} third"]
                 for third in ("first", "middle", "last")
             ]
             assert sum(int(line["queries"]) for line in thirds) == 6
-            whole = sum(int(line["queries"]) * float(line["value"]) for line in thirds) / 6
-            assert whole == pytest.approx(
-                float(found[training, alpha, "original", "MRR@10"]["value"])
+            mean_of_thirds = sum(int(line["queries"]) * float(line["value"]) for line in thirds) / 6
+            assert mean_of_thirds == pytest.approx(
+                float(values[training, alpha, "original", "MRR@10"]["value"])
             )
     text = (tmp_path / "out" / "rotation_alpha.md").read_text()
     assert text.count("Does rotation change gender bias?") == 2
@@ -385,18 +387,18 @@ def test_rotation_and_alpha_need_a_ranker_with_senses(folder: Path, tmp_path: Pa
 
 
 def test_means_and_tests_are_over_queries() -> None:
-    one = PerQuery({"m": {"a": 0.0, "b": 1.0, "c": 0.5}})
+    values = PerQuery({"m": {"a": 0.0, "b": 1.0, "c": 0.5}})
     other = PerQuery({"m": {"a": 1.0, "b": 0.0, "c": 1.0}})
-    assert mean_values([one, other]).values == {"m": {"a": 0.5, "b": 0.5, "c": 0.75}}
+    assert mean_values([values, other]).values == {"m": {"a": 0.5, "b": 0.5, "c": 0.75}}
     # Signs of three ranked differences: (-1, +1, -0.5) has ranks 2.5, 2.5, 1; the patterns with a
     # rank sum of at most 2.5 on one side are {1}, {2.5}, {2.5} and none: 2 * 4 / 8.
-    assert p_wilcoxon(one, other, "m") == pytest.approx(1.0)
+    assert p_wilcoxon(values, other, "m") == pytest.approx(1.0)
     less = PerQuery(
         {
             "m": {
                 name: value - 0.1 * (place + 1)
-                for place, (name, value) in enumerate(one.values["m"].items())
+                for place, (name, value) in enumerate(values.values["m"].items())
             }
         }
     )
-    assert p_wilcoxon(one, less, "m") == pytest.approx(2 / 8)
+    assert p_wilcoxon(values, less, "m") == pytest.approx(2 / 8)

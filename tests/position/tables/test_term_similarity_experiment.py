@@ -111,9 +111,9 @@ def test_all_terms_and_occurrences_give_every_pair(scorer, collection):
     (curve,) = task.measure(scorer, collection).curves
     encoded = scorer.pair_tokenizer.encode([text for _, text in collection.documents if text])
     counts = dict.fromkeys(range(7), 0)
-    for number, one in enumerate(encoded):
+    for number, ids in enumerate(encoded):
         for other in encoded[number + 1 :]:
-            for place, token in enumerate(one.tolist()):
+            for place, token in enumerate(ids.tolist()):
                 for there in np.flatnonzero(other == token).tolist():
                     if abs(place - there) <= 6:
                         counts[abs(place - there)] += 1
@@ -127,10 +127,10 @@ def test_a_seed_draws_the_same_documents_and_terms_again(scorer, collection):
             scorer, collection
         )
 
-    one = measured(1)
-    assert one == measured(1)
-    assert one.documents in (29, 30)  # the empty one may be among them
-    assert one.curves[0].mats != measured(2).curves[0].mats
+    report = measured(1)
+    assert report == measured(1)
+    assert report.documents in (29, 30)  # the empty one may be among them
+    assert report.curves[0].mats != measured(2).curves[0].mats
 
 
 def test_documents_may_stand_behind_a_query(scorer, collection):
@@ -138,23 +138,23 @@ def test_documents_may_stand_behind_a_query(scorer, collection):
         scorer, collection
     )
     behind = TermSimilarity(max_distance=8, representations=["contextual"], query="fish soup")
-    found = behind.measure(scorer, collection)
-    assert found.query == "fish soup"
-    assert found.curves[0].mats != alone.curves[0].mats
-    assert found.curves[0].distances[3].pairs == alone.curves[0].distances[3].pairs
+    report = behind.measure(scorer, collection)
+    assert report.query == "fish soup"
+    assert report.curves[0].mats != alone.curves[0].mats
+    assert report.curves[0].distances[3].pairs == alone.curves[0].distances[3].pairs
 
 
 def test_special_tokens_and_terms_of_one_document_are_not_eligible(pair_tokenizer, tokenizer):
     documents = pair_tokenizer.encode(["soup soup", "fish bread", "bread"])
     documents[1] = np.append(documents[1], tokenizer.eos_token_id).astype(np.int32)
     documents[2] = np.append(documents[2], tokenizer.eos_token_id).astype(np.int32)
-    found = eligible_terms(pair_tokenizer, document_rows(pair_tokenizer, documents))
-    assert tokenizer.eos_token_id not in found
+    terms = eligible_terms(pair_tokenizer, document_rows(pair_tokenizer, documents))
+    assert tokenizer.eos_token_id not in terms
     shared = set(documents[2].tolist()) & set(documents[1].tolist()) - {tokenizer.eos_token_id}
     both = shared | (
         set(documents[0].tolist()) & (set(documents[1].tolist()) | set(documents[2].tolist()))
     )
-    assert set(found.tolist()) == both
+    assert set(terms.tolist()) == both
 
 
 @pytest.mark.parametrize(
