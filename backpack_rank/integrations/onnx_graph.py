@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from backpack_rank.models.attribute_senses import AttributeSenses
 from backpack_rank.models.backbone import BackboneMixin
+from backpack_rank.models.configuration import BELOW_LAST
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     CrossEncoderForRanking,
@@ -60,6 +61,7 @@ class RankerGraph(nn.Module):
         self.backbone = (
             network.transformer if isinstance(ranker, GPT2ForRanking) else network.backbone
         )
+        self.keys_below = getattr(ranker.config, "sense_keys", None) == BELOW_LAST
         self.reads_last = getattr(ranker.config, "pooling", "last") == "last"
         self.separator_id = None
         text_config = getattr(ranker.config, "text_config", None)
@@ -114,9 +116,15 @@ class RankerGraph(nn.Module):
         if self.attribute_senses is not None:
             ids, forms, mask = self._joined_forms(ids, mask)
         shift: Any = None if self.shift is None else replace(self.shift, alpha=alpha[:, :, None])  # type: ignore[index,arg-type]
-        hidden = self._hidden(ids, forms, mask.long(), shift)
         places = mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
-        pooled = hidden[torch.arange(ids.shape[0]), places]
+        if self.keys_below:
+            # The pooled token's last state stands in front of the states below the last layer.
+            options = {"rows": places, "is_token": mask, "keep_input": True}
+            states = self._hidden(ids, forms, mask.long(), shift, options)
+            pooled, hidden = states[:, 0], states[:, 1:]
+        else:
+            hidden = self._hidden(ids, forms, mask.long(), shift, {})
+            pooled = hidden[torch.arange(ids.shape[0]), places]
         if self.backpack is None:
             return self.head(pooled)
 
@@ -200,16 +208,24 @@ class RankerGraph(nn.Module):
         return embeddings
 
     def _hidden(
-        self, ids: Tensor, forms: Tensor, attention_mask: Tensor, shift: TokenShift | None
+        self,
+        ids: Tensor,
+        forms: Tensor,
+        attention_mask: Tensor,
+        shift: TokenShift | None,
+        of_last_layer: dict[str, Any],
     ) -> Tensor:
-        """The backbone's last hidden states. [B, n, d]"""
+        """The backbone's last hidden states; see :mod:`~backpack_rank.models.pooled_layer`.
+
+        [B, n, d]
+        """
         vectors = self._embeddings.forward(ids)
         if self.attribute_senses is not None:
             is_form = (forms >= 0)[..., None]
             vectors = torch.where(is_form, self.form_vectors[forms.clamp(min=0)], vectors)
         if shift is not None:
             vectors = shift.embeddings(vectors, ids)
-        options = {}
+        options = dict(of_last_layer)
         if self.separator_id is not None:
             # Token type 1 behind the first separator, as the backbone was trained.
             separators = (ids == self.separator_id).long()

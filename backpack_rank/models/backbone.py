@@ -71,6 +71,38 @@ class BackboneMixin(Mixin):
             return self._read(batch, token_shift, {"rows": rows})
         return self.hidden_states(batch, token_shift)[rows]
 
+    def pooled_and_below(
+        self, batch: PackedBatch, token_shift: TokenShift | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The last hidden states at the pooled tokens [B, d], and what the last layer reads [T, d].
+
+        The last layer is computed at the pooled tokens alone. A norm at the end of the backbone is
+        applied to both. The backbone must be one that
+        :func:`~backpack_rank.models.pooled_layer.pool_last_layer` takes.
+        """
+        rows = self.pooled_positions(batch)
+        if supports_packing(self.config):
+            both = self._read(batch, token_shift, {"rows": rows, "keep_input": True})
+            pooled, below = both.split([len(batch), len(batch.input_ids)])
+            return pooled, below
+        mask = batch.padding_mask()
+        places = batch.position_ids[rows].long()
+        options = {"rows": places, "is_token": mask, "keep_input": True}
+        both = self._read(batch, token_shift, options)  # [B, 1 + n, d]
+        return both[:, 0], both[:, 1:][mask]
+
+    def last_and_below(
+        self, batch: PackedBatch, token_shift: TokenShift | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As :meth:`pooled_and_below`, with the last hidden states at all tokens. Two of [T, d]"""
+        both = self._read(batch, token_shift, {"keep_input": True})
+        if supports_packing(self.config):
+            last, below = both.chunk(2)
+            return last, below
+        mask = batch.padding_mask()
+        last, below = both.chunk(2, dim=1)  # two of [B, n, d]
+        return last[mask], below[mask]
+
     @cached_property
     def _last_layer_pools(self) -> bool:
         return supports_packing(self.config) and pool_last_layer(self.backbone)
@@ -78,6 +110,11 @@ class BackboneMixin(Mixin):
     def _read(
         self, batch: PackedBatch, token_shift: TokenShift | None, options: dict[str, Any]
     ) -> Tensor:
+        """Hidden states of all tokens [T, d].
+
+        ``options`` are those of :mod:`backpack_rank.models.pooled_layer`. With them states are as
+        the last layer gives them, of a packed row [T', d] or of padded rows [B, n', d].
+        """
         config: BackboneConfig = self.config
         if batch.max_length > config.n_positions:
             raise ValueError(
@@ -90,6 +127,8 @@ class BackboneMixin(Mixin):
             types = behind_separator(batch, config.separator_id).long()
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             if not supports_packing(config):
+                if options:
+                    return self._padded_states(batch, types, options)
                 return self._read_alone_or_padded(batch, types)
             if types is None and config.reads_left_to_right:
                 # Beginnings that texts have in common are read once, which takes no token types.
@@ -157,8 +196,14 @@ class BackboneMixin(Mixin):
         return torch.cat(states)
 
     def _read_padded(self, batch: PackedBatch, types: Tensor | None) -> Tensor:
+        return self._padded_states(batch, types, {})[batch.padding_mask()]
+
+    def _padded_states(
+        self, batch: PackedBatch, types: Tensor | None, options: dict[str, Any]
+    ) -> Tensor:
+        """What the backbone gives of padded rows. [B, n, d]"""
         mask = batch.padding_mask()
-        options: dict[str, Any] = {}
+        options = dict(options)
         if types is not None:
             options["token_type_ids"] = batch.pad(types)
         # Caches of keys are for generating texts. Some decoders have none that could be left out.
@@ -167,7 +212,7 @@ class BackboneMixin(Mixin):
             options["use_cache"] = False
         ids = batch.pad(batch.input_ids).masked_fill(~mask, self.config.padding_id)
         output = self.backbone(input_ids=ids, attention_mask=mask.long(), **options)
-        return output.last_hidden_state[mask]
+        return output.last_hidden_state
 
 
 def new_backbone(config: BackboneConfig) -> PreTrainedModel:

@@ -53,7 +53,8 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attribute_senses import AttributeSenses, GroupParts, SplitVectors
 from backpack_rank.models.backbone import BackboneMixin, new_backbone
 from backpack_rank.models.checkpoint import StrictLoading
-from backpack_rank.models.configuration import BackpackConfig
+from backpack_rank.models.configuration import BELOW_LAST, BackpackConfig
+from backpack_rank.models.pooled_layer import check_pools_last_layer
 from backpack_rank.models.sense_network import SenseNetwork, TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 
@@ -116,6 +117,9 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
     def __init__(self, config: BackpackConfig) -> None:
         super().__init__(config)
         self.backbone = new_backbone(config)
+        self._keys_below = config.sense_keys == BELOW_LAST
+        if self._keys_below:
+            check_pools_last_layer(self.backbone)
         embeddings = self.backbone.get_input_embeddings()
         if config.backbone_config.model_type == "gpt2":
             # Further names of the embeddings in published files. They are modules of their own with
@@ -166,20 +170,36 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             return batch
         return self.attribute_senses.read(batch)
 
-    def hidden_states(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
-        """The backbone's last hidden states, in the number format of the new parts. [T, d]"""
+    def _read(
+        self, batch: PackedBatch, token_shift: TokenShift | None, options: dict[str, Any]
+    ) -> Tensor:
+        """States of the backbone, in the number format of the new parts."""
         if self.attribute_senses is None:
-            hidden = super().hidden_states(batch, token_shift)
+            states = super()._read(batch, token_shift, options)
         else:
             # The table has no rows for forms: in this block, a lookup of theirs is replaced.
             with self.attribute_senses.embedded(self.get_input_embeddings()):
-                hidden = super().hidden_states(batch, token_shift)
-        return self._in_format_of_new_parts(hidden)
+                states = super()._read(batch, token_shift, options)
+        return self._in_format_of_new_parts(states)
+
+    def weight_states(
+        self, batch: PackedBatch, token_shift: TokenShift | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What the sense weights are made of: states for queries [B, d] and for keys [T, d].
+
+        The first are the backbone's last hidden states at the pooled tokens, which the mix of
+        senses is trained to resemble. Keys are read from the last hidden states too, or from below
+        the last layer, as ``sense_keys`` of the configuration says.
+        """
+        if self._keys_below:
+            return self.pooled_and_below(batch, token_shift)
+        hidden = self.hidden_states(batch, token_shift)
+        return hidden[self.pooled_positions(batch)], hidden
 
     def pooled_weights(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Contextual weights a[l, j] of each text at its pooled token. [B, k, n]"""
-        hidden = self.hidden_states(batch, token_shift)
-        return self.sense_weight_net.pooled(hidden, batch, self.pooled_positions(batch))
+        of_queries, of_keys = self.weight_states(batch, token_shift)
+        return self.sense_weight_net.weights(of_queries, of_keys, batch)
 
     def weighted_senses(
         self,
@@ -235,9 +255,12 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         Returns:
             [B, k + G, n], or [B, k, n] where ``split`` is False; NaN behind the end of a text.
         """
-        hidden = self.hidden_states(batch, token_shift)
+        if self._keys_below:
+            hidden, below = self.last_and_below(batch, token_shift)
+        else:
+            hidden, below = self.hidden_states(batch, token_shift), None
         # Into queries and keys; ``split`` above is about attribute senses.
-        queries, keys = self.sense_weight_net.split(hidden)  # two of [T, k, d / k]
+        queries, keys = self.sense_weight_net.split(hidden, below)  # two of [T, k, d / k]
         ids, whole_words, rows = self.distinct_tokens(batch, token_shift)
         vectors = self.distinct_hidden(ids, whole_words, token_shift, token_states, split)
         probes, offsets = self.sense_network.probes(direction)  # W_l^T w [f, k] and w . b_l [k]
@@ -480,9 +503,13 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             # Positions are counted from the first token of a text, also where padding is before it.
             position_ids = (mask.cumsum(dim=1) - 1).clamp(min=0)
             options = {"position_ids": position_ids, "use_cache": False}
+        if self._keys_below:
+            options["keep_input"] = True
         output = self.backbone(input_ids=input_ids, attention_mask=mask, **options)
-        hidden = self._in_format_of_new_parts(output.last_hidden_state)
-        queries, keys = self.sense_weight_net.split(hidden)  # two of [B, n, k, d / k]
+        hidden, below = self._in_format_of_new_parts(output.last_hidden_state), None
+        if self._keys_below:
+            hidden, below = hidden.chunk(2, dim=1)
+        queries, keys = self.sense_weight_net.split(hidden, below)  # two of [B, n, k, d / k]
         # A sense is an attention head: its weights a[l, i, j] mix the values C(x_j)_l.
         mixed = F.scaled_dot_product_attention(
             queries.transpose(1, 2),
@@ -509,6 +536,8 @@ class SenseWeightNetwork(nn.Module):
     Queries q and keys k of a sense have d / k dimensions::
 
         a[l, i, j] = softmax over j of q_l(i) . k_l(j) / sqrt(d / k)
+
+    Queries are made of the last hidden states; keys too, or of those below the last layer.
     """
 
     def __init__(self, config: BackpackConfig) -> None:
@@ -516,17 +545,40 @@ class SenseWeightNetwork(nn.Module):
         self.num_senses = config.num_senses
         self.c_attn = nn.Linear(config.hidden_size, 2 * config.hidden_size)
 
-    def split(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys of every sense: [..., d] -> two of [..., k, d / k]."""
-        queries, keys = self.c_attn(hidden).chunk(2, dim=-1)
+    def split(self, hidden: Tensor, below: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Queries and keys of every sense: [..., d] -> two of [..., k, d / k].
+
+        Args:
+            hidden: states that queries are made of.
+            below: states that keys are made of, if not the same.
+        """
+        if below is None:
+            queries, keys = self.c_attn(hidden).chunk(2, dim=-1)
+        else:
+            query_weight, key_weight = self.c_attn.weight.chunk(2)
+            query_bias, key_bias = self.c_attn.bias.chunk(2)
+            queries = F.linear(hidden, query_weight, query_bias)
+            keys = F.linear(below, key_weight, key_bias)
         by_sense = (self.num_senses, -1)
         return queries.unflatten(-1, by_sense), keys.unflatten(-1, by_sense)
 
     def pooled(self, hidden: Tensor, batch: PackedBatch, positions: Tensor | None = None) -> Tensor:
-        """Weights at one token of each text: [T, d] -> [B, k, n], rows sum to 1; at least fp32.
+        """:meth:`weights` of one token of each text, with queries and keys of the same states.
 
-        With e_j the hidden state of token j, and W_l and b_l the part of ``c_attn`` that makes the
-        keys of sense l:
+        Args:
+            hidden: the backbone's hidden states. [T, d]
+            batch: the texts.
+            positions: row index of the token of each text [B]; None: each text's last token.
+        """
+        if positions is None:
+            positions = batch.last_positions
+        return self.weights(hidden[positions], hidden, batch)
+
+    def weights(self, of_queries: Tensor, of_keys: Tensor, batch: PackedBatch) -> Tensor:
+        """Weights of the tokens of each text: [B, k, n], rows sum to 1; at least fp32.
+
+        With e_j the state that the key of token j is made of, and W_l and b_l the part of
+        ``c_attn`` that makes the keys of sense l:
 
             q_l . (W_l e_j + b_l) = (W_l^T q_l) . e_j + q_l . b_l
 
@@ -534,20 +586,18 @@ class SenseWeightNetwork(nn.Module):
         term is the same for all j and drops out of the softmax.
 
         Args:
-            hidden: the backbone's hidden states. [T, d]
+            of_queries: the state of each text that its queries are made of. [B, d]
+            of_keys: e_j. [T, d]
             batch: the texts; padding gets a weight of 0.
-            positions: row index of the token of each text [B]; None: each text's last token.
         """
-        d = hidden.shape[-1]
+        d = of_keys.shape[-1]
         weight, bias = self.c_attn.weight, self.c_attn.bias
         by_sense = (self.num_senses, -1)
-        if positions is None:
-            positions = batch.last_positions
-        queries = F.linear(hidden[positions], weight[:d], bias[:d])  # [B, d]
+        queries = F.linear(of_queries, weight[:d], bias[:d])  # [B, d]
         queries = queries.unflatten(-1, by_sense).transpose(0, 1)  # q_l, [k, B, d / k]
         key_weight = weight[d:].unflatten(0, by_sense)  # W_l, [k, d / k, d]
         probes = torch.bmm(queries, key_weight)  # W_l^T q_l, [k, B, d]
-        logits = torch.bmm(probes.transpose(0, 1), batch.pad(hidden).transpose(1, 2))  # [B, k, n]
+        logits = torch.bmm(probes.transpose(0, 1), batch.pad(of_keys).transpose(1, 2))  # [B, k, n]
         # Half precision is too coarse for a softmax over hundreds of tokens.
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         logits = logits * (d / self.num_senses) ** -0.5

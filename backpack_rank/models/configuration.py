@@ -22,6 +22,8 @@ POOLING = ("first", "last")
 MEAN_SIGMOID = "mean_sigmoid"
 READOUTS = ("pooled", MEAN_SIGMOID)
 INPUT_FORMS = ("separated", "as_coded")
+BELOW_LAST = "below_last"
+SENSE_KEYS = ("last", BELOW_LAST)
 # Positions of these encoders start behind the padding index.
 _OFFSET_POSITIONS = (
     "roberta",
@@ -144,6 +146,9 @@ class BackpackConfig(BackboneConfig):
             :mod:`backpack_rank.models.ranking_heads`.
         readout: ``pooled``, the head's score at one token, or ``mean_sigmoid``, the mean of the
             linear head's scores over all tokens.
+        sense_keys: hidden states that the keys of the sense weights are made of, those behind the
+            backbone's ``last`` layer, or those that it reads, ``below_last``: then the last layer
+            is computed at the pooled token alone, as in a cross-encoder.
         input_form: ``separated``, or ``as_coded``; see :mod:`backpack_rank.data.as_coded_input`.
     """
 
@@ -155,6 +160,7 @@ class BackpackConfig(BackboneConfig):
     head: str = "mlp"
     readout: str = "pooled"
     input_form: str = "separated"
+    sense_keys: str = "last"
     tie_word_embeddings: bool = True
     activation_function: str = "gelu_new"
     layer_norm_epsilon: float = 1e-5
@@ -174,6 +180,7 @@ class BackpackConfig(BackboneConfig):
             )
         whole_number("sense_intermediate_scale", self.sense_intermediate_scale, 1)
         one_of("head", self.head, HEADS)
+        one_of("sense_keys", self.sense_keys, SENSE_KEYS)
         one_of("input_form", self.input_form, INPUT_FORMS)
         check_readout(self, self.readout)
 

@@ -30,6 +30,7 @@ from backpack_rank.models.attribute_senses import WHERE, add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import (
     INPUT_FORMS,
+    SENSE_KEYS,
     BackpackConfig,
     CrossEncoderConfig,
     DualEncoderConfig,
@@ -66,6 +67,7 @@ AttributeNames = PathText | Sequence[PathText]
 Where = Annotated[str, OneOf(WHERE)]
 Head = Annotated[str, OneOf(HEADS)]
 InputForm = Annotated[str, OneOf(INPUT_FORMS)]
+SenseKeys = Annotated[str, OneOf(SENSE_KEYS)]
 RANKERS: tuple[type[Ranker], ...] = (
     BackpackForRanking,
     CrossEncoderForRanking,
@@ -183,6 +185,7 @@ def backpack_on_backbone(
     pooling: Literal["first", "last"] | None = None,
     attention: Name | None = None,
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
+    keys: SenseKeys = "last",
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
     head: Head = "mlp",
@@ -205,18 +208,23 @@ def backpack_on_backbone(
             that is possible.
         dtype: number format of the backbone's weights, ``float32`` or ``bfloat16``; new parts are
             in float32.
+        keys: what the keys of the sense weights are made of, the ``last`` hidden states or those
+            ``below_last``, which encoders of five types can give: scoring and training take about
+            as long as with a cross-encoder. See
+            :class:`~backpack_rank.models.configuration.BackpackConfig`.
         attribute_senses, attribute_senses_where, head, input_form: as of :func:`new_backpack`.
 
     Raises:
         ValueError: the tokenizer and the backbone's vocabulary do not fit, the backbone has no word
-            embeddings, has an encoder and a decoder, cannot be read from token ids alone, or
-            ``senses`` does not divide its hidden size.
+            embeddings, has an encoder and a decoder, cannot be read from token ids alone, cannot
+            give ``keys=below_last``, or ``senses`` does not divide its hidden size.
     """
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
     config = BackpackConfig(
         num_senses=senses,
         sense_intermediate_scale=sense_intermediate_scale,
+        sense_keys=keys,
         head=head,
         input_form=input_form,
         **options,

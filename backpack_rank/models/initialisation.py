@@ -89,7 +89,8 @@ def start_from_attention(network: SenseWeightNetwork, backbone: PreTrainedModel)
     """Start c_attn from the attention of the backbone's last layer: sense l is head l mod heads.
 
     The layer reads hidden states from before it, the weight network those behind it: x is replaced
-    by the backbone's last hidden state. Where the backbone has a norm in front of its attention and
+    by the backbone's last hidden state. (With ``sense_keys=below_last`` keys see what the layer's
+    own keys see.) Where the backbone has a norm in front of its attention and
     one at its end, both are of the same vectors up to gain and shift, and these are put right (see
     :func:`behind_last_norm`). Rotary positions are left out: a query looks for a key as if both
     stood at the same place.
@@ -168,10 +169,10 @@ def init_with_entropy(backpack: BackpackModel, batch: PackedBatch, seed: int) ->
     drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed))
     weight.copy_(drawn * weight.shape[1] ** -0.5)
     network.c_attn.bias.zero_()
-    queries, keys = (part.double() for part in network.split(backpack.hidden_states(batch)))
-    pooled = queries[backpack.pooled_positions(batch)]  # [B, k, d / k]
+    queries, keys = network.split(*backpack.weight_states(batch))  # [B, k, d / k] and [T, k, d / k]
+    queries, keys = queries.double(), keys.double()
     logits = []
-    for query, key in zip(pooled, keys.split(batch.lengths), strict=True):
+    for query, key in zip(queries, keys.split(batch.lengths), strict=True):
         products = torch.einsum("km,nkm->kn", query, key)
         logits.append(products * width**-0.5)
     # Logits are products of queries and keys: each takes the square root of the factor.

@@ -2,6 +2,19 @@
 
 Other tokens enter the layer as keys and values, and their own states behind it are not used. The
 states of the used tokens are those of the full layer.
+
+A Backpack may read the keys of its sense weights from below the last layer. So the layer can hand
+on what it read, behind its own states: whatever the backbone does to the last states, such as a
+final norm, is then done to both.
+
+Texts stand in a packed row or in padded rows. Arguments of a layer's forward pass beside the
+library's own say what is wanted:
+
+- ``packed``: the texts of a packed row [1, T, d]; without it rows are padded, [B, n, d];
+- ``rows``: where the used token of each text stands, in the packed row or in its padded row [B];
+  without it all tokens are used, and the layer is the library's;
+- ``is_token``: where padded rows have tokens, with ``rows``. bool [B, n]
+- ``keep_input``: whether the states that the layer read follow its own.
 """
 
 from __future__ import annotations
@@ -25,10 +38,7 @@ from backpack_rank.data.packing import PackedBatch
 
 
 class _PooledLayer(nn.Module):
-    """Mixin of a layer that takes ``rows`` [B], the tokens whose states are used.
-
-    Without rows it is the library's layer.
-    """
+    """Mixin of a layer of BERT's form; arguments as in the module's docstring."""
 
     attention: Any
     feed_forward_chunk: Any
@@ -39,26 +49,40 @@ class _PooledLayer(nn.Module):
         *arguments: Any,
         packed: PackedBatch | None = None,
         rows: Tensor | None = None,
+        is_token: Tensor | None = None,
+        keep_input: bool = False,
         **options: Any,
     ) -> Tensor:
-        """[1, T, d] -> [1, T, d], or [1, B, d] at the rows."""
+        """States at all tokens or at the rows [1, T | B, d] or [B, n | 1, d], then those read."""
         if rows is None:
-            return super().forward(hidden_states, *arguments, packed=packed, **options)
-        assert packed is not None
+            states = super().forward(hidden_states, *arguments, packed=packed, **options)
+        else:
+            states = self._at_rows(hidden_states, packed, rows, is_token)
+        return torch.cat([states, hidden_states], dim=1) if keep_input else states
+
+    def _at_rows(
+        self,
+        hidden_states: Tensor,
+        packed: PackedBatch | None,
+        rows: Tensor,
+        is_token: Tensor | None,
+    ) -> Tensor:
         attention = self.attention.self
         head = (-1, attention.attention_head_size)
-        pooled = hidden_states[:, rows]
-        queries = attention.query(pooled)[0].unflatten(-1, head)[:, :, None]  # [B, heads, 1, -]
-        keys = packed.pad(attention.key(hidden_states)[0]).unflatten(-1, head)
-        values = packed.pad(attention.value(hidden_states)[0]).unflatten(-1, head)
+        pooled = _used(hidden_states, rows, packed)  # [1, B, d] or [B, 1, d]
+        queries = attention.query(pooled).view(len(rows), 1, *head)
+        keys = _by_text(attention.key(hidden_states), packed).unflatten(-1, head)
+        values = _by_text(attention.value(hidden_states), packed).unflatten(-1, head)
         mixed = F.scaled_dot_product_attention(
-            queries,
+            queries.transpose(1, 2),
             keys.transpose(1, 2),
             values.transpose(1, 2),
-            packed.padding_mask()[:, None, None],
+            _attention_mask(packed, is_token),
+            dropout_p=attention.dropout.p if self.training else 0.0,
             scale=attention.scaling,
-        )
-        return self.feed_forward_chunk(self.attention.output(mixed.flatten(1)[None], pooled))
+        )  # [B, heads, 1, d / heads]
+        mixed = mixed.flatten(1).view_as(pooled)
+        return self.feed_forward_chunk(self.attention.output(mixed, pooled))
 
 
 class PooledBertLayer(_PooledLayer, BertLayer):
@@ -87,34 +111,76 @@ class PooledModernBertLayer(ModernBertEncoderLayer):
         position_embeddings: Any = None,
         packed: PackedBatch | None = None,
         rows: Tensor | None = None,
+        is_token: Tensor | None = None,
+        keep_input: bool = False,
         **options: Any,
     ) -> Tensor:
-        """[1, T, d] -> [1, T, d], or [1, B, d] at the rows."""
+        """States at all tokens or at the rows [1, T | B, d] or [B, n | 1, d], then those read."""
         if rows is None:
             options |= {"packed": packed, "position_embeddings": position_embeddings}
-            return super().forward(hidden_states, attention_mask, **options)
-        assert packed is not None
+            states = super().forward(hidden_states, attention_mask, **options)
+        else:
+            states = self._at_rows(hidden_states, position_embeddings, packed, rows, is_token)
+        return torch.cat([states, hidden_states], dim=1) if keep_input else states
+
+    def _at_rows(
+        self,
+        hidden_states: Tensor,
+        position_embeddings: Any,
+        packed: PackedBatch | None,
+        rows: Tensor,
+        is_token: Tensor | None,
+    ) -> Tensor:
         attention = self.attn
         qkv = attention.Wqkv(self.attn_norm(hidden_states))
         qkv = qkv.view(*hidden_states.shape[:-1], 3, -1, attention.head_dim)
         # From [1, T, heads, -] to [1, heads, T, -], the layout of the rotation.
         query, key, value = (part.transpose(1, 2) for part in qkv.unbind(dim=-3))
         query, key = apply_rotary_pos_emb(query, key, *position_embeddings, unsqueeze_dim=1)
-        queries = query[0, :, rows].transpose(0, 1)[:, :, None]  # [B, heads, 1, -]
-        keys = packed.pad(key[0].transpose(0, 1)).transpose(1, 2)  # [B, heads, n, -]
-        values = packed.pad(value[0].transpose(0, 1)).transpose(1, 2)
-        mask = packed.padding_mask()
+        queries = _used(query.transpose(1, 2), rows, packed)
+        queries = queries.reshape(len(rows), -1, 1, attention.head_dim)  # [B, heads, 1, -]
+        keys = _by_text(key.transpose(1, 2), packed)  # [B, n, heads, -]
+        values = _by_text(value.transpose(1, 2), packed)
+        mask = _attention_mask(packed, is_token)
         if attention.sliding_window is not None:
             # The first token sees those less than a window away.
-            places = torch.arange(packed.max_length, device=mask.device)
+            places = torch.arange(mask.shape[-1], device=mask.device)
             mask = mask & (places < attention.sliding_window)
         mixed = F.scaled_dot_product_attention(
-            queries, keys, values, mask[:, None, None], scale=attention.head_dim**-0.5
+            queries,
+            keys.transpose(1, 2),
+            values.transpose(1, 2),
+            mask,
+            dropout_p=attention.attention_dropout if self.training else 0.0,
+            scale=attention.head_dim**-0.5,
         )
-        pooled = hidden_states[:, rows] + attention.out_drop(attention.Wo(mixed.flatten(1)[None]))
+        pooled = _used(hidden_states, rows, packed)
+        mixed = attention.Wo(mixed.flatten(1).view_as(pooled))
+        pooled = pooled + attention.out_drop(mixed)
         return pooled + self.mlp(self.mlp_norm(pooled))
 
 
+def _used(states: Tensor, rows: Tensor, packed: PackedBatch | None) -> Tensor:
+    """States of the used tokens: [1, T, ...] -> [1, B, ...], or [B, n, ...] -> [B, 1, ...]."""
+    if packed is not None:
+        return states[:, rows]
+    return states[torch.arange(states.shape[0], device=rows.device), rows][:, None]
+
+
+def _by_text(states: Tensor, packed: PackedBatch | None) -> Tensor:
+    """States of each text in a row of its own. [B, n, ...]"""
+    return states if packed is None else packed.pad(states[0])
+
+
+def _attention_mask(packed: PackedBatch | None, is_token: Tensor | None) -> Tensor:
+    """No key is padding. bool [B, 1, 1, n]"""
+    mask = is_token if packed is None else packed.padding_mask()
+    assert mask is not None
+    return mask[:, None, None]
+
+
+POOLED_TYPES = ("bert", "electra", "roberta", "xlm-roberta", "modernbert")
+"""Encoders whose last layer can be computed at some tokens alone."""
 _CLASSES: dict[type, type] = {
     BertLayer: PooledBertLayer,
     ElectraLayer: PooledElectraLayer,
@@ -138,3 +204,13 @@ def pool_last_layer(backbone: PreTrainedModel) -> bool:
         return False
     layers[-1].__class__ = _CLASSES[type(layers[-1])]
     return True
+
+
+def check_pools_last_layer(backbone: PreTrainedModel) -> None:
+    """Let the last layer take ``keep_input``. Raises ``ValueError`` where it cannot."""
+    if not pool_last_layer(backbone):
+        raise ValueError(
+            f"keys=below_last needs an encoder of type {', '.join(POOLED_TYPES)}, whose last layer "
+            f"can be read from inside; this backbone is of type {backbone.config.model_type!r}: "
+            "take keys=last"
+        )

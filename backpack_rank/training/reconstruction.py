@@ -207,10 +207,9 @@ def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tenso
     """
     batch = backpack.read(batch)
     with torch.no_grad():
-        hidden = backpack.hidden_states(batch)
-    positions = backpack.pooled_positions(batch)
-    weights = backpack.sense_weight_net.pooled(hidden, batch, positions)
-    return backpack.weighted_senses(weights, batch, split=False).sum(dim=1), hidden[positions]
+        pooled, of_keys = backpack.weight_states(batch)
+    weights = backpack.sense_weight_net.weights(pooled, of_keys, batch)
+    return backpack.weighted_senses(weights, batch, split=False).sum(dim=1), pooled
 
 
 @contextmanager

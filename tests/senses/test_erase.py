@@ -49,6 +49,7 @@ KINDS = {
     "xlm_roberta": xlm_roberta,
     "gpt2 classifier": a_decoder,
     **{name: name for name in ("backpack", "cross_encoder", "gpt2", "cross_encoder_llama")},
+    "keys from below": "backpack_on_bert, keys below_last",
 }
 
 
@@ -70,7 +71,11 @@ def candidates(texts=60) -> Pairs:
 def reranker(request, tmp_path) -> PointwiseReranker:
     kind = KINDS[request.param]
     if isinstance(kind, str):
-        save_ranker(tmp_path / "ranker", *load_ranker(FIXTURES / kind))
+        folder, _, keys = kind.partition(", keys ")
+        ranker, pair_tokenizer = load_ranker(FIXTURES / folder)
+        if keys:
+            ranker.config.sense_keys = keys
+        save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
     else:
         save(kind, tmp_path / "ranker")
     # The senses that it was trained with: attribute senses of gender would leave nothing to erase.

@@ -172,6 +172,7 @@ class Example:
 
 EXAMPLES: dict[str, tuple[Callable[[], PreTrainedTokenizerFast], str]] = {
     "word pieces, BERT": (word_piece_uncased, "bert"),
+    "word pieces, BERT, keys from below": (word_piece_uncased, "bert below_last"),
     "byte-level, GPT-2": (small_tokenizers.byte_level, "gpt2"),
     "unigram split at spaces, RoBERTa read padded": (lambda: unigram(split=True), "roberta"),
     "unigram without split, GPT-2": (lambda: unigram(split=False), "gpt2"),
@@ -191,8 +192,15 @@ def new_ranker(
     """
     torch.manual_seed(seed)
     separator = PairTokenizer(tokenizer, 0).separator_id
+    kind, _, keys = kind.partition(" ")
     own = backbone(kind, len(tokenizer) + 4)
-    config = BackpackConfig(backbone_config=own, num_senses=4, dropout=0.0, separator_id=separator)
+    config = BackpackConfig(
+        backbone_config=own,
+        num_senses=4,
+        dropout=0.0,
+        separator_id=separator,
+        sense_keys=keys or "last",
+    )
     ranker = BackpackForRanking(config).eval()
     with torch.no_grad():
         for parameter in ranker.parameters():
@@ -364,9 +372,13 @@ def _senses_of(example: Example, row: list[Unit], separator: int) -> Tensor:
         options["token_type_ids"] = torch.tensor(
             [[int(place > separator) for place in range(len(row))]]
         )
-    hidden = backpack.backbone(
-        inputs_embeds=torch.stack(embedded)[None], **options
-    ).last_hidden_state[0]
+    output = backpack.backbone(
+        inputs_embeds=torch.stack(embedded)[None], output_hidden_states=True, **options
+    )
+    hidden = output.last_hidden_state[0]
+    of_keys = hidden
+    if config.sense_keys == "below_last":
+        of_keys = output.hidden_states[-2][0]
 
     # Contextual weights at the pooled token: attention of one head per sense.
     d = hidden.shape[-1]
@@ -378,7 +390,7 @@ def _senses_of(example: Example, row: list[Unit], separator: int) -> Tensor:
         query = (layer.weight[:d] @ hidden[at] + layer.bias[:d])[part]
         logits = []
         for place in range(len(row)):
-            key = (layer.weight[d:] @ hidden[place] + layer.bias[d:])[part]
+            key = (layer.weight[d:] @ of_keys[place] + layer.bias[d:])[part]
             logits.append(float(query @ key) / math.sqrt(d / k))
         exponentials = [math.exp(logit - max(logits)) for logit in logits]
         for place, value in enumerate(exponentials):

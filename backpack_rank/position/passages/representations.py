@@ -24,6 +24,7 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.attention import packed_trunk
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.backpack import BackpackModel
+from backpack_rank.models.configuration import BELOW_LAST
 from backpack_rank.models.rankers import BackpackForRanking, DualEncoderForRanking, GPT2ForRanking
 
 Representation: TypeAlias = Callable[[PackedBatch, Tensor], Tensor]
@@ -127,8 +128,11 @@ def sense_weights(backpack: BackpackModel, batch: PackedBatch, hidden: Tensor) -
         batch: of texts.
         hidden: its hidden states. [T, d]
     """
-    pooled = backpack.pooled_positions(batch)
-    weights = backpack.sense_weight_net.pooled(hidden, batch, pooled)  # [B, k, n]
+    if backpack.config.sense_keys == BELOW_LAST:
+        weights = backpack.pooled_weights(batch)  # the last hidden states do not give keys
+    else:
+        pooled = backpack.pooled_positions(batch)
+        weights = backpack.sense_weight_net.pooled(hidden, batch, pooled)  # [B, k, n]
     return weights.transpose(1, 2)[batch.padding_mask()]
 
 

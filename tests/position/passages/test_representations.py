@@ -2,9 +2,12 @@
 libraries' own models.
 """
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+from saved_rankers import FIXTURES
 from transformers import BertConfig
 
 from backpack_rank.attributes.attribute import Attribute
@@ -13,7 +16,9 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.vocabulary import WordPairTokenizer, word_tokenizer
 from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.configuration import CrossEncoderConfig, DualEncoderConfig
+from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.rankers import (
+    BackpackForRanking,
     CrossEncoderForRanking,
     DualEncoderForRanking,
     DualPairTokenizer,
@@ -167,6 +172,21 @@ def test_a_backpack_tells_context_weights_and_senses_apart(make_backpack, pair_t
             torch.testing.assert_close(
                 vector.view(8, 32), backpack.senses(token), atol=1e-5, rtol=1e-5
             )
+
+
+@torch.no_grad()
+def test_weights_with_keys_from_below_the_last_layer_are_the_rankers_own():
+    ranker, pair_tokenizer = load_ranker(FIXTURES / "backpack_on_bert")
+    config = copy.deepcopy(ranker.config)
+    config.sense_keys = "below_last"
+    below = BackpackForRanking(config).eval()
+    below.load_state_dict(ranker.state_dict())
+    batch, chosen = packed(document_rows(pair_tokenizer, pair_tokenizer.encode(["a man, her hat"])))
+    found = representations(below)["weights"](batch, chosen)
+    expected = below.backpack.pooled_weights(batch)[0].T[chosen]
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    unlike = representations(ranker.eval())["weights"](batch, chosen)
+    assert (found - unlike).abs().max() > 1e-3
 
 
 @torch.no_grad()
