@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backpack_rank._gc import exit_without_gc, without_gc
+from backpack_rank._threads import sleep_early
 from backpack_rank.checks import UsageError
 from backpack_rank.commands import as_called, called, install, program
 from backpack_rank.data.public.names import NAMES
@@ -566,6 +567,7 @@ def _refuse_multirun(arguments: Sequence[str], message: str) -> None:
 
 def _run_in_folders(script: str, arguments: Sequence[str]) -> None:
     """Run jobs with a folder each, which is marked as unfinished until its results are complete."""
+    sleep_early()
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
@@ -599,6 +601,7 @@ def _run_in_folders(script: str, arguments: Sequence[str]) -> None:
 
 def _run_without_folder(script: str, arguments: Sequence[str]) -> None:
     """Run one job that keeps no folder of Hydra's."""
+    sleep_early()
     from backpack_rank.pipelines import hydra_jobs
     from backpack_rank.pipelines.errors import friendly_errors, set_up_log
 

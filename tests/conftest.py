@@ -6,6 +6,9 @@ import os
 import signal
 from pathlib import Path
 
+import before_torch  # noqa: F401
+
+# isort: split
 import pytest
 import torch
 from quick_compositions import read_each_configuration_once

@@ -7,6 +7,7 @@ Hydra's.
 
 from __future__ import annotations
 
+import logging
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from backpack_rank._gc import resume_gc, without_gc
+from backpack_rank._threads import choice
 from backpack_rank.checks import UsageError
 from backpack_rank.commands import program
 from backpack_rank.data.public.names import named_data_folder
@@ -35,6 +37,8 @@ from backpack_rank.pipelines.errors import (
     set_up_log,
     wants_traceback,
 )
+
+log = logging.getLogger(__name__)
 
 
 def run(script: str, arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
@@ -60,6 +64,7 @@ def run(script: str, arguments: Sequence[str], job: Callable[[DictConfig], Any])
         resume_gc()
         errors_to_stderr()
         set_up_log()
+        log.info(choice())
         _set_command_of_further_processes(started_as, script, arguments)
         try:
             return job(config)

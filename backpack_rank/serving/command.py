@@ -19,6 +19,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from backpack_rank._threads import choice
 from backpack_rank.checks import UsageError
 from backpack_rank.data.long_documents import CUT
 from backpack_rank.files import RANKER
@@ -149,6 +150,7 @@ def _run(options: Namespace) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in ("httpx", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.info(choice())
     try:
         settings = settings_of(options)
         app = create_app(loaders_of(options), settings)
