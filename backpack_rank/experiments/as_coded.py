@@ -8,22 +8,17 @@ in both ways.
 
 from __future__ import annotations
 
-import logging
 import statistics
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from backpack_rank.commands import called
 from backpack_rank.constructors import Count, FilePath, Name, PathText
 from backpack_rank.evaluation.results import SystemResult
 from backpack_rank.experiments.grid import paths_in_words, show
-from backpack_rank.files import RANKER, UNFINISHED
+from backpack_rank.experiments.trained_rankers import trained_ranker
 from backpack_rank.models.configuration import MEAN_SIGMOID
-from backpack_rank.models.factory import last_trained
 from backpack_rank.pipelines.chosen_ranker import ChosenRanker
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.evaluation_data import EvaluationData
@@ -38,8 +33,6 @@ from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.senses.policies import LowestSenses, Policy, RandomSenses
 from backpack_rank.senses.votes import MostVoted
 
-log = logging.getLogger(__name__)
-_TRAIN = "from backpack_rank.cli import main; main()"
 _MEASURES = (
     "nDCG@10",
     "MRR@10",
@@ -134,32 +127,14 @@ class AsCodedTable(Experiment):
 
     def trained(self, name: str) -> Path:
         """Folder of the ranker of a name, which is trained where it is not there."""
-        output = Path(self.folder, name)
-        saved = list(output.glob(f"train/*/{RANKER}/config.json"))
-        if saved:
-            rankers = [config.parent for config in saved]
-            folder = last_trained(rankers, output)
-            log.info("%s: taken as it is", folder)
-            return folder
         options = [
             f"data={self.data}",
             f"model={self.model}",
             "recipe=as_coded",
             *self.train,
             *(self.rankers[name] or ()),
-            f"output={output}",
         ]
-        if any(output.glob(f"train/*/{UNFINISHED}")):
-            options.append("resume=true")
-        print(f"{called('train')} {' '.join(options)}", flush=True)
-        # A process of its own: options of training are composed anew, and its memory is given back.
-        done = subprocess.run([sys.executable, "-c", _TRAIN, "train", *options], check=False)
-        if done.returncode != 0:
-            raise ValueError(
-                f"the training of task.rankers.{name} ended with code {done.returncode}; its "
-                f"message is above, and {output} has its log"
-            )
-        return self.trained(name)
+        return trained_ranker(Path(self.folder, name), options, f"task.rankers.{name}")
 
     @property
     def _names(self) -> list[str]:

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from backpack_rank.data.batching import JoinedPairs, Pairs
+from backpack_rank.data.batching import JoinedPairs, Pairs, join_pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.reading_plan import ReadingPlan, TextPair
@@ -106,7 +106,40 @@ def scores_of_tokens(
     Returns:
         float32 [A, N]
     """
-    plan = ReadingPlan(policies, len(joined))
+    return _scores_by_plan(ReadingPlan(policies, len(joined)), scorer, joined)
+
+
+def scores_of_all_texts(
+    policies: Sequence[Sequence[View]], scorer: Scorer, pairs: Pairs
+) -> np.ndarray:
+    """Use this to compare many policies on one collection: raw logits under A policies.
+
+    As :func:`scores_of_tokens`, for policies that may rewrite texts: all texts and their sense
+    vectors are in memory, and a text that several policies ask for is read once for all of them.
+
+    Args:
+        policies: the views of each.
+        scorer: the ranker.
+        pairs: N pairs.
+
+    Returns:
+        float32 [A, N]
+    """
+    texts = list(pairs.texts())
+    plan = _plan_of_cut_texts(policies, len(texts), lambda: texts, scorer)
+    names = [f"query {query_id} of {pairs.collection.name}" for query_id in pairs.query_ids]
+    names += ["a rewritten text"] * len(plan.new_texts)
+    joined = join_pairs(
+        scorer.pair_tokenizer,
+        [*texts, *plan.new_texts],
+        long_documents=scorer.long_documents,
+        names=names,
+    )
+    return _scores_by_plan(plan, scorer, joined)
+
+
+def _scores_by_plan(plan: ReadingPlan, scorer: Scorer, joined: JoinedPairs) -> np.ndarray:
+    """The sums of a plan of which all texts are in memory. [A, N] float32"""
     plan.share(joined.ids_of_pairs())
     shared_vectors = SenseVectors(scorer, joined.sequences)
     scores = plan.empty_scores()

@@ -1,0 +1,289 @@
+"""Effectiveness against bias of many methods: one table, and a picture for each measure of bias."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from backpack_rank.evaluation.bootstrap import bootstrap_intervals
+from backpack_rank.evaluation.frontier import (
+    Curve,
+    average_of,
+    beaten_by,
+    on_the_frontier,
+)
+from backpack_rank.evaluation.results import PerQuery
+from backpack_rank.evaluation.significance import (
+    SIGNIFICANCE,
+    deciding_average,
+    direction_of,
+    pairwise_against,
+)
+from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
+from backpack_rank.reporting.vega import (
+    COLOURS,
+    GREY,
+    INK,
+    PALE,
+    Spec,
+    beside,
+    channel,
+    layer,
+    padded,
+    vega_lite,
+)
+from backpack_rank.reporting.wording import axis_title
+
+_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+_COLUMNS = (
+    *("collection", "method", "ranker", "alpha", "seeds", "measure", "mean", "low", "high"),
+    *("lowest_seed", "highest_seed", "p_holm_to_reference", "beaten_by"),
+)
+
+
+def frontier_table(
+    curves: Mapping[str, Sequence[Curve]],
+    effectiveness: str,
+    biases: Sequence[str],
+    margin: float,
+) -> Table:
+    """Use it to read every method at the smallest alpha that was measured of it.
+
+    The CSV file has every alpha too, with intervals, seeds and tests.
+
+    Args:
+        curves: of each collection; the first curve is what the others are tested against.
+        effectiveness, biases: measures; one that a collection lacks is a dash.
+        margin: see :func:`~backpack_rank.evaluation.frontier.beaten_by`.
+    """
+    sections = []
+    records: list[tuple[Any, ...]] = []
+    notes = []
+    for collection, of_collection in curves.items():
+        systems = {curve.method: curve.values() for curve in of_collection}
+        reference = of_collection[0].method
+        p_values = {}
+        cells: dict[str, list[Cell]] = {method: [] for method in systems}
+        beaten: dict[str, Mapping[str, Sequence[str]]] = {}
+        for measure in (effectiveness, *biases):
+            having = {name: values for name, values in systems.items() if measure in values.values}
+            p_values[measure] = _p_values(reference, having, measure)
+            best: set[str] = set()
+            if measure != effectiveness:
+                best = on_the_frontier(of_collection, effectiveness, measure)
+                beaten[measure] = beaten_by(of_collection, effectiveness, measure, margin)
+            for method, values in systems.items():
+                cells[method].append(
+                    _cell(
+                        measure,
+                        values,
+                        bold=method in best,
+                        differs=p_values[measure].get(method, 1.0) < SIGNIFICANCE,
+                        is_beaten=bool(beaten.get(measure, {}).get(method)),
+                    )
+                )
+        rows = []
+        for curve in of_collection:
+            labels = (curve.method, curve.ranker, f"{curve.alphas[-1]:g}")
+            rows.append(Row(labels, cells[curve.method]))
+            records += _records(collection, curve, (effectiveness, *biases), p_values, beaten)
+        sections.append(Section(collection, rows))
+        seeds = ", ".join(map(str, of_collection[0].seeds))
+        queries = len(systems[reference].values[effectiveness])
+        notes.append(
+            f"{collection}: {queries} queries, means over seeds {seeds}; tested against "
+            f"{reference}."
+        )
+    notes += [
+        "Each method at its smallest alpha. Bold: no other method is better in both "
+        f"{effectiveness} and this measure.",
+        "*: differs from the ranker as it is (paired randomisation test over queries, Holm's "
+        f"correction over the methods, p < {SIGNIFICANCE:g}). Seeds are no part of the test.",
+        "x: beaten by another method, which has significantly less of this bias (Holm's correction "
+        f"over all pairs) and, with 95% confidence, no more than {100 * margin:g}% less "
+        f"{effectiveness}; or which is significantly more effective without more bias. The CSV "
+        "file names it.",
+    ]
+    return Table(
+        name="frontier",
+        title="Effectiveness against bias",
+        labels=("method", "ranker", "alpha"),
+        groups=[Group("", (effectiveness, *biases))],
+        sections=sections,
+        notes=notes,
+        columns=_COLUMNS,
+        records=records,
+    )
+
+
+def frontier_chart(
+    curves: Mapping[str, Sequence[Curve]],
+    effectiveness: str,
+    bias: str,
+    kinds: Mapping[str, str],
+) -> Spec:
+    """Use it to draw effectiveness against a measure of bias, a panel for each collection.
+
+    A curve leads from the ranker as it is to the smallest alpha, which has its bars: upright the
+    95% interval over queries of the difference to the first curve's ranker, across the lowest and
+    the highest seed.
+
+    Args:
+        curves: of each collection; those without the measure have no panel.
+        effectiveness, bias: measures.
+        kinds: what each method is: methods of one kind have one colour; controls are grey.
+    """
+    names = list(dict.fromkeys(kinds.values()))
+    looks = _colours(names)
+    rankers: dict[str, None] = {}
+    panels = {}
+    for of_collection in curves.values():
+        rankers |= dict.fromkeys(curve.ranker for curve in of_collection)
+    for collection, of_collection in curves.items():
+        shown = [curve for curve in of_collection if bias in curve.values().values]
+        if shown:
+            panels[collection] = _panel(shown, effectiveness, bias, kinds, looks, list(rankers))
+    if not panels:
+        raise ValueError(f"no collection has the measure {bias}")
+    return beside(panels, columns=3, width=330)
+
+
+def _p_values(reference: str, systems: Mapping[str, PerQuery], measure: str) -> dict[str, float]:
+    """Of the difference to the reference, corrected, by method."""
+    if reference not in systems:
+        return {}
+    average = deciding_average(direction_of(measure))
+    p_values = {}
+    for test in pairwise_against(reference, systems, [measure]):
+        if test.average == average:
+            p_values[test.first] = test.p_holm
+    return p_values
+
+
+def _cell(measure: str, values: PerQuery, *, bold: bool, differs: bool, is_beaten: bool) -> Cell:
+    if measure not in values.values:
+        return Cell()
+    marks = ("*" if differs else "") + ("x" if is_beaten else "")
+    return Cell(number(values.mean(measure)), bold=bold, raised=marks)
+
+
+def _records(
+    collection: str,
+    curve: Curve,
+    measures: Sequence[str],
+    p_values: Mapping[str, Mapping[str, float]],
+    beaten: Mapping[str, Mapping[str, Sequence[str]]],
+) -> list[tuple[Any, ...]]:
+    """A line for each alpha and measure; tests are of the smallest alpha."""
+    lines: list[tuple[Any, ...]] = []
+    for place, alpha in enumerate(curve.alphas):
+        values = curve.values(place)
+        is_last = place == len(curve.alphas) - 1
+        for measure in measures:
+            if measure not in values.values:
+                continue
+            line = [collection, curve.method, curve.ranker, alpha, len(curve.seeds), measure]
+            line += [values.mean(measure), *(values.interval(measure) or (None, None))]
+            line += curve.spread(measure, place)
+            p_value, others = None, ""
+            if is_last:
+                p_value = p_values[measure].get(curve.method)
+                others = " ".join(beaten.get(measure, {}).get(curve.method, ()))
+            lines.append((*line, p_value, others))
+    return lines
+
+
+def _colours(kinds: Sequence[str]) -> list[str]:
+    """A colour for each kind; controls are grey, and rankers as they are black."""
+    colours = []
+    place = 0
+    for kind in kinds:
+        if kind == "none":
+            colours.append(INK)
+        elif kind == "control":
+            colours.append(PALE)
+        else:
+            colours.append(COLOURS[place % len(COLOURS)])
+            place += 1
+    return colours
+
+
+def _panel(
+    curves: Sequence[Curve],
+    effectiveness: str,
+    bias: str,
+    kinds: Mapping[str, str],
+    colours: Sequence[str],
+    rankers: Sequence[str],
+) -> Spec:
+    reference = curves[0].values()
+    rows: list[dict[str, Any]] = []
+    upright: list[dict[str, Any]] = []
+    across: list[dict[str, Any]] = []
+    for curve in curves:
+        about = {"method": curve.method, "kind": kinds[curve.method], "ranker": curve.ranker}
+        for place, alpha in enumerate(curve.alphas):
+            values = curve.values(place)
+            x, y = average_of(bias, values), values.mean(effectiveness)
+            rows.append({**about, "alpha": alpha, "x": x, "y": y})
+        # x and y are those of the smallest alpha now.
+        low, high = _difference_interval(curve.values(), reference, effectiveness)
+        centre = reference.mean(effectiveness)
+        upright.append({**about, "x": x, "y": centre + low, "y2": centre + high})
+        ends = [abs(end) if direction_of(bias) == "zero" else end for end in curve.spread(bias)]
+        across.append({**about, "x": min(ends), "x2": max(ends), "y": y})
+    horizontal = padded([row["x"] for row in rows])
+    vertical = padded([row["y"] for row in rows])
+    names = list(dict.fromkeys(kinds.values()))
+    colour = channel("kind:N", scale={"domain": names, "range": list(colours)}, sort=names)
+    colour["legend"] = {}
+    shapes = [_SHAPES[place % len(_SHAPES)] for place in range(len(rankers))]
+    shape = channel("ranker:N", scale={"domain": list(rankers), "range": shapes}, legend={})
+    scales = [
+        {"domain": list(ends), "nice": False, "zero": False} for ends in (horizontal, vertical)
+    ]
+    at = {
+        "x": channel("x:Q", title=axis_title(bias), scale=scales[0], axis={"tickCount": 4}),
+        "y": channel("y:Q", title=effectiveness, scale=scales[1], axis={"tickCount": 5}),
+    }
+    bar = {"strokeWidth": 1.5, "opacity": 0.3, "clip": True}
+    path = {"strokeWidth": 2, "opacity": 0.8, "clip": True}
+    order = channel("alpha:Q", sort="descending")
+    lines = {"color": colour, "detail": channel("method:N"), "order": order}
+    last = [row for row in rows if row["alpha"] == _last_alpha(curves, row["method"])]
+    layers = [
+        layer(upright, "rule", bar, **at, y2=channel("y2"), color=colour),
+        layer(across, "rule", bar, **at, x2=channel("x2"), color=colour),
+        layer(rows, "line", path, **at, **lines),
+        layer(rows, "point", {"size": 18, "filled": True, "clip": True}, **at, color=colour),
+        layer(
+            last,
+            "point",
+            {"size": 90, "filled": True, "opacity": 1, "clip": True},
+            **at,
+            color=colour,
+            shape=shape,
+            tooltip=[channel("method:N"), channel("alpha:Q"), channel("x:Q"), channel("y:Q")],
+        ),
+    ]
+    start = [{"x": average_of(bias, reference), "y": reference.mean(effectiveness)}]
+    ring = {"size": 160, "filled": False, "stroke": GREY, "strokeWidth": 1.5}
+    layers.append(layer(start, "point", ring, **at))
+    return vega_lite({"layer": layers, "height": 300})
+
+
+def _last_alpha(curves: Sequence[Curve], method: str) -> float:
+    return next(curve.alphas[-1] for curve in curves if curve.method == method)
+
+
+def _difference_interval(
+    values: PerQuery, reference: PerQuery, measure: str
+) -> tuple[float, float]:
+    """95% interval over queries of the difference of two means."""
+    queries = sorted(set(values.values[measure]) & set(reference.values[measure]))
+    differences = values.array(measure, queries) - reference.array(measure, queries)
+    low, high = bootstrap_intervals(differences[None])[0]
+    mean = float(differences.mean())
+    return (mean, mean) if np.isnan(low) else (float(low), float(high))

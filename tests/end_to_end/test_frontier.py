@@ -1,0 +1,159 @@
+"""``evaluate.py experiment=frontier``: it measures what is missing, and draws what is there."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra.errors import InstantiationException
+from in_process import TEST_SPLIT, configured, evaluated
+from workplace import SMALL, Workplace, built_once
+
+from backpack_rank.evaluation.frontier_points import PointFile
+from backpack_rank.experiments import frontier
+from backpack_rank.pipelines.evaluate import task_of
+
+TRAIN = [*SMALL, "pretraining.epochs=0", "training.epochs=1"]
+KEPT = ("unchanged", "leace", "renditions", "paired_tokens")
+"""The methods of the tests, all on one ranker."""
+
+
+def options(folder: Path, *more: str) -> tuple[str, ...]:
+    train = json.dumps(["data=synthetic", *dict.fromkeys(TRAIN)]).replace('"', "'")
+    few = []
+    for name in task_of(configured("evaluate", "experiment=frontier")).experiment.methods:
+        if name not in KEPT:
+            few.append(f"task.methods.{name}=null")
+    return (
+        "experiment=frontier",
+        *TEST_SPLIT[1:],
+        *("+data.dev.dev_queries=6", "+data.dev.documents=60"),
+        f"task.train={train}",
+        f"task.folder={folder}",
+        f"task.points={folder / 'points'}",
+        "task.seeds=[0]",
+        "task.alphas=[0.5,0]",
+        *few,
+        *more,
+    )
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    def build(place: Workplace) -> None:
+        evaluated(place, place.folder / "first", *options(place.folder))
+
+    return built_once(tmp_path_factory, "frontier", build)
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "frontier.csv", newline="", encoding="utf-8") as handle:
+        return list(csv.DictReader(handle))
+
+
+def test_every_method_has_its_points_and_the_table_their_means(measured: Workplace) -> None:
+    stored = PointFile(measured.folder / "points" / "synthetic.jsonl").by_place
+    assert set(stored) == {
+        ("unchanged", 1.0, 0),
+        *((name, alpha, 0) for name in KEPT[1:] for alpha in (0.5, 0.0)),
+    }
+    rows = rows_of(measured.folder / "first")
+    figures = {(row["method"], float(row["alpha"]), row["measure"]): row for row in rows}
+    for method, alpha, seed in stored:
+        for measure, by_query in stored[method, alpha, seed].values.values.items():
+            mean = float(figures[method, alpha, measure]["mean"])
+            assert mean == pytest.approx(np.mean(list(by_query.values())))
+    # A curve begins with the ranker as it is.
+    for name in KEPT[1:]:
+        assert figures[name, 1.0, "nDCG@10"]["mean"] == figures["unchanged", 1.0, "nDCG@10"]["mean"]
+    swap = "swap change/std (swapped)"
+    assert float(figures["renditions", 0.0, swap]["mean"]) < 1e-5
+    assert float(figures["unchanged", 1.0, swap]["mean"]) > 1e-3
+
+
+def test_points_are_those_of_a_plain_evaluation(measured: Workplace, tmp_path: Path) -> None:
+    """Texts are read once for all policies; each policy alone gives the same figures."""
+    ranker = measured.folder / "cross_encoder-seed0"
+    (checkpoint,) = ranker.glob("train/*/ranker")
+    stored = PointFile(measured.folder / "points" / "synthetic.jsonl").by_place
+    for name in ("paired_tokens", "renditions"):
+        report = evaluated(
+            measured,
+            tmp_path / name,
+            *TEST_SPLIT,
+            f"checkpoint={checkpoint}",
+            f"policy={name}",
+            "alpha=0.5",
+            "measures=[nDCG@10,AWRF_JS@20]",
+        )
+        row = report.rows[-1]
+        values = stored[name, 0.5, 0].values
+        for measure in ("nDCG@10", "ARaB(tf)@10", "NFaiRR@10", "AWRF_JS@20"):
+            assert values.mean(measure) == pytest.approx(row.figure(measure).mean, abs=1e-4)
+        swap = "swap change/std (swapped)"
+        assert values.mean(swap) == pytest.approx(row.figure(swap).mean, rel=1e-3)
+
+
+def test_a_point_that_is_there_is_not_measured_again(
+    measured: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> Path:
+        raise AssertionError("no ranker is needed")
+
+    monkeypatch.setattr(frontier, "trained_ranker", refused)
+    evaluated(measured, tmp_path / "again", *options(measured.folder))
+    assert rows_of(tmp_path / "again") == rows_of(measured.folder / "first")
+    # From the stored points alone, on any collection, and without rankers.
+    evaluated(measured, tmp_path / "drawn", *options(measured.folder, "task.measure=false"))
+    assert (tmp_path / "drawn" / "frontier1.svg").stat().st_size > 1000
+    assert rows_of(tmp_path / "drawn") == rows_of(measured.folder / "first")
+    with pytest.raises(AssertionError, match="no ranker is needed"):
+        evaluated(measured, tmp_path / "more", *options(measured.folder, "task.alphas=[0.5,0.2,0]"))
+
+
+def test_an_interrupted_measurement_keeps_the_rankers_that_are_done(
+    measured: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = tmp_path / "points"
+    taken = frontier.trained_ranker
+    asked: list[str] = []
+
+    def one_then_interrupted(output: Path, given: list[str], name: str) -> Path:
+        asked.append(output.name)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return taken(measured.folder / "cross_encoder-seed0", given, name)
+
+    monkeypatch.setattr(frontier, "trained_ranker", one_then_interrupted)
+    two_seeds = options(measured.folder, "task.seeds=[0,1]", "task.alphas=[0]")
+    with pytest.raises(KeyboardInterrupt):
+        evaluated(measured, tmp_path / "first", *two_seeds, f"task.points={points}")
+    assert asked == ["cross_encoder-seed0", "cross_encoder-seed1"]
+    assert {seed for _, _, seed in PointFile(points / "synthetic.jsonl").by_place} == {0}
+    evaluated(measured, tmp_path / "second", *two_seeds, f"task.points={points}")
+    assert asked[2:] == ["cross_encoder-seed1"]
+    assert {row["seeds"] for row in rows_of(tmp_path / "second")} == {"2"}
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("task.methods.renditions.ranker=bert", r"task\.methods\.renditions\.ranker=bert is none"),
+        ("task.alphas=[1,0]", r"task\.alphas: 1 is the ranker as it is"),
+        ("+task.methods.unchanged.alphas=[0]", r"task\.methods\.unchanged\.alphas: nothing turns"),
+        ("+task.methods.mine={policy:null}", r"task\.methods\.mine=.* must be a Method"),
+    ],
+)
+def test_an_unknown_method_and_wrong_options_are_refused(option: str, said: str) -> None:
+    # Hydra wraps what a constructor raises; evaluate.py prints the sentence alone.
+    with pytest.raises((ValueError, InstantiationException), match=said):
+        task_of(configured("evaluate", "experiment=frontier", option))
+
+
+def test_a_measure_that_is_not_taken_is_refused(measured: Workplace, tmp_path: Path) -> None:
+    wrong = ("task.biases=[NDKL@10]", f"task.points={tmp_path / 'points'}")
+    with pytest.raises(ValueError, match=r"NDKL@10: not measured on synthetic"):
+        evaluated(measured, tmp_path / "out", *options(measured.folder, *wrong))
