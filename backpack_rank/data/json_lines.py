@@ -16,7 +16,7 @@ from backpack_rank.data.text_files import (
     read_rows,
     shortened,
 )
-from backpack_rank.files import atomic_path
+from backpack_rank.files import atomic_path, read_text
 
 JSON_FILE = 10**9
 """Bytes of a file that is one JSON document, at most."""
@@ -92,6 +92,28 @@ def json_object(line: str | bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {shortened(record)}")
     return record
+
+
+def json_file(path: str | Path) -> Any:
+    """Use it to read a small file that is one JSON document; an error names it.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not JSON, or has a key twice.
+    """
+    text = read_text(path)
+    try:
+        return json_value(text, "JSON")
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged, copy it again: {error}") from error
+
+
+def json_object_file(path: str | Path) -> dict[str, Any]:
+    """Use it for a file that must hold a JSON object; errors are those of :func:`json_file`."""
+    content = json_file(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a JSON object, and holds {shortened(content)}")
+    return content
 
 
 def text_under(record: object, key: str, what: str = "") -> str:

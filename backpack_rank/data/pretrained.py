@@ -32,6 +32,15 @@ _HEADS = re.compile(r"(n|num)_(\w+_)?heads?|(en|de)coder_attention_heads")
 _SIZES = re.compile(r"(\w+_)?size|n_embd|n_inner|n_positions|d_model|d_ff|dim|num_senses")
 _NO_CONFIGURATION = ("vocab.json", "model.safetensors.index.json")
 """Tables of words and of weights, which may be large and in which a word may be called anything."""
+_READ = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "generation_config.json",
+)
+"""Files that transformers reads; others may lie beside them."""
 _TABLE_OF_TOKENS = "tokenizer.json"
 _ADDED = (
     "added_tokens",
@@ -128,11 +137,13 @@ def no_panic(where: object) -> Iterator[None]:
 
 
 def _content(file: Path) -> Any:
-    """None for what is no JSON: the reader of the file raises a better error."""
+    """None for a file of other programs that is no JSON."""
     text = read_text(file, LARGEST)
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        if file.name in _READ:
+            raise ValueError(f"{file} is damaged, copy it again: {error}") from error
         return None
 
 

@@ -339,6 +339,14 @@ def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedT
         )
     except OSError as error:  # the library's own words may leave out the name
         raise OSError(f"no tokenizer of {name}: {error}") from error
+    except ValueError as error:
+        if "backend tokenizer" not in str(error):
+            raise
+        raise ValueError(
+            f"{name} has no rules of its tokenizer that can be read (tokenizer.json, or vocab.txt "
+            "or the like): put the tokenizer.json of the model into it, which save_pretrained of "
+            "its tokenizer writes"
+        ) from error
     _first_id(tokenizer, "eos_token_id", "sep_token_id")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import ClassVar
@@ -119,20 +119,7 @@ def _check_keys(
     """
     missing = _without_prefixes(info["missing_keys"], new_parts)
     unexpected = _without_prefixes(info["unexpected_keys"], cls.unused_parts)
-    mismatched = []
-    for key, shape_in_file, shape in info["mismatched_keys"]:
-        mismatched.append(f"{key} {tuple(shape_in_file)} instead of {tuple(shape)}")
-    keys_by_problem = {
-        "missing": missing,
-        "unexpected": unexpected,
-        "of another shape": mismatched,
-        "different that must be equal": untied,
-    }
-    problems = []
-    for problem, keys in keys_by_problem.items():
-        if keys:
-            more = ", ..." if len(keys) > 6 else ""
-            problems.append(f"{len(keys)} keys {problem}: {', '.join(keys[:6])}{more}")
+    problems = key_problems(missing, unexpected, info["mismatched_keys"], untied)
     if problems:
         hint = ""
         only_missing = bool(missing) and len(problems) == 1
@@ -147,6 +134,40 @@ def _check_keys(
     new = sorted(info["missing_keys"])
     if new:
         log.info("%s: %s start from random values", source, ", ".join(new))
+
+
+def key_problems(
+    missing: Sequence[str] = (),
+    unexpected: Sequence[str] = (),
+    mismatched: Iterable[tuple[str, Iterable[int], Iterable[int]]] = (),
+    untied: Sequence[str] = (),
+) -> list[str]:
+    """Use this to say which weights of a file do not fit a network, a phrase for each problem.
+
+    >>> key_problems(missing=["head.bias"], mismatched=[("head.weight", [2, 8], [1, 8])])
+    ['1 key missing: head.bias', '1 key of another shape: head.weight (2, 8) instead of (1, 8)']
+
+    Args:
+        missing, unexpected: names of weights.
+        mismatched: names, with the shapes in the file and in the network.
+        untied: what must be equal and is not.
+    """
+    shapes = []
+    for key, shape_in_file, shape in mismatched:
+        shapes.append(f"{key} {tuple(shape_in_file)} instead of {tuple(shape)}")
+    keys_by_problem = {
+        "missing": missing,
+        "unexpected": unexpected,
+        "of another shape": sorted(shapes),
+        "different that must be equal": untied,
+    }
+    problems = []
+    for problem, keys in keys_by_problem.items():
+        if keys:
+            noun = "key" if len(keys) == 1 else "keys"
+            more = ", ..." if len(keys) > 6 else ""
+            problems.append(f"{len(keys)} {noun} {problem}: {', '.join(keys[:6])}{more}")
+    return problems
 
 
 def _without_prefixes(keys: Iterable[str], prefixes: tuple[str, ...]) -> list[str]:

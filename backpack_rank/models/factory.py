@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.commands import called, program
+from backpack_rank.commands import called
 from backpack_rank.constructors import (
     Dropout,
     Layers,
@@ -22,10 +22,10 @@ from backpack_rank.constructors import (
     Spread,
     Width,
 )
-from backpack_rank.data.json_lines import json_object
-from backpack_rank.data.pretrained import from_pretrained
+from backpack_rank.data.json_lines import json_object_file
+from backpack_rank.data.pretrained import ADAPTER, from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
-from backpack_rank.files import LATEST, RANKER, atomic_path, read_text
+from backpack_rank.files import LATEST, RANKER, atomic_path
 from backpack_rank.models.attribute_senses import WHERE, add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import (
@@ -38,14 +38,21 @@ from backpack_rank.models.configuration import (
 )
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
+from backpack_rank.models.foreign_folder import (
+    RANKERS_ARE,
+    check_model_type,
+    not_a_ranker,
+    what_is_there,
+)
 from backpack_rank.models.logit_score import is_logit_score, load_logit_score
 from backpack_rank.models.lora_folder import (
+    CLASSIFIER,
     LoraFolder,
     is_classifier,
     is_language_model,
     is_lora,
 )
-from backpack_rank.models.modular_cross_encoder import is_modular, load_modular
+from backpack_rank.models.modular_cross_encoder import MODULES, is_modular, load_modular
 from backpack_rank.models.prompted_ranker import TEMPLATE, PromptTemplate, load_prompted
 from backpack_rank.models.rankers import (
     BackpackForRanking,
@@ -344,8 +351,15 @@ def ranker_folder(folder: str | Path, option: str) -> Path:
     for candidate in (given / RANKER, given):
         if (candidate / "config.json").is_file() or is_lora(candidate):
             return candidate
+        if (candidate / MODULES).is_file():
+            return candidate
+    if given.is_file():
+        raise FileNotFoundError(f"{option}={folder} is a file: give the folder that it is in")
+    there = "there is no such folder"
+    if given.is_dir():
+        there = f"it has {what_is_there(given)}: save the model with save_pretrained of its library"
     raise FileNotFoundError(
-        f"{option}={folder}: neither a run's folder nor a saved ranker (no config.json)"
+        f"{option}={folder}: neither a run's folder nor a saved ranker (no config.json); {there}"
     )
 
 
@@ -411,7 +425,7 @@ def load_ranker(
         ValueError: the checkpoint is of another architecture, or damaged: the file is named.
     """
     config_file = Path(folder) / "config.json"
-    if not config_file.is_file() and not is_lora(folder):
+    if not any((Path(folder) / name).is_file() for name in (config_file.name, ADAPTER, MODULES)):
         raise FileNotFoundError(
             f"{config_file} is missing: {folder} is not the folder of a saved ranker"
         )
@@ -433,8 +447,11 @@ def _load_ranker(
     if is_lora(folder):
         return _load_adapted(LoraFolder(folder), template, labels)
     config_file = folder / "config.json"
-    config = json_object(read_text(config_file))
-    names = config.get("architectures") or ["(none named)"]
+    if not config_file.is_file():
+        # Modules in folders of their own, as word vectors have them.
+        return load_modular(folder)
+    config = json_object_file(config_file)
+    names = config.get("architectures") or [_unnamed(config_file, config)]
     classes = _own_classes()
     if not isinstance(names, list) or not isinstance(names[0], str):
         raise ValueError(f"{config_file}: architectures={names} must be a list of names")
@@ -446,17 +463,15 @@ def _load_ranker(
         prompt = _prompt_of(template, names[0], folder)
         return load_prompted(folder, load_tokenizer(folder), prompt)
     _refuse_template(template, folder, names[0])
+    if names[0] not in classes:
+        check_model_type(config_file, config)
     if names[0] not in classes and is_classifier(names[0]) and not is_modular(folder):
         return load_classifier(folder, load_tokenizer(folder), labels)
     _refuse_labels(labels, folder, names[0])
     if names[0] not in classes and is_modular(folder):
         return load_modular(folder, load_tokenizer(folder))
     if names[0] not in classes:
-        raise ValueError(
-            f"{config_file}: architecture {names[0]} is not a ranker; known are "
-            f"{', '.join(classes)}, and classifiers of transformers with one label. To start from "
-            f"such weights, give the folder to {program('train')} as model.ranker.name"
-        )
+        raise not_a_ranker(config_file, names[0])
     ranker = from_pretrained(classes[names[0]], str(folder))
     network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
     if isinstance(network, BackboneMixin):
@@ -500,6 +515,16 @@ def _load_adapted(
             "pairs (task_type=SEQ_CLS) or a language model that answers a prompt (CAUSAL_LM)"
         )
     return load_classifier(folder, tokenizer, labels, adapter.base)
+
+
+def _unnamed(config_file: Path, config: dict[str, Any]) -> str:
+    """The architecture where none is named, as in the oldest folders, if there is one label."""
+    if len(config.get("id2label", ())) == 1:
+        return CLASSIFIER
+    raise ValueError(
+        f"{config_file} names no architecture (architectures), so it is not known what the weights "
+        f"are; {RANKERS_ARE}"
+    )
 
 
 def _own_classes() -> dict[str, type[Ranker]]:

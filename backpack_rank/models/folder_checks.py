@@ -18,9 +18,11 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
+from backpack_rank.data.json_lines import json_object_file
 from backpack_rank.data.pretrained import no_panic
 from backpack_rank.digests import digest
 from backpack_rank.files import read_text
+from backpack_rank.models.foreign_folder import check_not_quantised
 from backpack_rank.models.pooled_map import MAP_FILE
 from backpack_rank.models.utils import input_embeddings
 
@@ -105,6 +107,9 @@ def check_files(folder: str | Path) -> None:
             raise ValueError(f"{file} is not what was saved (another checksum): {_CHANGED}")
     if known:
         _check_added(folder, known)
+    config_file = folder / "config.json"
+    if config_file.is_file():
+        check_not_quantised(config_file, json_object_file(config_file))
     for file in sorted(folder.glob("*.safetensors")):
         _check_formats(file)
 
@@ -199,10 +204,12 @@ def _check_formats(file: Path) -> None:
             f"the weights of {file} cannot be read ({why}); copy or save them again"
         ) from error
     for name, number_format in formats.items():
-        if name.endswith(".weight") and number_format[0] in "IU":  # I8, U8, I32 ...
+        # I8, U8, I32 ..., and floats of eight bits, which need scales that transformers leaves out.
+        if name.endswith("weight") and number_format[:2] not in ("F1", "F3", "F6", "BF"):
             raise ValueError(
-                f"{file}: {name} is of integers ({number_format}); quantised weights are not "
-                "read, save them in float32, bfloat16 or float16"
+                f"{file}: {name} is quantised ({number_format}), and quantised weights are not "
+                "read: take the model in float32, bfloat16 or float16 (dtype=int8 of load "
+                "quantises that itself)"
             )
 
 

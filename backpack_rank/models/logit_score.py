@@ -80,10 +80,7 @@ def load_logit_score(
             f"transformer_task={settings.get('transformer_task')}; {ADVICE}"
         )
     answers = _answers(entries[1].folder / "config.json", tokenizer)
-    model, missing = load_network(AutoModelForCausalLM, entries[0].folder)
-    if missing:
-        names_of_missing = ", ".join(missing[:6])
-        raise ValueError(f"{folder} lacks weights of {type(model).__name__}: {names_of_missing}")
+    model = load_network(AutoModelForCausalLM, entries[0].folder)
     max_length = min(longest_pair(model.config.get_text_config(), tokenizer), longest_text(file))
     pair_tokenizer = _pair_tokenizer(folder, tokenizer, settings, max_length)
     activation = activation_of(settings_of(folder / MODEL_FILE), model.config)

@@ -8,6 +8,7 @@ language model.
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from pathlib import Path
@@ -19,20 +20,27 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from safetensors import safe_open
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils import logging as transformers_logging
 
 from backpack_rank.commands import install
-from backpack_rank.data.json_lines import json_object
+from backpack_rank.data.json_lines import json_object_file
 from backpack_rank.data.pretrained import ADAPTER, from_pretrained
-from backpack_rank.files import read_text
+from backpack_rank.models.checkpoint import key_problems
 from backpack_rank.models.folder_checks import check_files
+from backpack_rank.models.foreign_folder import check_has_weights
+
+log = logging.getLogger(__name__)
 
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _BASE = "base_model_name_or_path"
 _PREFIX = "base_model.model."
 """Before the names of all weights in an adapter's file."""
-_CLASSIFIER, _LANGUAGE_MODEL = "ForSequenceClassification", "ForCausalLM"
-_KINDS = {"SEQ_CLS": _CLASSIFIER, "CAUSAL_LM": _LANGUAGE_MODEL}
+CLASSIFIER, LANGUAGE_MODEL = "ForSequenceClassification", "ForCausalLM"
+_KINDS = {"SEQ_CLS": CLASSIFIER, "CAUSAL_LM": LANGUAGE_MODEL}
 """Ends of the names of transformers' classes, by the task of an adapter."""
+_BUFFERS = ("position_ids", "token_type_ids", "masked_bias", "attn.bias", "rotary_emb.inv_freq")
+"""Ends of names that older versions saved, and that are made anew."""
 _LARGEST_RANK = 2**14
 _NOTHING: tuple[Any, ...] = (None, False, [], {}, "")
 
@@ -45,53 +53,94 @@ def is_lora(folder: str | Path) -> bool:
 
 def is_classifier(architecture: str) -> bool:
     """Whether a class of transformers classifies texts."""
-    return architecture.endswith(_CLASSIFIER)
+    return architecture.endswith(CLASSIFIER)
 
 
 def is_language_model(architecture: str) -> bool:
     """Whether a class of transformers predicts the next token."""
-    return architecture.endswith(_LANGUAGE_MODEL)
+    names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()  # some have older names, such as GPT-2
+    return architecture.endswith(LANGUAGE_MODEL) or architecture in names
 
 
-def load_network(loader: Any, folder: str | Path) -> tuple[Any, list[str]]:
+def load_network(loader: Any, folder: str | Path, optional: tuple[str, ...] = ()) -> Any:
     """Use this to load a model that was trained elsewhere, in float32; adapters are merged.
 
     Args:
         loader: an automatic class of transformers.
         folder: of a model or of an adapter.
-
-    Returns:
-        The model, and the names of weights that the folder lacks.
+        optional: beginnings of the names of weights that may be missing, as nothing reads them.
 
     Raises:
-        FileNotFoundError: the folder holds no weights of a format that is read.
-        ValueError: the weights cannot be read as numbers alone.
+        FileNotFoundError: the folder holds no weights of a format that is read, or a part of them.
+        ValueError: the weights cannot be read as numbers alone, some are missing, or of another
+            shape; they are named.
     """
+    unexpected: list[str] = []
     if is_lora(folder):
-        return LoraFolder(folder).load(loader)
-    _check_has_weights(Path(folder).expanduser())
-    options = {"dtype": torch.float32, "output_loading_info": True}
+        model, missing = LoraFolder(folder).load(loader)
+    else:
+        model, info = _load_whole(loader, Path(folder).expanduser())
+        missing = sorted(info["missing_keys"])
+        unexpected = [name for name in info["unexpected_keys"] if not name.endswith(_BUFFERS)]
+        if info["mismatched_keys"]:
+            (problem,) = key_problems(mismatched=info["mismatched_keys"])
+            raise ValueError(
+                f"the weights of {folder} are not those of its config.json: {problem}; copy both "
+                "from one place"
+            )
+    missing = [name for name in missing if not name.startswith(optional)]
+    if missing:
+        raise _lacks_weights(folder, model, missing, unexpected)
+    if unexpected:
+        (problem,) = key_problems(unexpected=sorted(unexpected))
+        log.warning("%s: %s has no place for these weights: %s", folder, _name(model), problem)
+    return model
+
+
+def _load_whole(loader: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
+    """A model that is no adapter, and the loading info of transformers."""
+    check_has_weights(folder)
+    level = transformers_logging.get_verbosity()
+    # transformers prints a table of keys that do not fit; the caller says it in a sentence.
+    transformers_logging.set_verbosity(transformers_logging.CRITICAL)
     try:
-        model, info = from_pretrained(loader, folder, **options)
-    except UnpicklingError as error:
+        loaded: tuple[Any, dict[str, Any]] = from_pretrained(
+            loader,
+            folder,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+        return loaded
+    except (UnpicklingError, EOFError, RuntimeError, OSError) as error:
+        pickles = sorted(file.name for file in folder.glob("*.bin"))
+        if not pickles or any(folder.glob("*.safetensors")):
+            raise
         # Not torch's own words: they advise to run what is in the file.
         raise ValueError(
-            f"the weights of {folder} cannot be read: they are damaged, or hold more than numbers; "
-            "copy them again, or save them as safetensors"
+            f"the weights of {folder} ({pickles[0]}) cannot be read: they are damaged, or hold "
+            "more than numbers; copy them again, or save them as safetensors"
         ) from error
-    return model, sorted(info["missing_keys"])
+    finally:
+        transformers_logging.set_verbosity(level)
 
 
-def _check_has_weights(folder: Path) -> None:
-    """Refuse a folder on this machine whose weights are of another format, naming what is there."""
-    if not folder.is_dir() or any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")):
-        return
-    there = sorted(file.name for file in folder.iterdir() if file.is_file())
-    raise FileNotFoundError(
-        f"{folder} holds no weights that are read here (model.safetensors or pytorch_model.bin); "
-        f"it has {', '.join(there[:8]) or 'no file'}: save the model with save_pretrained of "
-        "transformers"
-    )
+def _lacks_weights(
+    folder: str | Path, model: Any, missing: list[str], unexpected: list[str]
+) -> ValueError:
+    text = f"{folder} lacks weights of {_name(model)}: {', '.join(missing[:6])}"
+    if len(missing) > 6:
+        text += f" and {len(missing) - 6} more"
+    body = f"{model.base_model_prefix}."
+    if unexpected:
+        text += f"; it has {', '.join(sorted(unexpected)[:3])} ..., for which there is no place"
+    elif not any(name.startswith(body) for name in missing):
+        text += "; it was not trained to rank"
+    return ValueError(text)
+
+
+def _name(model: Any) -> str:
+    return type(model).__name__
 
 
 class LoraFolder:
@@ -114,7 +163,7 @@ class LoraFolder:
         """
         self.folder = Path(folder)
         self._file = self.folder / ADAPTER
-        self._settings = json_object(read_text(self._file))
+        self._settings = json_object_file(self._file)
         kind = self._settings.get("peft_type")
         if kind != "LORA":
             raise ValueError(
@@ -133,7 +182,7 @@ class LoraFolder:
     @property
     def architecture(self) -> str:
         """Class of transformers that the adapter's task asks for, else the one it was made for."""
-        names = json_object(read_text(self.base / "config.json")).get("architectures")
+        names = json_object_file(self.base / "config.json").get("architectures")
         base = str(names[0]) if isinstance(names, list) and names else "model"
         task = self._settings.get("task_type")
         if task in _KINDS:

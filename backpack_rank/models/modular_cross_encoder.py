@@ -10,16 +10,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedTokenizerBase
 
-from backpack_rank.data.json_lines import json_object, json_value
-from backpack_rank.files import read_text
+from backpack_rank.data.json_lines import json_file, json_object_file
+from backpack_rank.data.tokenisation import load_tokenizer
+from backpack_rank.models.checkpoint import key_problems
 from backpack_rank.models.lora_folder import load_network
 from backpack_rank.models.packed_body import pack_body
 from backpack_rank.models.sequence_classifier import (
@@ -200,6 +203,10 @@ _BEHIND: dict[str, type[nn.Module]] = {
 }
 
 
+_WITHOUT_SETTINGS = ("Normalize", "Dropout")
+"""Modules that may have no file: a folder that is empty is left out by git."""
+
+
 def is_modular(folder: str | Path) -> bool:
     """Whether a folder holds a model in several modules, as sentence-transformers saves it."""
     file = Path(folder) / MODULES
@@ -207,13 +214,17 @@ def is_modular(folder: str | Path) -> bool:
 
 
 def load_modular(
-    folder: str | Path, tokenizer: PreTrainedTokenizerBase
+    folder: str | Path, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
     """Use this to load a cross-encoder in modules; its scores are those of ``predict``.
 
     ::
 
-        ranker, pair_tokenizer = load_modular(folder, load_tokenizer(folder))
+        ranker, pair_tokenizer = load_modular(folder)
+
+    Args:
+        folder: with ``modules.json``.
+        tokenizer: None: that of the first module.
 
     Raises:
         ValueError: it is no cross-encoder, holds a module or a setting that is not known here,
@@ -240,12 +251,9 @@ def load_modular(
         )
     _check_transformer(entries[0].folder)
     limit = longest_text(entries[0].folder / TRANSFORMER_FILE)
-    transformer, missing = load_network(AutoModel, entries[0].folder)
+    tokenizer = tokenizer or load_tokenizer(entries[0].folder)
     # Poolers of BERT and others are made anew where they were not saved, and nothing reads them.
-    missing = [name for name in missing if not name.startswith("pooler.")]
-    if missing:
-        raise ValueError(f"{entries[0].folder} lacks weights: {', '.join(missing[:6])}")
-
+    transformer = load_network(AutoModel, entries[0].folder, optional=("pooler.",))
     modules = []
     for entry in entries[1:]:
         modules.append(_load_module(entry, folder))
@@ -278,7 +286,7 @@ def module_entries(file: Path) -> list[ModuleEntry]:
         ValueError: the file is no list of modules, or names a folder outside its own.
     """
     entries = []
-    content = json_value(read_text(file))
+    content = json_file(file)
     if not isinstance(content, list):
         raise ValueError(f"{file} must hold a list of modules")
     for module in content:
@@ -336,29 +344,52 @@ def _load_module(entry: ModuleEntry, folder: Path) -> nn.Module:
             f"are {', '.join(_BEHIND)}; {ADVICE}"
         )
     file = entry.folder / "config.json"
+    if not file.is_file() and entry.name not in _WITHOUT_SETTINGS:
+        raise ValueError(
+            f"{file} is missing, and {folder / MODULES} names this module: copy its folder too"
+        )
     settings = _modern_pooling(settings_of(file))
     try:
         module = _BEHIND[entry.name](**settings)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{file}: {error}; {ADVICE}") from error
-    if not module.state_dict():
+        why = str(error).replace(f"{entry.name}.__init__() ", "")
+        raise ValueError(f"{file}: {why}; {ADVICE}") from error
+    wanted = module.state_dict()
+    if not wanted:
         return module
-    try:
-        module.load_state_dict(_weights(entry.folder))
-    except RuntimeError as error:
+    weights = _weights(entry.folder)
+    mismatched = []
+    for name in sorted(wanted.keys() & weights.keys()):
+        if wanted[name].shape != weights[name].shape:
+            mismatched.append((name, weights[name].shape, wanted[name].shape))
+    problems = key_problems(
+        missing=sorted(wanted.keys() - weights.keys()),
+        unexpected=sorted(weights.keys() - wanted.keys()),
+        mismatched=mismatched,
+    )
+    if problems:
         raise ValueError(
-            f"{entry.folder}: the weights are not those of its config.json: {error}"
-        ) from error
+            f"the weights of {entry.folder} are not those of its config.json: "
+            f"{'; '.join(problems)}; copy both from one place"
+        )
+    module.load_state_dict(weights)
     return module
 
 
 def _weights(folder: Path) -> Mapping[str, Tensor]:
     safetensors = folder / "model.safetensors"
-    if safetensors.is_file():
-        return load_file(safetensors)
     older = folder / "pytorch_model.bin"
-    if older.is_file():
-        return torch.load(older, map_location="cpu", weights_only=True)
+    try:
+        if safetensors.is_file():
+            return load_file(safetensors)
+        if older.is_file():
+            weights: Mapping[str, Tensor] = torch.load(older, map_location="cpu", weights_only=True)
+            return weights
+    except (SafetensorError, UnpicklingError, EOFError, RuntimeError, OSError) as error:
+        raise ValueError(
+            f"the weights of {folder} cannot be read: they are damaged, or hold more than numbers; "
+            "copy them again"
+        ) from error
     raise ValueError(f"{safetensors} is missing: the module has weights and none are saved")
 
 
@@ -405,7 +436,7 @@ def _check_scores(network: ModularNetwork, folder: Path) -> None:
 
 def settings_of(file: Path) -> dict[str, Any]:
     """Use this to read a file that may be missing; then there are no settings."""
-    return json_object(read_text(file)) if file.is_file() else {}
+    return json_object_file(file) if file.is_file() else {}
 
 
 def _first(tokens: Tensor, mask: Tensor) -> Tensor:

@@ -356,10 +356,7 @@ def load_prompted(
         ValueError: weights are missing, an answer is no token, or a special token of the prompt is
             none of the tokenizer.
     """
-    model, missing = load_network(AutoModelForCausalLM, folder)
-    if missing:
-        names = ", ".join(missing[:6])
-        raise ValueError(f"{folder} lacks weights of {type(model).__name__}: {names}")
+    model = load_network(AutoModelForCausalLM, folder)
     answers = []
     for answer in (template.relevant, template.not_relevant):
         if answer is not None:

@@ -281,16 +281,11 @@ def load_classifier(
         ValueError: it has several labels and none was named, weights are missing, or the
             tokenizer's template is not understood.
     """
-    model, missing = load_network(AutoModelForSequenceClassification, folder)
+    model = load_network(AutoModelForSequenceClassification, folder)
     columns = score_columns(model.config, labels, *filter(None, (folder, base)))
     if len(columns) == 2:
         # Whoever compares rankers by their configurations has to see which label was taken.
         model.config.reranker_columns = list(columns)
-    if missing:
-        raise ValueError(
-            f"{folder} lacks weights of {type(model).__name__}: {', '.join(missing[:6])}; it was "
-            "not trained to rank"
-        )
     max_length = longest_pair(model.config, tokenizer)
     return ranker_of(model, tokenizer, max_length, pack_body(model), columns)
 

@@ -361,7 +361,7 @@ def test_shared_weights_that_differ_are_named(state, tmp_path):
 
 def test_unexpected_keys_are_named(state, tmp_path):
     write_bin(tmp_path, state | {"backpack.extra.weight": torch.ones(2)})
-    with pytest.raises(ValueError, match=r"1 keys unexpected: backpack\.extra\.weight"):
+    with pytest.raises(ValueError, match=r"1 key unexpected: backpack\.extra\.weight"):
         BackpackLMHeadModel.from_pretrained(tmp_path)
 
 
