@@ -147,6 +147,6 @@ def test_the_folder_of_another_architecture_is_named(architectures, tmp_path):
         json.dumps({"model_type": "gpt2", "architectures": architectures})
     )
     with pytest.raises(
-        ValueError, match=r"is not a ranker; known are BackpackForRanking, .*CrossEncoderForRanking"
+        ValueError, match=r"(is not a ranker|names no architecture).*; rankers are classifiers of"
     ):
         load_ranker(tmp_path)

@@ -100,7 +100,7 @@ TASKS: dict[str, tuple[Build, str]] = {
             architectures=["NewForSequenceClassification"],
             auto_map={"AutoModelForSequenceClassification": "modeling.NewModel"},
         ),
-        r"code of its own \(auto_map\), and no code of a model is run; rank with the model's own",
+        r"names code \(auto_map\).*, and no code of a model is run; rank with the model's own",
     ),
     "code for a known kind": (
         folders.configured(auto_map={"AutoModel": "modeling.NewModel"}),

@@ -258,7 +258,7 @@ MISTAKES = {
     "several scores": (
         "2_Dense/config.json",
         lambda content: content.update(out_features=2),
-        r"the weights are not those of its config\.json",
+        r"are not those of its config\.json",
     ),
     "cut in another way": (
         "sentence_bert_config.json",
