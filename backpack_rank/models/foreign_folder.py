@@ -130,9 +130,9 @@ def check_model_type(file: Path, config: Mapping[str, Any]) -> None:
         raise ValueError(f"{file} names no model_type, such as bert: copy the model's own config")
     if model_type not in CONFIG_MAPPING and config.get("auto_map"):
         raise ValueError(
-            f"{file} names code (auto_map) for a model of type {model_type}, which transformers does "
-            "not know, and no code of a model is run; rank with the model's own library, and measure "
-            "its run: run=FILE"
+            f"{file} names code (auto_map) for a model of type {model_type}, which transformers "
+            "does not know, and no code of a model is run; rank with the model's own library, and "
+            "measure its run: run=FILE"
         )
     if model_type not in CONFIG_MAPPING:
         raise ValueError(
