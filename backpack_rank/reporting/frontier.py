@@ -34,7 +34,7 @@ from backpack_rank.reporting.vega import (
     padded,
     vega_lite,
 )
-from backpack_rank.reporting.wording import axis_title
+from backpack_rank.reporting.wording import AS_IT_IS, axis_title
 
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _COLUMNS = (
@@ -135,16 +135,16 @@ def frontier_chart(
         effectiveness, bias: measures.
         kinds: what each method is: methods of one kind have one colour; controls are grey.
     """
-    names = list(dict.fromkeys(kinds.values()))
-    looks = _colours(names)
     rankers: dict[str, None] = {}
-    panels = {}
+    panels: dict[str, Spec] = {}
     for of_collection in curves.values():
         rankers |= dict.fromkeys(curve.ranker for curve in of_collection)
     for collection, of_collection in curves.items():
         shown = [curve for curve in of_collection if bias in curve.values().values]
         if shown:
-            panels[collection] = _panel(shown, effectiveness, bias, kinds, looks, list(rankers))
+            panel = _Panel(effectiveness, bias, kinds, list(rankers))
+            # One legend serves all panels.
+            panels[collection] = panel.spec(shown, legend=not panels)
     if not panels:
         raise ValueError(f"no collection has the measure {bias}")
     return beside(panels, columns=3, width=330)
@@ -200,7 +200,7 @@ def _colours(kinds: Sequence[str]) -> list[str]:
     colours = []
     place = 0
     for kind in kinds:
-        if kind == "none":
+        if kind == AS_IT_IS:
             colours.append(INK)
         elif kind == "control":
             colours.append(PALE)
@@ -210,72 +210,91 @@ def _colours(kinds: Sequence[str]) -> list[str]:
     return colours
 
 
-def _panel(
-    curves: Sequence[Curve],
-    effectiveness: str,
-    bias: str,
-    kinds: Mapping[str, str],
-    colours: Sequence[str],
-    rankers: Sequence[str],
-) -> Spec:
-    reference = curves[0].values()
-    rows: list[dict[str, Any]] = []
-    upright: list[dict[str, Any]] = []
-    across: list[dict[str, Any]] = []
-    for curve in curves:
-        about = {"method": curve.method, "kind": kinds[curve.method], "ranker": curve.ranker}
+class _Panel:
+    """One collection: a curve for each method."""
+
+    def __init__(
+        self, effectiveness: str, bias: str, kinds: Mapping[str, str], rankers: Sequence[str]
+    ) -> None:
+        self.effectiveness = effectiveness
+        self.bias = bias
+        self.kinds = kinds
+        self.rankers = rankers
+
+    def spec(self, curves: Sequence[Curve], legend: bool) -> Spec:
+        """The chart, without a width."""
+        reference = curves[0].values()
+        centre = reference.mean(self.effectiveness)
+        rows: list[dict[str, Any]] = []
+        last: list[dict[str, Any]] = []
+        upright: list[dict[str, Any]] = []
+        across: list[dict[str, Any]] = []
+        for curve in curves:
+            own = self._rows(curve)
+            rows += own
+            last.append(own[-1])
+            low, high = _difference_interval(curve.values(), reference, self.effectiveness)
+            upright.append({**own[-1], "y": centre + low, "y2": centre + high})
+            ends = [self._closeness(end) for end in curve.spread(self.bias)]
+            across.append({**own[-1], "x": min(ends), "x2": max(ends)})
+
+        # At least 2% to either side: a hundredth of nDCG is not to look like a cliff.
+        heights = [row["y"] for row in rows] + [0.98 * centre, 1.02 * centre]
+        x_scale = _scale(padded([row["x"] for row in rows]))
+        y_scale = _scale(padded(heights))
+        at = {
+            "x": channel("x:Q", title=axis_title(self.bias), scale=x_scale, axis={"tickCount": 4}),
+            "y": channel("y:Q", title=self.effectiveness, scale=y_scale, axis={"tickCount": 5}),
+        }
+        colour, shape = self._looks(legend)
+        bar = {"strokeWidth": 1.5, "opacity": 0.3, "clip": True}
+        path = {"strokeWidth": 2, "opacity": 0.8, "clip": True}
+        dot = {"filled": True, "opacity": 1, "clip": True}
+        ring = {"size": 170, "filled": False, "stroke": GREY, "strokeWidth": 1.5}
+        order = channel("alpha:Q", sort="descending")
+        tooltip = [channel("method:N"), channel("alpha:Q"), channel("x:Q"), channel("y:Q")]
+        lines = {"color": colour, "detail": channel("method:N"), "order": order}
+        ends_of_curves = {"color": colour, "shape": shape, "tooltip": tooltip}
+        layers = [
+            layer(upright, "rule", bar, **at, y2=channel("y2"), color=colour),
+            layer(across, "rule", bar, **at, x2=channel("x2"), color=colour),
+            layer(rows, "line", path, **at, **lines),
+            layer(rows, "point", {"size": 18, **dot}, **at, color=colour),
+            layer(last, "point", {"size": 90, **dot}, **at, **ends_of_curves),
+            layer(rows[:1], "point", ring, **at),
+        ]
+        return vega_lite({"layer": layers, "height": 300})
+
+    def _rows(self, curve: Curve) -> list[dict[str, Any]]:
+        """Where the curve is at each alpha, the smallest one last."""
+        rows = []
         for place, alpha in enumerate(curve.alphas):
             values = curve.values(place)
-            x, y = average_of(bias, values), values.mean(effectiveness)
-            rows.append({**about, "alpha": alpha, "x": x, "y": y})
-        # x and y are those of the smallest alpha now.
-        low, high = _difference_interval(curve.values(), reference, effectiveness)
-        centre = reference.mean(effectiveness)
-        upright.append({**about, "x": x, "y": centre + low, "y2": centre + high})
-        ends = [abs(end) if direction_of(bias) == "zero" else end for end in curve.spread(bias)]
-        across.append({**about, "x": min(ends), "x2": max(ends), "y": y})
-    horizontal = padded([row["x"] for row in rows])
-    vertical = padded([row["y"] for row in rows])
-    names = list(dict.fromkeys(kinds.values()))
-    colour = channel("kind:N", scale={"domain": names, "range": list(colours)}, sort=names)
-    colour["legend"] = {}
-    shapes = [_SHAPES[place % len(_SHAPES)] for place in range(len(rankers))]
-    shape = channel("ranker:N", scale={"domain": list(rankers), "range": shapes}, legend={})
-    scales = [
-        {"domain": list(ends), "nice": False, "zero": False} for ends in (horizontal, vertical)
-    ]
-    at = {
-        "x": channel("x:Q", title=axis_title(bias), scale=scales[0], axis={"tickCount": 4}),
-        "y": channel("y:Q", title=effectiveness, scale=scales[1], axis={"tickCount": 5}),
-    }
-    bar = {"strokeWidth": 1.5, "opacity": 0.3, "clip": True}
-    path = {"strokeWidth": 2, "opacity": 0.8, "clip": True}
-    order = channel("alpha:Q", sort="descending")
-    lines = {"color": colour, "detail": channel("method:N"), "order": order}
-    last = [row for row in rows if row["alpha"] == _last_alpha(curves, row["method"])]
-    layers = [
-        layer(upright, "rule", bar, **at, y2=channel("y2"), color=colour),
-        layer(across, "rule", bar, **at, x2=channel("x2"), color=colour),
-        layer(rows, "line", path, **at, **lines),
-        layer(rows, "point", {"size": 18, "filled": True, "clip": True}, **at, color=colour),
-        layer(
-            last,
-            "point",
-            {"size": 90, "filled": True, "opacity": 1, "clip": True},
-            **at,
-            color=colour,
-            shape=shape,
-            tooltip=[channel("method:N"), channel("alpha:Q"), channel("x:Q"), channel("y:Q")],
-        ),
-    ]
-    start = [{"x": average_of(bias, reference), "y": reference.mean(effectiveness)}]
-    ring = {"size": 160, "filled": False, "stroke": GREY, "strokeWidth": 1.5}
-    layers.append(layer(start, "point", ring, **at))
-    return vega_lite({"layer": layers, "height": 300})
+            row: dict[str, Any] = {"method": curve.method, "ranker": curve.ranker, "alpha": alpha}
+            row["kind"] = self.kinds[curve.method]
+            row["x"] = average_of(self.bias, values)
+            row["y"] = values.mean(self.effectiveness)
+            rows.append(row)
+        return rows
+
+    def _closeness(self, mean: float) -> float:
+        return abs(mean) if direction_of(self.bias) == "zero" else mean
+
+    def _looks(self, legend: bool) -> tuple[Spec, Spec]:
+        """Channels of colour, by kind, and of shape, by ranker."""
+        kinds = list(dict.fromkeys(self.kinds.values()))
+        shapes = [_SHAPES[place % len(_SHAPES)] for place in range(len(self.rankers))]
+        key = {"columns": 1, "orient": "left"} if legend else None
+        colours = {"domain": kinds, "range": _colours(kinds)}
+        forms = {"domain": list(self.rankers), "range": shapes}
+        return (
+            channel("kind:N", scale=colours, sort=kinds, legend=key),
+            channel("ranker:N", scale=forms, sort=list(self.rankers), legend=key),
+        )
 
 
-def _last_alpha(curves: Sequence[Curve], method: str) -> float:
-    return next(curve.alphas[-1] for curve in curves if curve.method == method)
+def _scale(ends: tuple[float, float]) -> Spec:
+    return {"domain": list(ends), "nice": False, "zero": False}
 
 
 def _difference_interval(
