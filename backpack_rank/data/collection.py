@@ -179,6 +179,9 @@ def select_queries(run: Run, collection: Collection) -> Run:
     >>> select_queries({"q2": {"d1": 2.0}, "q1": {"d1": 1.0}}, collection)
     {'q1': {'d1': 1.0}}
     """
+    # A run that lies on disk stays there.
+    if not isinstance(run, dict):
+        return run.select(collection.queries)
     return {query_id: run[query_id] for query_id in collection.queries if query_id in run}
 
 

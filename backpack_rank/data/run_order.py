@@ -48,6 +48,9 @@ def untied(run: Run) -> Run:
     A score that is not below its predecessor is lowered to the next smaller float64, so that
     whoever sorts by score finds the order of the run.
     """
+    # A run that lies on disk stays there.
+    if not isinstance(run, dict):
+        return run.untied()
     strict: Run = {}
     for query_id, scores in run.items():
         lowered: dict[str, float] = {}
@@ -70,35 +73,60 @@ def warn_of_order(
         ranks: the rank column, likewise.
         ties: how equal scores are ordered.
     """
-    tied = documents = 0
-    contradicting: list[str] = []
+    warning = OrderWarning(path, ties)
     for query_id, scores in run.items():
+        warning.add(query_id, scores, ranks[query_id])
+    warning.give()
+
+
+class OrderWarning:
+    """Use it for the same on a run that comes query by query.
+
+    >>> warning = OrderWarning("bm25.trec", ties="id")
+    >>> warning.add("q1", {"d1": 2.0, "d2": 1.0}, ranks=["1", "2"])
+    >>> warning.give()
+    """
+
+    def __init__(self, path: str | Path, ties: str) -> None:
+        self._path = path
+        self._ties = ties
+        self._queries = self._documents = self._tied = 0
+        self._contradicting = 0
+        self._example = ""
+
+    def add(self, query_id: str, scores: Mapping[str, float], ranks: Sequence[str]) -> None:
+        """Look at one list, in the order of the file."""
         values = np.fromiter(scores.values(), dtype=np.float64)
         _, counts = np.unique(values, return_counts=True)
-        tied += int(counts[counts > 1].sum())
-        documents += len(scores)
-        if _contradicts(ranks[query_id], list(scores.values())):
-            contradicting.append(query_id)
-    if tied > _SHARE_TO_WARN * documents:
-        log.warning(
-            "%s: %d of %d documents have the same score as another one of their query; ties=%s "
-            "orders them, and ties=%s would give other figures",
-            path,
-            tied,
-            documents,
-            ties,
-            "|".join(other for other in TIES if other != ties),
-        )
-    if contradicting:
-        log.warning(
-            "%s: in %d of %d queries, such as %s, the rank column is not the order of the scores; "
-            "the scores count, as in trec_eval. Are they distances, where the smallest is the "
-            "best?",
-            path,
-            len(contradicting),
-            len(run),
-            contradicting[0],
-        )
+        self._tied += int(counts[counts > 1].sum())
+        self._documents += len(scores)
+        self._queries += 1
+        if _contradicts(ranks, list(scores.values())):
+            self._example = self._example or query_id
+            self._contradicting += 1
+
+    def give(self) -> None:
+        """Log what was odd."""
+        if self._tied > _SHARE_TO_WARN * self._documents:
+            log.warning(
+                "%s: %d of %d documents have the same score as another one of their query; ties=%s "
+                "orders them, and ties=%s would give other figures",
+                self._path,
+                self._tied,
+                self._documents,
+                self._ties,
+                "|".join(other for other in TIES if other != self._ties),
+            )
+        if self._contradicting:
+            log.warning(
+                "%s: in %d of %d queries, such as %s, the rank column is not the order of the "
+                "scores; the scores count, as in trec_eval. Are they distances, where the smallest "
+                "is the best?",
+                self._path,
+                self._contradicting,
+                self._queries,
+                self._example,
+            )
 
 
 def _contradicts(ranks: Sequence[str], scores: Sequence[float]) -> bool:

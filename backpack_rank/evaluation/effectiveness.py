@@ -6,6 +6,7 @@ Those of effectiveness are computed by ir_measures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import ir_measures
 from ir_measures import Evaluator, Measure, Metric, Provider
@@ -17,6 +18,8 @@ from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.measure_names import FAIRNESS, FairnessMeasure, parse_measures
 from backpack_rank.evaluation.results import PerQuery, check_finite
 
+_QUERIES = 1000
+"""Whose lists are given to ir_measures at once."""
 DEFAULT_MEASURES = ("MRR@10", "nDCG@5", "nDCG@10", "R@100")
 
 
@@ -65,24 +68,29 @@ def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEAS
             f"none of the {len(qrels)} judged queries has a relevant document, nothing can be "
             "measured"
         )
-    ranked: dict[str, dict[str, float]] = {}
-    for query_id in judged:
-        if run.get(query_id):
-            ranked[query_id] = _by_rank(run[query_id])
     values = {name: dict.fromkeys(judged, 0.0) for name in parsed}
     # Two names may be one measure: MRR@10 and RR@10.
     names_by_measure: dict[Measure, list[str]] = {}
     for name, measure in parsed.items():
         names_by_measure.setdefault(measure, []).append(name)
-    if ranked:
-        for metric in ir_measures.iter_calc(list(names_by_measure), judged, ranked):
-            # ir_measures counts queries without a list, too; their 0 is set already.
-            if metric.query_id not in ranked:
-                continue
+    missing: list[str] = []
+    # Some queries at a time, so that no more of a run on disk than that is in memory.
+    queries = iter(judged)
+    while block := list(islice(queries, _QUERIES)):
+        ranked: dict[str, dict[str, float]] = {}
+        for query_id in block:
+            scores = run.get(query_id)
+            if scores:
+                ranked[query_id] = _by_rank(scores)
+            else:
+                missing.append(query_id)
+        if not ranked:
+            continue
+        of_ranked = {query_id: judged[query_id] for query_id in ranked}
+        for metric in ir_measures.iter_calc(list(names_by_measure), of_ranked, ranked):
             for name in names_by_measure[metric.measure]:
                 values[name][metric.query_id] = float(metric.value)
-    missing = tuple(query_id for query_id in judged if query_id not in ranked)
-    return PerQuery(values, tuple(left_out), missing)
+    return PerQuery(values, tuple(left_out), tuple(missing))
 
 
 def _by_rank(scores: Mapping[str, float]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.run_order import untied
-from backpack_rank.data.trec import read_run
+from backpack_rank.data.stored_run import open_run
 from backpack_rank.notebook import ShownInNotebooks
 from backpack_rank.reranking.recalibration import deltas, recalibrate
 
@@ -93,7 +93,7 @@ class SavedRun(Reranker):
         """
         if not Path(path).is_file():
             raise FileNotFoundError(f"run={path}: there is no such file")
-        if not (run := read_run(path, ties=ties, warn=True)):
+        if not (run := open_run(path, ties=ties, warn=True)):
             raise ValueError(f"{path} is empty: it ranks nothing")
         return cls(name or Path(path).name, untied(run), run)
 

@@ -50,6 +50,7 @@ def run(name: str, *options: str) -> str:
         ("rerank", [], ["way", "plans", "goals"]),
         ("long_documents", [], ["characters", "seconds", "goals"]),
         ("serving", [], ["serving", "goals"]),
+        ("large_runs", [], ["ways", "goals"]),
         ("busy", ["--threads", "1", "--neighbours", "1"], ["quiet", "busy", "goals"]),
         (
             "utilisation",
