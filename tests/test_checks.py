@@ -11,7 +11,7 @@ from backpack_rank import checks
 
 
 @pytest.mark.parametrize(
-    ("check", "said"),
+    ("check", "message"),
     [
         (
             lambda: checks.one_of("task.match", "some", ("offsets", "all")),
@@ -49,8 +49,8 @@ from backpack_rank import checks
         ),
     ],
 )
-def test_the_sentence_names_option_value_and_what_may_be_given(check, said) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+def test_the_sentence_names_option_value_and_what_may_be_given(check, message) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         check()
 
 

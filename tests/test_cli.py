@@ -49,7 +49,7 @@ def test_help_and_lists_come_before_hydra_and_torch(script: str, argument: str) 
 
 
 @pytest.mark.parametrize(
-    ("verb", "said"),
+    ("verb", "message"),
     [
         ("serve", "--model NAME=FOLDER"),
         ("rerank", "action=status"),
@@ -59,7 +59,7 @@ def test_help_and_lists_come_before_hydra_and_torch(script: str, argument: str) 
         ("data", "--mirror"),
     ],
 )
-def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, said: str) -> None:
+def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, message: str) -> None:
     program = (
         "import sys\n"
         "from backpack_rank import cli\n"
@@ -72,7 +72,7 @@ def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, said:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert said in done.stdout
+    assert message in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_lists_take_singular_and_plural() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "option", "said"),
+    ("script", "option", "message"),
     [
         (
             "evaluate",
@@ -191,8 +191,10 @@ def test_lists_take_singular_and_plural() -> None:
         ),
     ],
 )
-def test_a_wrong_option_is_refused_with_the_right_one(script: str, option: str, said: str) -> None:
-    with pytest.raises(SystemExit, match=said):
+def test_a_wrong_option_is_refused_with_the_right_one(
+    script: str, option: str, message: str
+) -> None:
+    with pytest.raises(SystemExit, match=message):
         check_options(script, ["-m", option])
 
 
@@ -397,17 +399,17 @@ def console_script(tmp_path: Path) -> str:
 
 @pytest.mark.processes
 def test_help_and_mistakes_name_the_command_that_was_typed(console_script: str) -> None:
-    for command, own, other in (
+    for command, typed, other in (
         (["train.py"], "python train.py", "backpack-rank train"),
         ([console_script, "train"], "backpack-rank train", "python train.py"),
     ):
         shown = called(*command, "--help").stdout
-        assert f"  {own} resume=true\n" in shown
+        assert f"  {typed} resume=true\n" in shown
         assert other not in shown
         refused = called(*command, "sed=1")
         assert refused.returncode == 2
         assert refused.stderr.startswith(
-            f"sed: {own.removeprefix('python ')} has no such option; did you mean seed"
+            f"sed: {typed.removeprefix('python ')} has no such option; did you mean seed"
         )
         nowhere = called(*command, "data.train.x=1", "data=synthetic")
         assert nowhere.returncode == 2, nowhere.stderr
@@ -419,7 +421,7 @@ def test_the_package_speaks_of_itself_as_it_was_started(console_script: str) -> 
     """Comments of conf/ name scripts of the checkout; an installed command has none."""
     module = ["-m", "backpack_rank"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for command, own in (
+    for command, typed in (
         ([*module], "python -m backpack_rank"),
         ([console_script], "backpack-rank"),
     ):
@@ -441,7 +443,7 @@ def test_the_package_speaks_of_itself_as_it_was_started(console_script: str) -> 
             assert done.returncode == 0, done.stderr
             assert "train.py" not in done.stdout, arguments
             assert "evaluate.py" not in done.stdout, arguments
-            assert arguments[-1] != "--help" or own in done.stdout
+            assert arguments[-1] != "--help" or typed in done.stdout
         refused = subprocess.run(
             [sys.executable, *command, "train", "sed=1"],
             env=environment,
@@ -449,19 +451,19 @@ def test_the_package_speaks_of_itself_as_it_was_started(console_script: str) -> 
             text=True,
         )
         assert refused.returncode == 2
-        assert refused.stderr.startswith(f"sed: {own} train has no such option")
+        assert refused.stderr.startswith(f"sed: {typed} train has no such option")
 
 
 @pytest.mark.processes
 def test_a_sentence_on_another_verb_names_it_in_the_same_way(
     console_script: str, tmp_path: Path
 ) -> None:
-    for command, own in (
+    for command, typed in (
         (["evaluate.py"], "python train.py"),
         ([console_script, "evaluate"], "backpack-rank train"),
     ):
         refused = called(*command, f"output={tmp_path / 'none'}")
-        assert f"run `{own}` first" in refused.stderr
+        assert f"run `{typed}` first" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ from workplace import ROOT, SMALL
 
 def run(folder: Path, *command: str) -> str:
     """What a script of the copy prints."""
-    own = {"PYTHONPATH": str(folder), "BACKPACK_RANK_CACHE": str(folder / "cache")}
+    variables = {"PYTHONPATH": str(folder), "BACKPACK_RANK_CACHE": str(folder / "cache")}
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
-        env={**os.environ, **own},
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         timeout=600,

@@ -99,8 +99,8 @@ def test_a_collector_that_was_off_stays_off_and_one_that_was_on_collects_again(o
         (gc.enable if was else gc.disable)()
 
 
-@pytest.mark.parametrize(("call", "said"), [("", "collected"), ("exit_without_gc()", "")])
-def test_a_process_ends_without_a_last_collection(call: str, said: str) -> None:
+@pytest.mark.parametrize(("call", "message"), [("", "collected"), ("exit_without_gc()", "")])
+def test_a_process_ends_without_a_last_collection(call: str, message: str) -> None:
     program = (
         "from backpack_rank._gc import exit_without_gc\n"
         "class Loud:\n"
@@ -113,4 +113,4 @@ def test_a_process_ends_without_a_last_collection(call: str, said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == said
+    assert done.stdout.strip() == message

@@ -82,12 +82,12 @@ def test_nothing_is_imported_from_a_floor_above() -> None:
 
 def test_the_core_imports_neither_the_wing_nor_a_door() -> None:
     core = FLOOR.keys() - BESIDE_THE_CORE - {"cli"}
-    found = [
+    wrong_imports = [
         (str(path.relative_to(PACKAGE)), rooms_used(path))
         for path in MODULES
         if room_of(path) in core
     ]
-    assert [(path, rooms) for path, rooms in found if rooms & BESIDE_THE_CORE] == []
+    assert [(path, rooms) for path, rooms in wrong_imports if rooms & BESIDE_THE_CORE] == []
 
 
 def test_modules_form_no_circle() -> None:
@@ -120,22 +120,22 @@ def test_rooms_of_one_floor_form_no_circle() -> None:
 
 @pytest.mark.parametrize("room", ["evaluation", "senses", "models", "data", "attributes"])
 def test_no_measure_and_no_model_imports_a_renderer(room: str) -> None:
-    found = {
+    wrong_imports = {
         name.partition(".")[0] for path in (PACKAGE / room).rglob("*.py") for name in imported(path)
     }
-    assert found & RENDERERS == set()
+    assert wrong_imports & RENDERERS == set()
 
 
 def test_only_pipelines_and_the_command_line_know_the_configuration() -> None:
-    found = {
+    knowing = {
         room_of(path)
         for path in MODULES
         for name in imported(path)
         if name.partition(".")[0] == "omegaconf"
     }
-    assert found <= {"pipelines", "position", "scale", "experiments", "cli"}
+    assert knowing <= {"pipelines", "position", "scale", "experiments", "cli"}
 
 
 def test_one_module_hashes() -> None:
-    found = {path.name for path in MODULES if imported(path) & {"hashlib", "xxhash"}}
-    assert found == {"digests.py"}
+    hashing = {path.name for path in MODULES if imported(path) & {"hashlib", "xxhash"}}
+    assert hashing == {"digests.py"}

@@ -53,16 +53,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "env", with_pip=True)
     python = folder / "env" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel, folder=folder)
-    (own,) = (folder / "env" / "lib").glob("python*/site-packages")
+    (site_packages,) = (folder / "env" / "lib").glob("python*/site-packages")
     here = Path(next(path for path in sys.path if path.endswith("site-packages")))
     # Packages alone: the .pth file of an editable install would put the checkout before the wheel.
     for package in here.iterdir():
         if (
             package.suffix != ".pth"
-            and not (own / package.name).exists()
+            and not (site_packages / package.name).exists()
             and "backpack" not in package.name
         ):
-            (own / package.name).symlink_to(package)
+            (site_packages / package.name).symlink_to(package)
     return python.parent
 
 
@@ -115,9 +115,9 @@ def test_every_verb_works_outside_a_checkout(installed: Path, tmp_path: Path) ->
     ]
     run(installed / "backpack-rank", "rerank", *few, folder=tmp_path, **cache)
     assert len(list(tmp_path.glob("outputs/rerank/**/run.txt"))) == 2
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{(port := one.getsockname()[1])}/health"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{(port := listener.getsockname()[1])}/health"
     command = [str(installed / "backpack-rank"), "serve", "--port", str(port)]
     with subprocess.Popen(
         command, cwd=tmp_path, env={**os.environ, **cache, "PYTHONPATH": ""}

@@ -111,14 +111,14 @@ def followed(make_backpack, tokenizer, tmp_path_factory: pytest.TempPathFactory)
         "swap=false",
     ]
     config = configured("evaluate", *options, *TEST_SPLIT, "bias.families=[RaB]", "cache.max_gb=0")
-    found = Followed()
+    record = Followed()
     before = sys.getprofile()
-    sys.setprofile(found)
+    sys.setprofile(record)
     try:
         evaluate(config, folder / "out", quiet=True)
     finally:
         sys.setprofile(before)
-    return found
+    return record
 
 
 def test_alpha_is_checked_once(followed: Followed) -> None:

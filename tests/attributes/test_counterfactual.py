@@ -101,8 +101,8 @@ def test_words_are_counted() -> None:
 def test_capitalised_names_are_left_alone_and_counted() -> None:
     names = Lexicon("names", {"f": ("mary", "rose"), "m": ("john", "king")})
     with_names = LexiconSwap(PAIRS, names, ONE_WAY)
-    found = with_names("Mary rose when King met a king; JOHN's son")
-    assert found == Swapped("Mary rose when King met a queen; JOHN's daughter", 2, 3)
+    swapped = with_names("Mary rose when King met a king; JOHN's son")
+    assert swapped == Swapped("Mary rose when King met a queen; JOHN's daughter", 2, 3)
     assert swap("Mary met King").names == 0
 
 
@@ -165,20 +165,20 @@ def test_swapping_twice_gives_the_text_back(text: str) -> None:
 @given(st.text())
 def test_a_text_without_a_word_of_the_lists_is_unchanged(text: str) -> None:
     known = {word for pair in PAIRS.pairs for word in pair} | ONE_WAY.keys()
-    found = swap(text)
+    swapped = swap(text)
     if not known & {word.lower() for word in re.findall(r"[^\W_]+", text)}:
-        assert found == Swapped(text, 0, 0)
+        assert swapped == Swapped(text, 0, 0)
 
 
 @settings(max_examples=100, deadline=None)
 @given(texts([*PAIRED, *sorted(PRONOUNS), *NEITHER]))
 def test_nothing_but_words_of_the_lists_changes(text: str) -> None:
     word = re.compile(r"[^\W_]+")
-    found = swap(text)
-    assert word.sub("", found.text) == word.sub("", text)
-    before, after = word.findall(text), word.findall(found.text)
+    swapped = swap(text)
+    assert word.sub("", swapped.text) == word.sub("", text)
+    before, after = word.findall(text), word.findall(swapped.text)
     changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
-    assert len(changed) == found.swaps
+    assert len(changed) == swapped.swaps
     assert all(old.lower() in PAIRED or old.lower() in PRONOUNS for old, _ in changed)
     assert all(
         old.isupper() == new.isupper() and old.istitle() == new.istitle() for old, new in changed

@@ -151,16 +151,16 @@ def test_the_rule_against_200_passages_read_by_hand(real_data, names):
         passage = json.loads(line)
         if passage["_id"] in labels:
             texts[passage["_id"]] = passage["text"]
-    right = found = there = 0
+    right = recalled = there = 0
     for passage_id, occurrences in labels.items():
         starts = {match.start() for match in names.matches(texts[passage_id])}
         for start, word, is_name in occurrences:
             assert texts[passage_id][start:].startswith(word)
-            found += start in starts
+            recalled += start in starts
             there += is_name
             right += is_name and start in starts
     # 241 of 271 found are names, and 241 of 248 names are found.
-    assert right / found == pytest.approx(0.889, abs=0.001)
+    assert right / recalled == pytest.approx(0.889, abs=0.001)
     assert right / there == pytest.approx(0.972, abs=0.001)
 
 

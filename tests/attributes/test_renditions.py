@@ -57,18 +57,18 @@ def test_who_is_who_is_kept(text: str, as_female: str, as_male: str) -> None:
     st.lists(st.sampled_from([*WORDS, "fiancé", "Fiancée", "José", "Å"]), max_size=8).map(" ".join)
 )
 def test_decomposed_texts_have_the_renditions_and_swaps_of_composed_ones(text: str) -> None:
-    one, other = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
-    forms = KEEP.canonical(one), KEEP.canonical(other)
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    forms = KEEP.canonical(composed), KEEP.canonical(decomposed)
     assert forms[0].moved == forms[1].moved
     if forms[0].moved:
         assert forms[0] == forms[1]
-        assert [KEEP(one, group) for group in (FEMALE, MALE)] == [
-            KEEP(other, group) for group in (FEMALE, MALE)
+        assert [KEEP(composed, group) for group in (FEMALE, MALE)] == [
+            KEEP(decomposed, group) for group in (FEMALE, MALE)
         ]
     else:
-        assert (KEEP(other, FEMALE), KEEP(other, MALE)) == (other, other)
-    assert SWAP(one).swaps == SWAP(other).swaps
-    assert not SWAP(one).swaps or SWAP(one) == SWAP(other)
+        assert (KEEP(decomposed, FEMALE), KEEP(decomposed, MALE)) == (decomposed, decomposed)
+    assert SWAP(composed).swaps == SWAP(decomposed).swaps
+    assert not SWAP(composed).swaps or SWAP(composed) == SWAP(decomposed)
 
 
 def test_merged_texts_name_one_group() -> None:
@@ -88,7 +88,7 @@ def test_a_text_has_the_form_of_its_swap_and_of_its_renditions(text: str) -> Non
         assert renditions.canonical(SWAP(text).text) == form
         written = [renditions(text, group) for group in (FEMALE, MALE)]
         assert [renditions(SWAP(text).text, group) for group in (FEMALE, MALE)] == written
-        assert [renditions.canonical(one) for one in written] == [form, form]
+        assert [renditions.canonical(wording) for wording in written] == [form, form]
         assert bool(form.moved) == bool(SWAP(text).swaps)
 
 
@@ -163,10 +163,10 @@ GROUPED = WordClasses(
 
 
 def test_several_groups_are_shifted_in_a_circle_and_any_swap_of_groups_has_one_form() -> None:
-    found = Renditions(LexiconSwap(RELIGION), GROUPED)
-    assert found.groups == ("muslim", "christian", "jewish")
+    renditions = Renditions(LexiconSwap(RELIGION), GROUPED)
+    assert renditions.groups == ("muslim", "christian", "jewish")
     text = "a church of Christian and jewish people"
-    assert [found(text, group) for group in range(3)] == [
+    assert [renditions(text, group) for group in range(3)] == [
         "a mosque of Muslim and christian people",
         "a church of Christian and jewish people",
         "a synagogue of Jewish and muslim people",
@@ -178,12 +178,12 @@ def test_several_groups_are_shifted_in_a_circle_and_any_swap_of_groups_has_one_f
         other = text.replace(first, second)
         if second.endswith("Jewish"):
             other = other.replace("jewish", "christian")
-        assert found.canonical(other) == found.canonical(text)
-    assert found.incomplete == {"islam": ("jewish",)}, (
+        assert renditions.canonical(other) == renditions.canonical(text)
+    assert renditions.incomplete == {"islam": ("jewish",)}, (
         "a class without a word of a group stays as it is"
     )
-    assert found("rome", 0) == "rome"
-    assert found("catholic", 0) == "catholic", (
+    assert renditions("rome", 0) == "rome"
+    assert renditions("catholic", 0) == "catholic", (
         "a word of a side that the swap leaves alone stays too"
     )
 
@@ -192,18 +192,18 @@ def test_a_third_group_beside_the_sides_of_the_swap(tmp_path: Path) -> None:
     (tmp_path / "three.csv").write_text(
         "class,word,group\nking,king,male\nking,monarch,neutral\n", encoding="utf-8"
     )
-    found = Renditions(GENDER.swap(), load_classes(tmp_path / "three.csv"))
-    assert found.groups == ("male", "neutral", "female")
-    assert [found("the queen met her aunt", group) for group in range(3)] == [
-        f"the {one} met her aunt" for one in ("king", "monarch", "queen")
+    renditions = Renditions(GENDER.swap(), load_classes(tmp_path / "three.csv"))
+    assert renditions.groups == ("male", "neutral", "female")
+    assert [renditions("the queen met her aunt", group) for group in range(3)] == [
+        f"the {word} met her aunt" for word in ("king", "monarch", "queen")
     ]
-    assert found.incomplete["her"] == ("neutral",), "no pronoun without a group"
+    assert renditions.incomplete["her"] == ("neutral",), "no pronoun without a group"
     with_them = WordClasses(
         "them", (WordClass("her", ("her", "them")),), groups=(("her", "female"), ("them", "x"))
     )
-    found = Renditions(GENDER.swap(), with_them)
-    assert [found("he met his friend", group) for group in range(3)] == [
-        f"he met {one} friend" for one in ("her", "them", "his")
+    renditions = Renditions(GENDER.swap(), with_them)
+    assert [renditions("he met his friend", group) for group in range(3)] == [
+        f"he met {word} friend" for word in ("her", "them", "his")
     ]
 
 
@@ -221,8 +221,8 @@ def test_a_file_of_classes_may_name_groups(tmp_path: Path) -> None:
     (tmp_path / "three.csv").write_text(
         "class,word,group\nfaith,Muslim,muslim\nfaith,jewish,jewish\n", encoding="utf-8"
     )
-    found = load_classes(tmp_path / "three.csv")
-    assert found.group_of == {"muslim": "muslim", "jewish": "jewish"}
+    classes = load_classes(tmp_path / "three.csv")
+    assert classes.group_of == {"muslim": "muslim", "jewish": "jewish"}
     assert load_classes("gender_classes").group_of == {}
 
 
@@ -232,10 +232,10 @@ def _renditions_of(
 ) -> tuple[tuple[str, str], Renditions, LexiconSwap, list[str]]:
     """Sides, renditions, swap and words of an attribute; its files are read once for all examples."""
     attribute = Attribute.named(name)
-    found, swap = attribute.renditions(relations, wide=True), attribute.swap()
-    beyond = swap.words - found.words  # of a class that lacks a group
+    renditions, swap = attribute.renditions(relations, wide=True), attribute.swap()
+    beyond = swap.words - renditions.words  # of a class that lacks a group
     words = sorted((attribute.classes(wide=True).words | attribute.lexicon().words) - beyond)
-    return attribute.sides, found, swap, words
+    return attribute.sides, renditions, swap, words
 
 
 @pytest.mark.parametrize("name", ["religion", "age", "ethnicity"])
@@ -245,19 +245,19 @@ def _renditions_of(
 def test_texts_of_other_attributes_have_the_form_of_their_swap(
     name: str, relations: str, data: st.DataObject
 ) -> None:
-    sides, found, swap, words = _renditions_of(name, relations)
-    assert set(sides) <= set(found.groups)
+    sides, renditions, swap, words = _renditions_of(name, relations)
+    assert set(sides) <= set(renditions.groups)
     text = " ".join(data.draw(st.lists(st.sampled_from([*words, "and", "the"]), max_size=8)))
-    assert found.canonical(swap(text).text) == found.canonical(text)
-    for group in range(len(found.groups)):
-        assert found.canonical(found(text, group)) == found.canonical(text)
+    assert renditions.canonical(swap(text).text) == renditions.canonical(text)
+    for group in range(len(renditions.groups)):
+        assert renditions.canonical(renditions(text, group)) == renditions.canonical(text)
 
 
 def test_a_class_that_lacks_a_group_says_so() -> None:
-    found = Attribute.named("ethnicity").renditions()
-    assert found.groups == ("african", "asian", "european", "hispanic")
-    assert found.incomplete == {"africa": ("hispanic",)}
-    assert found("Africa", 2) == "Africa"
-    assert [found("an Asian in Europe", group) for group in range(4)] == [
+    renditions = Attribute.named("ethnicity").renditions()
+    assert renditions.groups == ("african", "asian", "european", "hispanic")
+    assert renditions.incomplete == {"africa": ("hispanic",)}
+    assert renditions("Africa", 2) == "Africa"
+    assert [renditions("an Asian in Europe", group) for group in range(4)] == [
         f"an {people} in Europe" for people in ("African", "Asian", "European", "Hispanic")
     ]

@@ -94,7 +94,7 @@ def test_merging_joins_classes_that_share_a_word_under_the_first_name() -> None:
     first = classes(he="he she", boy="boy girl", guy="guy gal", man="man woman")
     second = classes(youth="girl guy lad", sir="sir madam", man="chap lass")
     merged = first.merged(second)
-    assert [(one.name, one.words) for one in merged.classes] == [
+    assert [(word_class.name, word_class.words) for word_class in merged.classes] == [
         ("he", ("he", "she")),
         ("boy", ("boy", "girl", "guy", "gal", "lad")),
         ("man", ("man", "woman", "chap", "lass")),
@@ -128,7 +128,11 @@ def test_every_shipped_word_is_one_word_for_the_tokenizer(name: str) -> None:
 
 
 def test_the_base_classes_of_gender_are_those_of_the_pairs_and_some_more() -> None:
-    owner = {word: one.name for one in load_classes("gender_classes").classes for word in one.words}
+    owner = {
+        word: word_class.name
+        for word_class in load_classes("gender_classes").classes
+        for word in word_class.words
+    }
     assert all(owner[first] == owner[second] for first, second in load_pairs("gender_pairs").pairs)
     assert owner["her"] == owner["his"] == owner["him"] == owner["hers"] != owner["she"]
     assert len({owner[word] for word in ("man", "men", "boy", "guy", "father", "dad")}) == 6
@@ -136,7 +140,7 @@ def test_the_base_classes_of_gender_are_those_of_the_pairs_and_some_more() -> No
 
 def test_wide_classes_reach_titles_occupations_and_joins_but_no_names() -> None:
     wide = load_all_classes(["gender_classes", "gender_classes_wide"])
-    owner = {word: one.name for one in wide.classes for word in one.words}
+    owner = {word: word_class.name for word_class in wide.classes for word in word_class.words}
     for words in (
         "mr mrs ms miss",
         "sir madam",
@@ -163,7 +167,7 @@ def test_the_files_of_an_attribute_exist_and_agree_with_each_other(name: str) ->
     assert {plus, minus} <= set(lexicon.group_names)
     assert set(node["sides"]) == {plus, minus}
     wide = load_all_classes([*node["classes"], *node["wide_classes"]])
-    owner = {word: one.name for one in wide.classes for word in one.words}
+    owner = {word: word_class.name for word_class in wide.classes for word in word_class.words}
     group = {word: name for name, words in lexicon.groups.items() for word in words}
     swap = load_pairs(node["swap_pairs"], sides=tuple(node["sides"]))
     for pairs in (load_pairs(node["pairs"], sides=tuple(node["sides"])), swap):
@@ -193,7 +197,11 @@ def test_every_attribute_is_there() -> None:
 def test_male_and_female_wordings_of_real_documents_are_equal_up_to_the_classes(
     real_data: Path, files: list[str], least: float
 ) -> None:
-    owner = {word: one.name for one in load_all_classes(files).classes for word in one.words}
+    owner = {
+        word: word_class.name
+        for word_class in load_all_classes(files).classes
+        for word in word_class.words
+    }
     lines = (real_data / "grep_biasir" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     equal = 0

@@ -202,8 +202,8 @@ def test_a_collection_without_wordings_is_refused(folder: Path) -> None:
 
 def test_judged_documents_are_candidates_in_an_order_that_ignores_relevance(folder: Path) -> None:
     collection = load_beir(str(folder), "test", candidates="judged")
-    found = GivenCandidates().candidates(collection)
-    assert {query_id: set(scores) for query_id, scores in found.items()} == {
+    candidates = GivenCandidates().candidates(collection)
+    assert {query_id: set(scores) for query_id, scores in candidates.items()} == {
         "q1": set("abcde"),
         "q2": set("xyzac"),
     }
@@ -221,7 +221,7 @@ def test_judged_documents_are_candidates_in_an_order_that_ignores_relevance(fold
             str(folder), "test", candidates="judged", depth=2
         ).candidates.values()
     ] == [2, 2]
-    assert all(0 <= score < 1 for scores in found.values() for score in scores.values())
+    assert all(0 <= score < 1 for scores in candidates.values() for score in scores.values())
 
 
 def test_judged_documents_that_the_corpus_lacks_are_no_candidates(

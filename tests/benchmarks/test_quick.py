@@ -193,13 +193,13 @@ def test_a_stock_classifier_has_the_scores_of_the_cross_encoder_it_is_written_fr
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "stock")
     read = tokenizer([query] * 3, documents, truncation=True, padding=True, return_tensors="pt")
     assert read["input_ids"].shape == (3, 20)
-    found = (
+    scores = (
         AutoModelForSequenceClassification.from_pretrained(tmp_path / "stock")
         .eval()(**read)
         .logits[:, 0]
     )
     expected = ranker(PackedBatch.from_sequences(pair_tokenizer.pairs(query, documents))).scores
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_matrix_products_of_a_job_are_counted_by_shape() -> None:

@@ -49,10 +49,10 @@ def run(seed: int, number: int, folder: Path) -> tuple[dict[str, Counter[str]], 
     table: dict[str, Counter[str]] = {name: Counter() for name in AREAS}
     wrong = []
     for case in cases(seed, number, folder):
-        found, said = verdict(case)
-        table[case.area][found] += 1
-        if found not in GOOD:
-            wrong.append(f"{found}: {case.area}: {case.name}: {said}")
+        verdict_of_case, message = verdict(case)
+        table[case.area][verdict_of_case] += 1
+        if verdict_of_case not in GOOD:
+            wrong.append(f"{verdict_of_case}: {case.area}: {case.name}: {message}")
     return table, wrong
 
 
@@ -69,7 +69,7 @@ def main() -> None:
     for name, counts in [*table.items(), ("all", sum(table.values(), Counter()))]:
         print(
             f"| {name} | {sum(counts.values())} | "
-            + " | ".join(str(counts[one]) for one in VERDICTS)
+            + " | ".join(str(counts[kind]) for kind in VERDICTS)
             + " |"
         )
     print(f"\n{time.monotonic() - begun:.0f} s, seed {options.seed}", *wrong, sep="\n")

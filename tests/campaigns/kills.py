@@ -177,9 +177,9 @@ def leftovers(place: Path) -> list[str]:
 
 def reference(place: Path, kind: str) -> Reference:
     begun = time.monotonic()
-    code, said = run(place, kind)
+    code, output = run(place, kind)
     if code != 0:
-        raise SystemExit(f"{kind} fails without a kill:\n{said}")
+        raise SystemExit(f"{kind} fails without a kill:\n{output}")
     return Reference(
         results(place, kind), time.monotonic() - begun, int((place / "renames").read_text())
     )
@@ -204,36 +204,38 @@ def one_kill(
     while True:
         again = bool(more)
         point = points(kind, known, draw) if not again or draw.random() < 1 / 3 else None
-        code, said = run(place, kind, *more, point=point)
-        if "Traceback" in said:
-            problems.append(f"traceback: {said.strip().splitlines()[-1][:200]}")
+        code, output = run(place, kind, *more, point=point)
+        if "Traceback" in output:
+            problems.append(f"traceback: {output.strip().splitlines()[-1][:200]}")
         if point is not None and code in (-point.signal, 128 + point.signal):
             killed += 1
             where.append(str(point))
             if point.signal != signal.SIGKILL and code == 128 + point.signal:
                 lines = [
-                    line for line in said.splitlines() if line.startswith(("Ctrl-C: ", "SIGTERM: "))
+                    line
+                    for line in output.splitlines()
+                    if line.startswith(("Ctrl-C: ", "SIGTERM: "))
                 ]
                 problems += [] if len(lines) == 1 else [f"{len(lines)} lines after {point}"]
             more = ["resume=true"]
             continue
-        if again and "nothing to resume" in said:
+        if again and "nothing to resume" in output:
             if results(place, kind) == known.results:
                 break  # killed after its last word
             if any(place.glob(f"{FOLDERS[kind]}/*")):
                 problems.append("nothing to resume, but a folder was begun")
             where.append("before its folder")
             more = []
-            code, said = run(place, kind)
+            code, output = run(place, kind)
         if code != 0:
             problems.append(
-                f"exit code {code}: {said.strip().splitlines()[-1][:200] if said.strip() else ''}"
+                f"exit code {code}: {output.strip().splitlines()[-1][:200] if output.strip() else ''}"
             )
         break
     if results(place, kind) != known.results:
         problems.append("the results differ")
-    if found := leftovers(place):
-        problems.append(f"left behind: {', '.join(found[:3])}")
+    if left := leftovers(place):
+        problems.append(f"left behind: {', '.join(left[:3])}")
     return problems, killed, "; ".join(where)
 
 
@@ -279,18 +281,18 @@ def campaign(kills: int, seed: int, folder: Path) -> dict:
     }
 
 
-def show(found: dict) -> None:
+def show(results: dict) -> None:
     """The figures as a table."""
     print(
         f"{'command':10} {'killed':>7} {'recovered':>10} "
         f"{'of them before the folder was begun':>36}"
     )
-    for kind, count in found["commands"].items():
+    for kind, count in results["commands"].items():
         print(
             f"{kind:10} {count['kills']:7} {count['recovered']:10} "
             f"{count['before their folder']:36}"
         )
-    print(f"{found['minutes']} minutes")
+    print(f"{results['minutes']} minutes")
 
 
 if __name__ == "__main__":

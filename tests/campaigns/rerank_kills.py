@@ -280,23 +280,24 @@ def campaign(kills: int, seed: int, folder: Path) -> dict:
     counts, rounds = Counter[str](), 0
     failures = []
     while counts["killed"] < kills:
-        found = one_round(folder / f"round-{rounds}", expected, seconds, renames, draw)
+        result = one_round(folder / f"round-{rounds}", expected, seconds, renames, draw)
         rounds += 1
-        counts.update({name: found[name] for name in ("killed", "damaged", "at once")})
-        counts["recovered"] += 0 if found["problems"] else found["killed"]
-        if found["problems"]:
-            failures.append({"round": rounds - 1, **found})
+        counts.update({name: result[name] for name in ("killed", "damaged", "at once")})
+        counts["recovered"] += 0 if result["problems"] else result["killed"]
+        if result["problems"]:
+            failures.append({"round": rounds - 1, **result})
             print(
-                f"round {rounds - 1}, {found['where']}: {'; '.join(found['problems'])}", flush=True
+                f"round {rounds - 1}, {result['where']}: {'; '.join(result['problems'])}",
+                flush=True,
             )
         else:
             shutil.rmtree(folder / f"round-{rounds - 1}")
     return {"seed": seed, "rounds": rounds, **counts, "failures": failures}
 
 
-def show(found: dict) -> None:
+def show(results: dict) -> None:
     """The figures."""
-    print({name: value for name, value in found.items() if name != "failures"})
+    print({name: value for name, value in results.items() if name != "failures"})
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.processes
 
 
 def test_killed_commands_recover_to_the_results_of_uninterrupted_ones(tmp_path: Path) -> None:
-    found = few("kills", tmp_path)
-    assert sum(count["recovered"] for count in found["commands"].values()) >= 6
+    results = few("kills", tmp_path)
+    assert sum(count["recovered"] for count in results["commands"].values()) >= 6
 
 
 def test_killed_re_rankings_recover_to_the_bytes_of_uninterrupted_ones(tmp_path: Path) -> None:

@@ -107,13 +107,13 @@ def ranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _whole(tmp_path_factory.mktemp("saved"))
 
 
-def ends_well(script: str, options: list[str], folder: Path, said: str) -> None:
-    own = {
+def ends_well(script: str, options: list[str], folder: Path, message: str) -> None:
+    variables = {
         "BACKPACK_RANK_CACHE": str(folder / "cache"),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT),
     }
-    environment = {**os.environ, **own}
+    environment = {**os.environ, **variables}
     environment.pop("HYDRA_FULL_ERROR", None)
     command = [sys.executable, str(ROOT / f"{script}.py"), *options, f"output={folder / 'outputs'}"]
     done = subprocess.run(
@@ -122,23 +122,23 @@ def ends_well(script: str, options: list[str], folder: Path, said: str) -> None:
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert len(done.stderr.strip().splitlines()) <= 6, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert not re.search(r"scoring \S+: ", done.stderr)  # the progress of what was scored before
 
 
-@pytest.mark.parametrize(("script", "options", "said"), [*NAMES, *GRAMMAR, *VALUES])
+@pytest.mark.parametrize(("script", "options", "message"), [*NAMES, *GRAMMAR, *VALUES])
 def test_a_wrong_option(
-    script: str, options: list[str], said: str, tmp_path: Path, ranker: Path
+    script: str, options: list[str], message: str, tmp_path: Path, ranker: Path
 ) -> None:
     ends_well(
-        script, [option.replace("{ranker}", str(ranker)) for option in options], tmp_path, said
+        script, [option.replace("{ranker}", str(ranker)) for option in options], tmp_path, message
     )
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"), FILES, ids=[f"{name}: {said}" for name, _, said in FILES]
+    ("name", "content", "message"), FILES, ids=[f"{name}: {message}" for name, _, message in FILES]
 )
-def test_a_malformed_file(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+def test_a_malformed_file(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     right = {"c.tsv": b"d1\tone\nd2\ttwo\n", "t.tsv": b"q1\twhat?\n", "q.txt": b"q1 0 d1 1\n"}
     right["some.run"] = b"q1 Q0 d1 1 2.0 t\nq1 Q0 d2 2 1.0 t\n"
     for file, raw in (right | {name: content}).items():
@@ -146,7 +146,7 @@ def test_a_malformed_file(name: str, content: bytes, said: str, tmp_path: Path) 
     run = name if name.startswith("some.run") else "some.run"
     words = [f"bias.lexicon={tmp_path / name}"] if name == "words.csv" else []
     options = [option.replace("{folder}", str(tmp_path)) for option in DATA]
-    ends_well("evaluate", [f"run={tmp_path / run}", *options, *words], tmp_path, said)
+    ends_well("evaluate", [f"run={tmp_path / run}", *options, *words], tmp_path, message)
 
 
 ESCAPES = "\x1b]0;root\x07\x1b[2J"
@@ -164,12 +164,12 @@ def test_escape_sequences_of_ids_and_paths_do_not_reach_the_terminal(tmp_path: P
         option.replace("={folder}", f"='{folder}") + ("'" if "{" in option else "")
         for option in DATA
     ]
-    for name, said in (
+    for name, message in (
         ("tied.run", "[WARNING] - "),
         ("wrong.run", r"document 'd3\x1b]0;root\x07\x1b[2J' of query"),
     ):
         options = [f"run='{folder / name}'", *data, f"output='{folder / 'outputs'}'"]
-        own = {
+        environment = {
             "BACKPACK_RANK_CACHE": str(tmp_path / "cache"),
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(ROOT),
@@ -177,13 +177,13 @@ def test_escape_sequences_of_ids_and_paths_do_not_reach_the_terminal(tmp_path: P
         done = subprocess.run(
             [sys.executable, str(ROOT / "evaluate.py"), *options],
             cwd=tmp_path,
-            env={**os.environ, **own},
+            env={**os.environ, **environment},
             capture_output=True,
             text=True,
             timeout=300,
         )
         shown = done.stdout + done.stderr
-        assert said in shown
+        assert message in shown
         assert r"data\x1b]0;root\x07\x1b[2J/" in shown
         assert not {"\x1b", "\x07"} & set(shown)
 

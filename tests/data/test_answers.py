@@ -44,25 +44,25 @@ def write(folder: Path, rows: list[dict] | str = ROWS, packed: bool = False) -> 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_beir_folder_gives_its_answers(tmp_path: Path, packed: bool) -> None:
-    found = load_answers(str(write(tmp_path / "trips", packed=packed)))
-    assert found.name == "trips"
-    assert found.unanswered == 1
-    assert found.rows == (
+    answers = load_answers(str(write(tmp_path / "trips", packed=packed)))
+    assert answers.name == "trips"
+    assert answers.unanswered == 1
+    assert answers.rows == (
         Answer("q0", "d0", "Zürich", 17),
         Answer("q1", "d1", "title", 3, certain=False),
         Answer("q1", "d0", "a rail coach", None),
     )
-    shown = [text[slice(*row.span)] for row, text in found.with_texts() if row.span]
+    shown = [text[slice(*row.span)] for row, text in answers.with_texts() if row.span]
     assert shown == ["Zürich", "title"]
 
 
 def test_places_move_behind_titles(tmp_path: Path) -> None:
-    found = read_beir_answers(write(tmp_path), title=True)
-    assert [row.start for row in found.rows] == [17 + len("Trains "), 3, None]
-    for row, text in found.with_texts():
+    answers = read_beir_answers(write(tmp_path), title=True)
+    assert [row.start for row in answers.rows] == [17 + len("Trains "), 3, None]
+    for row, text in answers.with_texts():
         if row.span is not None:
             assert text[slice(*row.span)] == row.text
-    assert dict(found.documents)["d0"].startswith("Trains The")
+    assert dict(answers.documents)["d0"].startswith("Trains The")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_folder_without_answers_says_so(tmp_path: Path) -> None:
 
 def squad(**changes: object) -> dict:
     """Two articles of SQuAD 2.0; ``changes`` are of the first answer."""
-    one = {
+    article = {
         "context": "The train left Bern at noon.",
         "qas": [
             {
@@ -130,7 +130,7 @@ def squad(**changes: object) -> dict:
     return {
         "version": "v2.0",
         "data": [
-            {"title": "Trains", "paragraphs": [one]},
+            {"title": "Trains", "paragraphs": [article]},
             {"title": "Talk", "paragraphs": [{"context": "Nothing.", "qas": []}, two]},
         ],
     }
@@ -144,18 +144,18 @@ def save(path: Path, content: object) -> Path:
 
 
 def test_squad_gives_each_paragraph_and_equal_answers_once(tmp_path: Path) -> None:
-    found = load_answers(str(save(tmp_path / "dev-v2.0.json", squad())))
-    assert found.name == "dev-v2.0"
-    assert dict(found.documents) == {
+    answers = load_answers(str(save(tmp_path / "dev-v2.0.json", squad())))
+    assert answers.name == "dev-v2.0"
+    assert dict(answers.documents) == {
         "0-0": "The train left Bern at noon.",
         "1-0": "Nothing.",
         "1-1": "Ça va. Oui.",
     }
-    assert found.rows == (Answer("a", "0-0", "noon", 23), Answer("c", "1-1", "Oui", 7))
-    assert found.unanswered == 1
+    assert answers.rows == (Answer("a", "0-0", "noon", 23), Answer("c", "1-1", "Oui", 7))
+    assert answers.unanswered == 1
     packed = tmp_path / "dev.json.gz"
     packed.write_bytes(gzip.compress(json.dumps(squad()).encode()))
-    assert read_squad(packed).rows == found.rows
+    assert read_squad(packed).rows == answers.rows
 
 
 @pytest.mark.parametrize(
@@ -238,6 +238,6 @@ print(json.dumps([found.name, rows, found.unanswered, said]))
 
 
 def test_answers_of_the_real_collections_stand_at_their_places(real_data: Path) -> None:
-    found = load_answers(str(real_data / "xquad_en"), title=True)
-    assert len(found.rows) == 1190
-    assert all(text[slice(*row.span)] == row.text for row, text in found.with_texts() if row.span)
+    answers = load_answers(str(real_data / "xquad_en"), title=True)
+    assert len(answers.rows) == 1190
+    assert all(text[slice(*row.span)] == row.text for row, text in answers.with_texts() if row.span)

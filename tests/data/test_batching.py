@@ -69,15 +69,17 @@ def test_chunks_hold_every_row_once_with_its_own_tokens(tiny_collection, pair_to
     pairs = Pairs.from_run(RUN, tiny_collection)
     chunks = PairPortions(pairs, pair_tokenizer, tokens_per_batch=60, rows=rows)
     assert len(chunks) == -(-5 // rows)
-    found = {}
+    ids_by_row = {}
     for index in range(len(chunks)):
         for numbers, batch in chunks[index]:
             ids = np.split(batch.input_ids.numpy(), batch.offsets[1:-1].numpy())
-            found |= {int(number): text.tolist() for number, text in zip(numbers, ids, strict=True)}
+            ids_by_row |= {
+                int(number): text.tolist() for number, text in zip(numbers, ids, strict=True)
+            }
     expected = [
         pair_tokenizer.pairs(query, [document])[0].tolist() for query, document in pairs.texts()
     ]
-    assert found == dict(enumerate(expected))
+    assert ids_by_row == dict(enumerate(expected))
     with pytest.raises(IndexError):
         chunks[len(chunks)]
 
@@ -116,9 +118,9 @@ def test_every_pair_is_drawn_once_and_encoded_as_the_ranker_reads_it(pairs, pair
     expected = [
         pair_tokenizer.pairs(query, [document])[0].tolist() for query, document in pairs.texts()
     ]
-    found = [text.tolist() for text in sample_texts(pairs, pair_tokenizer, 100, seed=0)]
-    assert sorted(found) == sorted(expected)
-    assert found != expected
+    sampled = [text.tolist() for text in sample_texts(pairs, pair_tokenizer, 100, seed=0)]
+    assert sorted(sampled) == sorted(expected)
+    assert sampled != expected
 
 
 def test_the_draw_depends_on_the_seed_alone_and_fewer_texts_are_the_first_of_more(

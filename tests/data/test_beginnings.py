@@ -64,10 +64,10 @@ def pair_tokenizer(request):
 def test_a_cut_text_is_read_as_the_whole_one(pair_tokenizer, texts):
     query = pair_tokenizer.encode_query("her")
     joined = join_pairs(pair_tokenizer, [("her", text) for text in texts])
-    whole = pair_tokenizer.encode(texts)
+    uncut = pair_tokenizer.encode(texts)
     room = pair_tokenizer.room(query)
-    for found, cut, ids in zip(joined.sequences, joined.is_cut, whole, strict=True):
-        assert found.tolist() == pair_tokenizer.join(query, ids).tolist()
+    for beginning, cut, ids in zip(joined.sequences, joined.is_cut, uncut, strict=True):
+        assert beginning.tolist() == pair_tokenizer.join(query, ids).tolist()
         assert cut == (len(ids) > room)
 
 
@@ -79,18 +79,18 @@ def test_the_work_does_not_grow_with_the_length_of_a_text(kind, unit):
     pair_tokenizer = Counting(KINDS[kind](), LENGTH)
     text = "the nurse said " + unit * (3_000_000 // len(unit)) + " his"
     Counting.characters = 0
-    (found,) = pair_tokenizer.beginnings([text])
+    (beginning,) = pair_tokenizer.beginnings([text])
     assert Counting.characters < 500_000
     (expected,) = pair_tokenizer.encode([text[:300_000]])
     # Behind stretches of blanks more is read than in a plain beginning.
-    assert found.ids[: len(expected[:LENGTH])].tolist() == expected[:LENGTH].tolist()
+    assert beginning.ids[: len(expected[:LENGTH])].tolist() == expected[:LENGTH].tolist()
 
 
 def test_only_blanks_are_left_out_of_a_text_that_is_complete():
     pair_tokenizer = PairTokenizer(KINDS["bert"](), LENGTH)
-    (found,) = pair_tokenizer.beginnings(["the nurse" + 2_000_000 * " " + "said"])
-    assert found.is_complete
-    assert found.ids.tolist() == pair_tokenizer.encode(["the nurse said"])[0].tolist()
+    (beginning,) = pair_tokenizer.beginnings(["the nurse" + 2_000_000 * " " + "said"])
+    assert beginning.is_complete
+    assert beginning.ids.tolist() == pair_tokenizer.encode(["the nurse said"])[0].tolist()
 
 
 def test_a_query_of_megabytes_is_refused_without_being_counted():

@@ -35,8 +35,8 @@ def matrix(scores, vocabulary, documents: int) -> np.ndarray:
     dense = np.zeros((len(vocabulary), documents), dtype=np.float32)
     for row, word in enumerate(sorted(vocabulary)):
         token = vocabulary[word]
-        own = slice(scores["indptr"][token], scores["indptr"][token + 1])
-        dense[row, scores["indices"][own]] = scores["data"][own]
+        entries = slice(scores["indptr"][token], scores["indptr"][token + 1])
+        dense[row, scores["indices"][entries]] = scores["data"][entries]
     return dense
 
 
@@ -44,19 +44,20 @@ def matrix(scores, vocabulary, documents: int) -> np.ndarray:
 @pytest.mark.parametrize("max_gb", [TINY_GB, 2.0])
 def test_scores_are_those_of_bm25s(method, max_gb):
     settings = Bm25Settings(1.2, 0.75, None, False, r"(?u)\b\w+\b", method)
-    found = texts(250)
-    index = Bm25Index.of(MemoryStore(found), settings, cache=False, max_gb=max_gb)
-    whole = bm25s.BM25(k1=1.2, b=0.75, method=method)
-    whole.index(
-        settings.tokenize(list(found.values())), create_empty_token=False, show_progress=False
+    drawn_texts = texts(250)
+    index = Bm25Index.of(MemoryStore(drawn_texts), settings, cache=False, max_gb=max_gb)
+    reference = bm25s.BM25(k1=1.2, b=0.75, method=method)
+    reference.index(
+        settings.tokenize(list(drawn_texts.values())), create_empty_token=False, show_progress=False
     )
-    own, theirs = (
-        matrix(model.scores, model.vocab_dict, len(found)) for model in (index._model, whole)
+    ours, theirs = (
+        matrix(model.scores, model.vocab_dict, len(drawn_texts))
+        for model in (index._model, reference)
     )
-    assert set(index._model.vocab_dict) == set(whole.vocab_dict)
-    assert (own > 0).sum() > 1000
+    assert set(index._model.vocab_dict) == set(reference.vocab_dict)
+    assert (ours > 0).sum() > 1000
     # bm25s multiplies in float32 with numpy 1 and in float64 with numpy 2.
-    np.testing.assert_allclose(own, theirs, rtol=3e-7)
+    np.testing.assert_allclose(ours, theirs, rtol=3e-7)
 
 
 def test_runs_do_not_depend_on_the_memory_that_is_allowed():

@@ -50,13 +50,13 @@ def test_short_lists_are_masked():
 def test_a_list_is_encoded_in_its_order_with_its_labels(tiny_collection, pair_tokenizer):
     lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
     entry = lists.sample("q1", 3)
-    found = ListDataset(tiny_collection, lists, pair_tokenizer)[3, "q1"]
+    encoded = ListDataset(tiny_collection, lists, pair_tokenizer)[3, "q1"]
     texts = dict(tiny_collection.documents)
     expected = pair_tokenizer.pairs(
         "doctor in the ward", [texts[doc_id] for doc_id in entry.doc_ids]
     )
-    assert [ids.tolist() for ids in found.sequences] == [ids.tolist() for ids in expected]
-    assert found.labels == entry.labels
+    assert [ids.tolist() for ids in encoded.sequences] == [ids.tolist() for ids in expected]
+    assert encoded.labels == entry.labels
 
 
 def test_a_teacher_scores_the_documents_of_a_list_and_shorter_lists_are_filled_with_nan():

@@ -40,13 +40,13 @@ def dataset(**options):
 
 
 def test_a_split_is_loaded_when_it_is_asked_for_and_once():
-    found, loaded = dataset()
+    zoo, loaded = dataset()
     assert loaded == []
-    assert found.split("dev") is found.split("dev")
-    assert found.with_rotation("both").split("dev").queries == QUERIES
+    assert zoo.split("dev") is zoo.split("dev")
+    assert zoo.with_rotation("both").split("dev").queries == QUERIES
     assert loaded == ["dev"]
-    assert found.has("bias")
-    assert not found.has("validation")
+    assert zoo.has("bias")
+    assert not zoo.has("validation")
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_a_split_is_loaded_when_it_is_asked_for_and_once():
     ],
 )
 def test_rotated_says_which_splits_have_their_passages_rotated(rotated, splits):
-    found, _ = dataset(rotated=rotated, rotation=Rotation(seed=1))
-    texts = {
-        split: dict(found.split(split).documents) for split in ("train", "dev", "test", "bias")
+    zoo, _ = dataset(rotated=rotated, rotation=Rotation(seed=1))
+    texts = {split: dict(zoo.split(split).documents) for split in ("train", "dev", "test", "bias")}
+    rotated_texts = {
+        key: Rotation(seed=1).rotate(key, text).text for key, text in DOCUMENTS.items()
     }
-    turned = {key: Rotation(seed=1).rotate(key, text).text for key, text in DOCUMENTS.items()}
-    assert turned != DOCUMENTS
-    assert {split: text == turned for split, text in texts.items()} == {
+    assert rotated_texts != DOCUMENTS
+    assert {split: text == rotated_texts for split, text in texts.items()} == {
         split: split in splits for split in texts
     }
     assert {split: text == DOCUMENTS for split, text in texts.items()} == {
@@ -82,13 +82,13 @@ def test_a_first_stage_reads_the_passages_as_they_are_and_each_split_may_have_it
             return {query_id: {} for query_id in given.queries}
 
     seen = []
-    found, _ = dataset(rotated="both", rotation=Rotation(seed=1))
-    found.first_stages["dev"] = Recorder
-    assert found.candidates("dev") == ("recorder", {"1": {}, "2": {}})
+    zoo, _ = dataset(rotated="both", rotation=Rotation(seed=1))
+    zoo.first_stages["dev"] = Recorder
+    assert zoo.candidates("dev") == ("recorder", {"1": {}, "2": {}})
     assert seen == [DOCUMENTS]
-    name, run = found.candidates("test")
+    name, run = zoo.candidates("test")
     assert (name, list(run["1"]), list(run["2"])) == ("BM25", ["c", "a"], ["a"])
-    assert found.candidates("test", found.split("test").select_queries(["2"]))[1] == {"2": run["2"]}
+    assert zoo.candidates("test", zoo.split("test").select_queries(["2"]))[1] == {"2": run["2"]}
 
 
 def test_one_collection_is_a_dataset_with_its_own_candidates_or_bm25():
@@ -107,17 +107,17 @@ def test_one_collection_is_a_dataset_with_its_own_candidates_or_bm25():
 
 
 def test_what_a_dataset_lacks_is_named():
-    found = Dataset("zoo", {"test": collection}, rotation=Rotation())
+    zoo = Dataset("zoo", {"test": collection}, rotation=Rotation())
     with pytest.raises(
         ValueError, match=r"data=zoo has no dev split \(it has test\); set data\.dev in conf/data"
     ):
-        found.split("dev")
+        zoo.split("dev")
     with pytest.raises(
         ValueError, match=r"data=zoo has no first stage for its test split; set data\.first_stage"
     ):
-        found.candidates("test")
+        zoo.candidates("test")
     with pytest.raises(ValueError, match=r"data\.rotation=all: use one of none, train, test, both"):
-        found.with_rotation("all")
+        zoo.with_rotation("all")
 
 
 def test_a_collection_is_the_same_from_a_folder_from_files_and_from_texts(tmp_path: Path):
@@ -135,7 +135,7 @@ def test_a_collection_is_the_same_from_a_folder_from_files_and_from_texts(tmp_pa
     texts = load_inline("texts", {"q": "a"}, {"d": "T a b"}, {"q": {"d": 1}})
     assert (beir.name, trec.name, texts.name) == (f"{tmp_path.name}/dev", "files", "texts")
     assert beir.qrels == trec.qrels == texts.qrels == {"q": {"d": 1}}
-    assert [dict(one.documents) for one in (beir, trec, texts)] == [
+    assert [dict(loaded.documents) for loaded in (beir, trec, texts)] == [
         {"d": "a b"},
         {"d": "T a b"},
         {"d": "T a b"},

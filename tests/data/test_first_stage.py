@@ -162,22 +162,22 @@ def test_the_default_reaches_the_formula():
 
 def test_the_configuration_says_what_the_class_does_without_it():
     written = OmegaConf.load(resource_folder("conf") / "first_stage" / "bm25.yaml")
-    own = inspect.signature(Bm25).parameters
+    parameters = inspect.signature(Bm25).parameters
     for name in set(written) - {"_target_"}:
-        assert written[name] == own[name].default, name
+        assert written[name] == parameters[name].default, name
 
 
 @pytest.mark.skipif("BACKPACK_RANK_DATA" not in os.environ, reason="needs BACKPACK_RANK_DATA")
 @pytest.mark.slow
 def test_the_default_has_the_published_figure_on_nfcorpus():
     collection = load_beir(Path(os.environ["BACKPACK_RANK_DATA"]) / "nfcorpus", "test")
-    found = effectiveness(
+    values = effectiveness(
         Bm25(cache=False).candidates(collection), collection.qrels, ["nDCG@10", "R@100"]
     )
     # Anserini, BM25 over title and text in one field: its tokenizer keeps "patient's" and "1.5"
     # together.
-    assert found.mean("nDCG@10") == pytest.approx(0.3218, abs=0.002)
-    assert found.mean("R@100") == pytest.approx(0.2457, abs=0.002)
+    assert values.mean("nDCG@10") == pytest.approx(0.3218, abs=0.002)
+    assert values.mean("R@100") == pytest.approx(0.2457, abs=0.002)
 
 
 def test_one_letter_words_count():
@@ -206,7 +206,7 @@ def test_every_query_is_a_key_and_unknown_words_give_no_candidates():
         make({"d1": "x y"}, {"q2": "zebra", "q1": "x", "q3": "?!", "q4": "zebra y"})
     )
     assert list(run) == ["q2", "q1", "q3", "q4"]
-    assert [list(found) for found in run.values()] == [[], ["d1"], [], ["d1"]]
+    assert [list(scores) for scores in run.values()] == [[], ["d1"], [], ["d1"]]
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -338,7 +338,7 @@ def test_a_run_file_is_ordered_cut_and_covers_every_query(run_path):
     assert stage.name == "SPLADE"
     run = stage.candidates(three(("q3", "q2", "q1")))
     assert list(run) == ["q3", "q2", "q1"]
-    assert [list(found.items()) for found in run.values()] == [
+    assert [list(scores.items()) for scores in run.values()] == [
         [],
         [("d1", 1.0)],
         [("d3", 4.5), ("d1", 3.5)],

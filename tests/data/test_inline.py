@@ -6,20 +6,20 @@ from backpack_rank.data.sources.inline import load_inline
 
 
 def test_every_document_is_a_candidate_in_the_order_given():
-    found = load_inline(
+    collection = load_inline(
         "demo", {"q": "who?"}, {"b": "one", "a": "two"}, {"q": {"a": 1}}, {"a": "female"}
     )
-    assert found.candidates == {"q": {"b": 2.0, "a": 1.0}}
-    assert found.documents.get_many(["a"]) == {"a": "two"}
-    assert found.qrels == {"q": {"a": 1}}
-    assert found.groups == {"a": "female"}
+    assert collection.candidates == {"q": {"b": 2.0, "a": 1.0}}
+    assert collection.documents.get_many(["a"]) == {"a": "two"}
+    assert collection.qrels == {"q": {"a": 1}}
+    assert collection.groups == {"a": "female"}
 
 
 def test_ids_that_yaml_reads_as_numbers_are_ids():
-    found = load_inline("demo", {1: "who?"}, {7: "one", 8: "two"}, {1: {8: 1}}, {7: "female"})
-    assert found.queries == {"1": "who?"}
-    assert found.candidates == {"1": {"7": 2.0, "8": 1.0}}
-    assert (found.qrels, found.groups) == ({"1": {"8": 1}}, {"7": "female"})
+    collection = load_inline("demo", {1: "who?"}, {7: "one", 8: "two"}, {1: {8: 1}}, {7: "female"})
+    assert collection.queries == {"1": "who?"}
+    assert collection.candidates == {"1": {"7": 2.0, "8": 1.0}}
+    assert (collection.qrels, collection.groups) == ({"1": {"8": 1}}, {"7": "female"})
 
 
 @pytest.mark.parametrize(

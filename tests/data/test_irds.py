@@ -121,11 +121,13 @@ for arguments in [('beir', {}), ('msmarco-passage', {}), ('beir/scifact/test', {
         said.append(str(error))
 print(json.dumps(said))
 """
-    said = run_offline(home, script)
-    assert said[0].startswith("beir has no docs; ids below it: beir/")
-    assert said[1].startswith("msmarco-passage has no queries; ids below it: msmarco-passage/dev, ")
+    output = run_offline(home, script)
+    assert output[0].startswith("beir has no docs; ids below it: beir/")
+    assert output[1].startswith(
+        "msmarco-passage has no queries; ids below it: msmarco-passage/dev, "
+    )
     assert (
-        said[2]
+        output[2]
         == "beir/scifact/test has no scoreddocs; set candidates to none or to the path of a TREC run"
     )
 

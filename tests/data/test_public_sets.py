@@ -175,9 +175,9 @@ def built(
         monkeypatch.setitem(SETS, name, made)
     with serving() as server:
         server.files["/" + file.url.removeprefix("https://")] = content
-        found = get(name, tmp_path, Downloads(tmp_path / ".downloads", mirror=server.url))
-    source = json.loads((found.folder / "source.json").read_text())
-    return found, source["sha256"][file.url]
+        folder = get(name, tmp_path, Downloads(tmp_path / ".downloads", mirror=server.url))
+    source = json.loads((folder.folder / "source.json").read_text())
+    return folder, source["sha256"][file.url]
 
 
 @pytest.mark.slow
@@ -186,15 +186,15 @@ def test_squad_is_the_measured_set_whatever_the_order_of_its_articles(
     name: str, real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = public_files.squad_json(real_data / name)
-    found, digest = built(name, content, tmp_path, monkeypatch)
-    assert found.other == []
-    assert {"corpus.jsonl", "queries.jsonl"} <= set(found.same)
+    folder, digest = built(name, content, tmp_path, monkeypatch)
+    assert folder.other == []
+    assert {"corpus.jsonl", "queries.jsonl"} <= set(folder.same)
     assert digest == hashlib.sha256(content).hexdigest()
-    answers = public_files.records(found.folder / "answers.jsonl")
+    answers = public_files.records(folder.folder / "answers.jsonl")
     assert len(answers) == {"squad": 18_015, "squad_train": 87_599}[name]
     if name == "squad":
         assert (
-            load_beir(found.folder, "test").queries == load_beir(real_data / name, "test").queries
+            load_beir(folder.folder, "test").queries == load_beir(real_data / name, "test").queries
         )
 
 
@@ -202,21 +202,21 @@ def test_wikiqa_is_the_measured_set(
     real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = public_files.wikiqa_zip(real_data / "wikiqa")
-    found, _ = built("wikiqa", content, tmp_path, monkeypatch)
-    assert found.other == []
-    assert len(found.same) == 8
-    assert load_beir(found.folder, "dev", candidates="candidates/dev.trec").candidates
+    folder, _ = built("wikiqa", content, tmp_path, monkeypatch)
+    assert folder.other == []
+    assert len(folder.same) == 8
+    assert load_beir(folder.folder, "dev", candidates="candidates/dev.trec").candidates
 
 
 def test_grep_biasir_is_the_measured_set_with_its_wordings(
     real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = public_files.grep_biasir_zip(real_data / "grep_biasir")
-    found, _ = built("grep_biasir", content, tmp_path, monkeypatch)
-    assert (found.same, found.other) == (["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], [])
+    folder, _ = built("grep_biasir", content, tmp_path, monkeypatch)
+    assert (folder.same, folder.other) == (["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], [])
     for name in ("corpus.jsonl", "queries.jsonl"):
         theirs = public_files.records(real_data / "grep_biasir" / name)
-        assert public_files.records(found.folder / name) == theirs
+        assert public_files.records(folder.folder / name) == theirs
 
 
 def test_queries_are_those_that_were_published(
@@ -265,9 +265,9 @@ def test_passages_of_ms_marco_are_the_measured_ones(real_data: Path, tmp_path: P
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("dl19", "dl20", "msmarco_dev600", "nfcorpus"):
-        found = compared(name, folder / name)
-        assert found.other == [], name
-        assert len(found.same) >= 4
+        differences = compared(name, folder / name)
+        assert differences.other == [], name
+        assert len(differences.same) >= 4
     for year in (19, 20):
         file = f"qrels.dl{year}-passage.txt"
         assert (folder / "trec_dl" / file).read_bytes() == (
@@ -318,12 +318,12 @@ def test_without_the_variable_every_choice_of_data_names_the_command_that_gets_i
             with pytest.raises(InstantiationException) as caught:
                 dataset.split(split)
             assert isinstance(caught.value.__cause__, FileNotFoundError)
-            said = str(caught.value.__cause__)
-            assert str(tmp_path / "data") in said
-            command = re.search(r"`backpack-rank data get (\w+)` gets it", said)
+            message = str(caught.value.__cause__)
+            assert str(tmp_path / "data") in message
+            command = re.search(r"`backpack-rank data get (\w+)` gets it", message)
             if command is None:
                 # No command gets it yet: the page says where it is from.
-                assert said.endswith("docs/get-the-data.md says where it is from")
+                assert message.endswith("docs/get-the-data.md says where it is from")
                 assert f"`{name}`" in (ROOT / "docs/get-the-data.md").read_text()
             else:
                 assert command[1] in NAMES
@@ -352,9 +352,9 @@ def test_a_command_in_a_folder_without_data_ends_with_the_command_that_gets_it(
 def test_pages_that_name_these_collections_say_where_they_are_from() -> None:
     named = re.compile(rf"\bdata=({'|'.join(OF_THE_FOLDER)})\b|{VARIABLE}")
     pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "get-the-data.md"]
-    found = [page for page in pages if named.search(page.read_text())]
-    assert len(found) > 5
-    for page in found:
+    naming = [page for page in pages if named.search(page.read_text())]
+    assert len(naming) > 5
+    for page in naming:
         text = page.read_text()
         assert "get-the-data.md" in text or "backpack-rank data get" in text, page
 

@@ -63,10 +63,10 @@ def test_there_is_no_word_zero_and_none_behind_the_last(first: int) -> None:
 def test_the_words_are_those_of_eq_7_and_the_characters_are_the_same(text: str, first: int) -> None:
     count = len(text.split())
     first = min(first, max(count, 1))
-    found = rotate_at(text, word_starts(text), first)
-    assert found.units == count
-    assert found.text.split() == by_hand(text, first)
-    assert Counter(found.text) == Counter(text)
+    rotation = rotate_at(text, word_starts(text), first)
+    assert rotation.units == count
+    assert rotation.text.split() == by_hand(text, first)
+    assert Counter(rotation.text) == Counter(text)
 
 
 @given(PASSAGES, st.integers(1, 20), st.data())
@@ -77,37 +77,37 @@ def test_a_span_keeps_its_text_or_is_reported_as_cut(
     if not words:
         return
     first = min(first, len(words))
-    found = rotate_at(text, word_starts(text), first)
+    rotation = rotate_at(text, word_starts(text), first)
     last = data.draw(st.integers(1, len(words)))
     begin = data.draw(st.integers(1, last))  # words begin..last, counted from 1
     starts = word_starts(text)
     start, end = starts[begin - 1], starts[last - 1] + len(words[last - 1])
-    moved = found.moved(start, end)
+    moved = rotation.moved(start, end)
     is_cut = begin < first <= last
     assert (moved is None) is is_cut
     if moved is not None:
-        assert found.text[slice(*moved)] == text[start:end]
+        assert rotation.text[slice(*moved)] == text[start:end]
         # and it is that occurrence, not another one: as many words stand before it as eq. 7 says
-        assert len(found.text[: moved[0]].split()) == (begin - first) % len(words)
+        assert len(rotation.text[: moved[0]].split()) == (begin - first) % len(words)
 
 
 def test_a_part_of_a_word_moves_with_it_and_the_seam_is_no_place() -> None:
-    found = rotate_at("alpha beta gamma", word_starts("alpha beta gamma"), 2)
-    assert found.text == "beta gamma alpha"
-    assert found.moved(1, 4) == (12, 15)  # "lph"
-    assert found.moved(7, 9) == (1, 3)  # "et"
-    assert found.moved(3, 8) is None  # "ha be": cut
-    assert found.moved(0, 6) is None  # "alpha ": the space stands elsewhere
-    assert found.moved(6, 16) == (0, 10)
+    rotation = rotate_at("alpha beta gamma", word_starts("alpha beta gamma"), 2)
+    assert rotation.text == "beta gamma alpha"
+    assert rotation.moved(1, 4) == (12, 15)  # "lph"
+    assert rotation.moved(7, 9) == (1, 3)  # "et"
+    assert rotation.moved(3, 8) is None  # "ha be": cut
+    assert rotation.moved(0, 6) is None  # "alpha ": the space stands elsewhere
+    assert rotation.moved(6, 16) == (0, 10)
     with pytest.raises(ValueError, match=r"\(4, 4\) is no span"):
-        found.moved(4, 4)
+        rotation.moved(4, 4)
     with pytest.raises(ValueError, match=r"\(4, 17\) is no span of a text of 16 characters"):
-        found.moved(4, 17)
+        rotation.moved(4, 17)
 
 
 def test_a_text_that_is_not_rotated_keeps_every_span() -> None:
-    found = rotate_at("a b ", word_starts("a b "), 1)
-    assert found.moved(1, 4) == (1, 4)
+    rotation = rotate_at("a b ", word_starts("a b "), 1)
+    assert rotation.moved(1, 4) == (1, 4)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "word", " word "])
@@ -181,17 +181,17 @@ def store() -> MemoryStore:
 
 def test_a_store_gives_the_same_rotated_texts_in_every_way(store: MemoryStore) -> None:
     rotation = Rotation(seed=5)
-    found = RotatedStore(store, rotation)
-    every = dict(found)
+    rotated_store = RotatedStore(store, rotation)
+    every = dict(rotated_store)
     assert every == {doc_id: rotation.rotate(doc_id, text).text for doc_id, text in store}
     assert sum(every[doc_id] != text for doc_id, text in store) > 20
-    assert found.get_many(["d3", "d1"]) == {"d3": every["d3"], "d1": every["d1"]}
-    assert len(found) == 30
-    assert "d3" in found
-    assert "x" not in found
-    assert dict(pickle.loads(pickle.dumps(found))) == every
+    assert rotated_store.get_many(["d3", "d1"]) == {"d3": every["d3"], "d1": every["d1"]}
+    assert len(rotated_store) == 30
+    assert "d3" in rotated_store
+    assert "x" not in rotated_store
+    assert dict(pickle.loads(pickle.dumps(rotated_store))) == every
     with pytest.raises(KeyError, match="'x'"):
-        found.get_many(["d1", "x"])
+        rotated_store.get_many(["d1", "x"])
 
 
 def test_fingerprints_differ_by_seed_level_and_documents(store: MemoryStore) -> None:
@@ -210,9 +210,9 @@ def test_fingerprints_differ_by_seed_level_and_documents(store: MemoryStore) -> 
 
 def test_bm25_scores_do_not_change(store: MemoryStore) -> None:
     queries = {"q": "w12 w13 w20"}
-    found = [
+    runs = [
         Bm25(depth=30, cache=False).candidates(Collection("c", documents, queries, {}))
         for documents in (store, RotatedStore(store, Rotation()))
     ]
-    assert found[0] == found[1]
-    assert len(found[0]["q"]) > 5
+    assert runs[0] == runs[1]
+    assert len(runs[0]["q"]) > 5

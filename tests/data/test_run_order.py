@@ -40,12 +40,12 @@ def qrels():
 
 def test_by_default_the_figures_are_those_of_trec_eval(tied_run, qrels):
     run = untied(read_run(tied_run, ties="trec_eval"))
-    found = effectiveness(run, qrels, ["nDCG@10", "MRR@10", "R@20"])
+    values = effectiveness(run, qrels, ["nDCG@10", "MRR@10", "R@20"])
     theirs = ir_measures.calc_aggregate(
         [nDCG @ 10, RR @ 10, R @ 20], qrels, list(ir_measures.read_trec_run(str(tied_run)))
     )
     for name, measure in (("nDCG@10", nDCG @ 10), ("R@20", R @ 20)):
-        mean = sum(found.values[name].values()) / len(qrels)
+        mean = sum(values.values[name].values()) / len(qrels)
         assert mean == pytest.approx(theirs[measure], abs=1e-12)
     by_id = effectiveness(read_run(tied_run, ties="id"), qrels, ["nDCG@10"])
     assert sum(by_id.values["nDCG@10"].values()) / len(qrels) != pytest.approx(
@@ -69,11 +69,11 @@ def test_orders_of_equal_scores(tmp_path):
 
 def test_scores_set_apart_keep_the_order_of_the_run():
     run = {"q": {"b": 1.0, "c": 1.00000001, "a": 1.0, "d": -3.0, "e": -3.0}, "empty": {}}
-    found = untied(run)
-    assert found["empty"] == {}
-    assert ranking(found["q"]) == list(run["q"])
-    assert len(set(found["q"].values())) == 5
-    assert found["q"] == pytest.approx(run["q"], rel=1e-7)
+    set_apart = untied(run)
+    assert set_apart["empty"] == {}
+    assert ranking(set_apart["q"]) == list(run["q"])
+    assert len(set(set_apart["q"].values())) == 5
+    assert set_apart["q"] == pytest.approx(run["q"], rel=1e-7)
 
 
 def test_an_unknown_order_is_refused(tied_run):

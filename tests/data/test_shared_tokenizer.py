@@ -16,46 +16,53 @@ from backpack_rank.models.factory import load_ranker
 KINDS = ("backpack", "backpack_on_bert", "backpack_on_roberta", "cross_encoder_llama")
 
 
-def shared(own: PairTokenizer) -> PreTrainedTokenizerBase:
+def shared(pair_tokenizer: PairTokenizer) -> PreTrainedTokenizerBase:
     return shared_tokenizer(
-        own.tokenizer, own.max_length, own.start_id, own.separator_id, own.end_id
+        pair_tokenizer.tokenizer,
+        pair_tokenizer.max_length,
+        pair_tokenizer.start_id,
+        pair_tokenizer.separator_id,
+        pair_tokenizer.end_id,
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pairs_are_joined_and_cut_as_the_ranker_reads_them(kind: str, tmp_path: Path) -> None:
-    _, own = load_ranker(FIXTURES / kind)
-    shared(own).save_pretrained(tmp_path)
+    _, pair_tokenizer = load_ranker(FIXTURES / kind)
+    shared(pair_tokenizer).save_pretrained(tmp_path)
     queries, documents = map(list, zip(*PAIRS, strict=True))
-    found = AutoTokenizer.from_pretrained(tmp_path)(queries, documents, truncation="only_second")
-    assert found["input_ids"] == [
-        own.pairs(query, [document])[0].tolist() for query, document in PAIRS
+    encoded = AutoTokenizer.from_pretrained(tmp_path)(queries, documents, truncation="only_second")
+    assert encoded["input_ids"] == [
+        pair_tokenizer.pairs(query, [document])[0].tolist() for query, document in PAIRS
     ]
-    assert max(map(len, found["input_ids"])) == own.max_length
-    assert "token_type_ids" not in found
+    assert max(map(len, encoded["input_ids"])) == pair_tokenizer.max_length
+    assert "token_type_ids" not in encoded
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_comes_back_as_it_was_also_when_another_library_saved_it_again(
     kind: str, tmp_path: Path
 ) -> None:
-    _, own = load_ranker(FIXTURES / kind)
-    shared(own).save_pretrained(tmp_path / "first")
+    _, pair_tokenizer = load_ranker(FIXTURES / kind)
+    shared(pair_tokenizer).save_pretrained(tmp_path / "first")
     AutoTokenizer.from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "second")
     for folder in ("first", "second"):
         again = load_tokenizer(tmp_path / folder)
-        assert replace(own, tokenizer=again).fingerprint == own.fingerprint
-        assert again.model_max_length == own.tokenizer.model_max_length
+        assert replace(pair_tokenizer, tokenizer=again).fingerprint == pair_tokenizer.fingerprint
+        assert again.model_max_length == pair_tokenizer.tokenizer.model_max_length
         for text in ("he", " he", "<|endoftext|> he", ""):
-            assert again(text)["input_ids"] == own.tokenizer(text)["input_ids"]
+            assert again(text)["input_ids"] == pair_tokenizer.tokenizer(text)["input_ids"]
 
 
 def test_gpt2_joins_pairs_in_the_same_way(real_data: Path, tmp_path: Path) -> None:
-    own = PairTokenizer(load_tokenizer(real_data / "gpt2_tokenizer"), 64)
-    shared(own).save_pretrained(tmp_path)
+    pair_tokenizer = PairTokenizer(load_tokenizer(real_data / "gpt2_tokenizer"), 64)
+    shared(pair_tokenizer).save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
     for query, document in PAIRS:
         if document:  # the library takes a single empty text for none
-            found = again(query, document, truncation="only_second")["input_ids"]
-            assert found == own.pairs(query, [document])[0].tolist()
-    assert replace(own, tokenizer=load_tokenizer(tmp_path)).fingerprint == own.fingerprint
+            ids = again(query, document, truncation="only_second")["input_ids"]
+            assert ids == pair_tokenizer.pairs(query, [document])[0].tolist()
+    assert (
+        replace(pair_tokenizer, tokenizer=load_tokenizer(tmp_path)).fingerprint
+        == pair_tokenizer.fingerprint
+    )

@@ -84,8 +84,8 @@ def test_filters_and_options(folder: Path) -> None:
 
 def test_a_sample_of_queries_is_drawn_by_its_seed(folder: Path) -> None:
     drawn = [load_beir(str(folder), "test", max_queries=1, seed=seed) for seed in range(20)]
-    assert {tuple(one.queries) for one in drawn} == {("q2",), ("q3",)}
-    assert all(one.qrels.keys() == one.queries.keys() for one in drawn)
+    assert {tuple(sample.queries) for sample in drawn} == {("q2",), ("q3",)}
+    assert all(sample.qrels.keys() == sample.queries.keys() for sample in drawn)
     assert load_beir(str(folder), "test", max_queries=1, seed=5).queries == drawn[5].queries
     assert list(load_beir(str(folder), "test", max_queries=9).queries) == ["q2", "q3"]
     with pytest.raises(

@@ -184,18 +184,22 @@ def test_documents_hold_two_to_six_words_of_their_own_gender_only(
 ) -> None:
     for collection in splits.values():
         for doc_id, text in texts(collection).items():
-            found = words(text)
-            male, female = (sum(word in group for word in found) for group in (MALE, FEMALE))
+            words_of_document = words(text)
+            male, female = (
+                sum(word in group for word in words_of_document) for group in (MALE, FEMALE)
+            )
             counts = {
                 "male": (male, female),
                 "female": (female, male),
                 "neutral": (0, male + female),
             }
-            own, other = counts[collection.groups[doc_id]]
+            of_group, other = counts[collection.groups[doc_id]]
             assert other == 0, text
             if collection.groups[doc_id] != "neutral":
-                assert 2 <= own <= 6, text
-                assert sum(word in (MALE | FEMALE) - TITLES for word in found) >= 2, text
+                assert 2 <= of_group <= 6, text
+                assert sum(word in (MALE | FEMALE) - TITLES for word in words_of_document) >= 2, (
+                    text
+                )
 
 
 def test_some_gendered_words_stand_next_to_punctuation(splits: dict[str, Collection]) -> None:
@@ -337,8 +341,8 @@ def test_documents_of_the_top_grade_say_the_skill_in_words(splits: dict[str, Col
         ]
         for doc_id, value in collection.qrels[query_id].items():
             if value == 3 and len(set(asked)) == 1:
-                said = documents[doc_id].lower()
-                assert any(phrase in said or gerund(phrase) in said for phrase in asked[0])
+                document = documents[doc_id].lower()
+                assert any(phrase in document or gerund(phrase) in document for phrase in asked[0])
                 checked += 1
     assert checked > 100
 
@@ -394,8 +398,8 @@ def test_bm25_is_clearly_below_one_and_its_candidates_hold_the_relevant(seed: in
     index.index([words(text) for text in texts(collection).values()], show_progress=False)
     run = {}
     for query_id, text in collection.queries.items():
-        found, scores = index.retrieve([words(text)], k=100, show_progress=False)
-        run[query_id] = {doc_ids[i]: float(s) for i, s in zip(found[0], scores[0], strict=True)}
+        retrieved, scores = index.retrieve([words(text)], k=100, show_progress=False)
+        run[query_id] = {doc_ids[i]: float(s) for i, s in zip(retrieved[0], scores[0], strict=True)}
     measured = ir_measures.calc_aggregate([nDCG @ 10, R(rel=2) @ 100], collection.qrels, run)
     assert 0.40 <= measured[nDCG @ 10] <= 0.75
     assert measured[R(rel=2) @ 100] >= 0.85
@@ -493,9 +497,9 @@ def test_a_damaged_text_is_named_with_its_file_and_entry(
     tmp_path: Path, file: str, text: str, damage: str, named: str
 ) -> None:
     path = tmp_path / f"{file}.yaml"
-    whole = (FOLDER / path.name).read_text(encoding="utf-8")
-    assert text in whole
-    path.write_text(whole.replace(text, damage, 1), encoding="utf-8")
+    content = (FOLDER / path.name).read_text(encoding="utf-8")
+    assert text in content
+    path.write_text(content.replace(text, damage, 1), encoding="utf-8")
     with pytest.raises(ValueError, match=f"{path}.*{named}"):
         READERS[file](path)
 

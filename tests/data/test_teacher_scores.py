@@ -29,10 +29,10 @@ def run_file(path, *rows):
 
 def test_scores_are_looked_up_in_the_lists_order_and_unknown_pairs_are_nan():
     teacher = TeacherRun({"q1": {"d0": 0.5, "d1": -2.0}})
-    found = teacher.scores("q1", ["d1", "d9", "d0"])
-    assert found.dtype == np.float32
-    assert found.tolist()[::2] == [-2.0, 0.5]
-    assert np.isnan(found[1])
+    scores = teacher.scores("q1", ["d1", "d9", "d0"])
+    assert scores.dtype == np.float32
+    assert scores.tolist()[::2] == [-2.0, 0.5]
+    assert np.isnan(scores[1])
     assert np.isnan(teacher.scores("q7", ["d0", "d1"])).all()
 
 
@@ -73,7 +73,7 @@ def test_drawn_pairs_are_those_of_the_lists_up_to_the_limit(tiny_collection, lis
     pairs = training_pairs(lists, tiny_collection, candidates)
     for epochs in (1, 2, 8):
         for limit in (1, 2, 3, 9):
-            found = drawn_pairs(pairs, lists, epochs, limit)
+            drawn = drawn_pairs(pairs, lists, epochs, limit)
             for query_id in lists.query_ids:
                 # The slow way: every document of every list in order, then the first of each kind.
                 seen = [
@@ -86,10 +86,10 @@ def test_drawn_pairs_are_those_of_the_lists_up_to_the_limit(tiny_collection, lis
                     doc_id for doc_id, label in tiny_collection.qrels[query_id].items() if label > 0
                 }
                 others = [doc_id for doc_id in seen if doc_id not in relevant]
-                assert set(found[query_id]) == {*(set(seen) & relevant), *others[:limit]}
-                assert len(found[query_id]) == len(set(found[query_id]))
-    whole = drawn_pairs(pairs, lists, 100, 9)
-    assert {query_id: sorted(doc_ids) for query_id, doc_ids in whole.items()} == {
+                assert set(drawn[query_id]) == {*(set(seen) & relevant), *others[:limit]}
+                assert len(drawn[query_id]) == len(set(drawn[query_id]))
+    all_drawn = drawn_pairs(pairs, lists, 100, 9)
+    assert {query_id: sorted(doc_ids) for query_id, doc_ids in all_drawn.items()} == {
         query_id: sorted(doc_ids) for query_id, doc_ids in pairs.items()
     }
 
@@ -104,8 +104,8 @@ def test_coverage_counts_pairs_and_what_can_be_compared(tiny_collection, lists):
     pairs = training_pairs(lists, tiny_collection, CANDIDATES)
     # q1: a relevant and another one; q2: two relevant ones; q3: none; d9 and q9 are nobody's.
     run = {"q1": {"d0": 1.0, "d3": 2.0, "d9": 0.0}, "q2": {"d4": 1.0, "d5": 1.0}, "q9": {"d0": 1.0}}
-    found = Coverage.of(run, pairs, tiny_collection)
-    assert found == Coverage(pairs=8, scored=4, queries=3, several=2, comparable=1)
-    assert str(found).startswith(
+    coverage = Coverage.of(run, pairs, tiny_collection)
+    assert coverage == Coverage(pairs=8, scored=4, queries=3, several=2, comparable=1)
+    assert str(coverage).startswith(
         "4 of 8 training pairs have a teacher's score, 4 have none; 1 of 3 queries"
     )

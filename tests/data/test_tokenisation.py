@@ -51,13 +51,13 @@ def test_white_space_around_a_text_carries_nothing(pair_tokenizer):
 def test_only_the_document_is_cut(pair_tokenizer, sentences):
     text = " ".join(sentences)
     query = pair_tokenizer.encode_query("doctor in the ward")
-    whole = pair_tokenizer.encode([text])[0]
+    uncut = pair_tokenizer.encode([text])[0]
     (ids,) = pair_tokenizer.pairs("doctor in the ward", [text])
-    assert len(whole) > pair_tokenizer.max_length
+    assert len(uncut) > pair_tokenizer.max_length
     assert len(ids) == pair_tokenizer.max_length
     assert ids[: len(query)].tolist() == query.tolist()
     room = pair_tokenizer.max_length - len(query) - 2
-    assert ids[len(query) + 1 : -1].tolist() == whole[:room].tolist()
+    assert ids[len(query) + 1 : -1].tolist() == uncut[:room].tolist()
     assert ids[-1] == pair_tokenizer.end_id
 
 

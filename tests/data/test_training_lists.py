@@ -59,7 +59,10 @@ def test_every_list_keeps_the_rules(qrels, candidates, size, epoch, data):
         doc for query_id in trained for doc in (*positives[query_id], *candidates.get(query_id, {}))
     }
     for entry in drawn:
-        relevant, own = positives[entry.query_id], set(candidates.get(entry.query_id, {}))
+        relevant, candidates_of_query = (
+            positives[entry.query_id],
+            set(candidates.get(entry.query_id, {})),
+        )
         wanted = min(len(relevant), size // 2 if limit is None else limit)
         others = entry.doc_ids[wanted:]
         assert len(set(entry.doc_ids)) == len(entry.doc_ids) == len(entry.labels)
@@ -69,7 +72,7 @@ def test_every_list_keeps_the_rules(qrels, candidates, size, epoch, data):
         assert set(others) <= pool - set(relevant)
         assert len(entry.doc_ids) == min(size, wanted + len(pool - set(relevant)))
         # Documents of other queries come only after the query's own candidates are used up.
-        free = own - set(relevant)
+        free = candidates_of_query - set(relevant)
         assert len(free & set(others)) >= min(len(free), size - wanted)
 
 
@@ -134,15 +137,17 @@ def test_epochs_and_seeds_draw_anew_and_shuffle():
 def test_the_order_of_dictionaries_and_of_draws_does_not_matter():
     queries, qrels, candidates = many_queries()
     lists = make(qrels, candidates, queries=queries, size=6)
-    turned = make(
+    from_reversed = make(
         dict(reversed(qrels.items())),
-        {q: dict(reversed(found.items())) for q, found in reversed(candidates.items())},
+        {q: dict(reversed(scores.items())) for q, scores in reversed(candidates.items())},
         queries=queries[::-1],
         size=6,
     )
-    turned.epoch(5)
-    assert turned.epoch(0) == lists.epoch(0)
-    assert {entry.query_id: entry for entry in lists.epoch(2)}["q7"] == turned.sample("q7", 2)
+    from_reversed.epoch(5)
+    assert from_reversed.epoch(0) == lists.epoch(0)
+    assert {entry.query_id: entry for entry in lists.epoch(2)}["q7"] == from_reversed.sample(
+        "q7", 2
+    )
 
 
 def test_the_hash_seed_does_not_matter(tmp_path):

@@ -75,8 +75,8 @@ def test_equal_scores_are_written_strictly_decreasing_in_float32(tmp_path: Path)
     write_run(path, {"q": {"b": 1.0, "a": 1.0, "c": 1.0, "d": 1.0 - 1e-12}}, "t")
     lines = [line.split() for line in path.read_text().splitlines()]
     assert [fields[2] for fields in lines] == ["a", "b", "c", "d"]
-    one = np.float32(1)
-    expected = [one]
+    score = np.float32(1)
+    expected = [score]
     for _ in range(3):
         expected.append(np.nextafter(expected[-1], np.float32(-np.inf)))
     assert [np.float32(fields[4]) for fields in lines] == expected
@@ -178,17 +178,17 @@ def test_trec_qrels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "holds no judgement$"),
         ("\n  \n", "holds no judgement$"),
         ("query-id\tcorpus-id\tscore\n", "holds no judgement, only a header$"),
     ],
 )
-def test_qrels_without_a_judgement_are_named(tmp_path: Path, text: str, said: str) -> None:
+def test_qrels_without_a_judgement_are_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "qrels.txt"
     path.write_text(text)
-    with pytest.raises(ValueError, match=rf"qrels\.txt {said}"):
+    with pytest.raises(ValueError, match=rf"qrels\.txt {message}"):
         read_qrels(path)
 
 

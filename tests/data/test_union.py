@@ -94,14 +94,14 @@ def many(count):
 
 def test_a_sample_keeps_some_queries_of_a_part_and_all_documents():
     parts = {"x": many(20), "y": many(5)}
-    found = load_union(parts, sample={"x": 6, "y": None})
-    kept = [query_id for query_id in found.queries if query_id.startswith("x/")]
+    sampled_union = load_union(parts, sample={"x": 6, "y": None})
+    kept = [query_id for query_id in sampled_union.queries if query_id.startswith("x/")]
     assert len(kept) == 6
-    assert sum(query_id.startswith("y/") for query_id in found.queries) == 5
-    assert set(found.qrels) == set(found.queries)
-    assert len(found.documents) == 25
-    assert load_union(parts, sample={"x": 6}).queries == found.queries
-    assert load_union(parts, sample={"x": 6}, seed=1).queries != found.queries
+    assert sum(query_id.startswith("y/") for query_id in sampled_union.queries) == 5
+    assert set(sampled_union.qrels) == set(sampled_union.queries)
+    assert len(sampled_union.documents) == 25
+    assert load_union(parts, sample={"x": 6}).queries == sampled_union.queries
+    assert load_union(parts, sample={"x": 6}, seed=1).queries != sampled_union.queries
     assert set(kept) < set(load_union(parts, sample={"x": 7}).queries), (
         "a larger sample holds the smaller one"
     )

@@ -75,9 +75,9 @@ def test_words_are_those_of_the_first_stages_pattern():
 
 
 def test_a_pair_is_query_separator_document():
-    own = pair_tokenizer()
-    ids = {word: number for number, word in enumerate(names(own.tokenizer))}
-    pairs = own.pairs("the Nurse", ["A ward", ""])
+    joining = pair_tokenizer()
+    ids = {word: number for number, word in enumerate(names(joining.tokenizer))}
+    pairs = joining.pairs("the Nurse", ["A ward", ""])
     assert [pair.tolist() for pair in pairs] == [
         [ids["the"], ids["nurse"], ids["[SEP]"], ids["a"], ids["ward"]],
         [ids["the"], ids["nurse"], ids["[SEP]"]],
@@ -86,12 +86,12 @@ def test_a_pair_is_query_separator_document():
 
 
 def test_only_the_document_is_cut_and_a_query_without_room_is_refused():
-    own = pair_tokenizer(max_length=6)
-    (ids,) = own.pairs("the ward in", ["a a nurse note"])
-    assert ids[4:].tolist() == own.encode(["a a"])[0].tolist()
-    assert len(own.pairs("the ward in the", ["a a"])[0]) == 6
+    short_pairs = pair_tokenizer(max_length=6)
+    (ids,) = short_pairs.pairs("the ward in", ["a a nurse note"])
+    assert ids[4:].tolist() == short_pairs.encode(["a a"])[0].tolist()
+    assert len(short_pairs.pairs("the ward in the", ["a a"])[0]) == 6
     with pytest.raises(ValueError, match=r"the query has 5 words and max_length=6 leaves no room"):
-        own.pairs("the ward in the ward", ["a"])
+        short_pairs.pairs("the ward in the ward", ["a"])
 
 
 @pytest.mark.parametrize("query", ["", " \n"])
@@ -101,19 +101,22 @@ def test_a_blank_query_is_refused(query):
 
 
 def test_no_text_can_set_a_separator():
-    own = pair_tokenizer(unknown="drop")
-    assert own.encode(["[SEP] [PAD] [UNK]"])[0].tolist() == []
+    dropping = pair_tokenizer(unknown="drop")
+    assert dropping.encode(["[SEP] [PAD] [UNK]"])[0].tolist() == []
 
 
 def test_hashed_words_keep_their_identity_and_stay_out_of_the_vocabulary():
-    own = pair_tokenizer(buckets=1000)
-    first, second, third = (ids.tolist() for ids in own.encode(["zork the", "The ZORK", "xyzzy"]))
+    hashing = pair_tokenizer(buckets=1000)
+    first, second, third = (
+        ids.tolist() for ids in hashing.encode(["zork the", "The ZORK", "xyzzy"])
+    )
     assert first[0] == second[1] != third[0]
     assert all(
-        len(own.tokenizer) <= number < len(own.tokenizer) + 1000 for number in (first[0], third[0])
+        len(hashing.tokenizer) <= number < len(hashing.tokenizer) + 1000
+        for number in (first[0], third[0])
     )
     unknown = [f"word{number}" for number in range(3000)]
-    used = Counter(ids[0] for ids in own.encode(unknown))
+    used = Counter(ids[0] for ids in hashing.encode(unknown))
     assert len(used) > 900, "the hash must reach nearly all buckets"
     assert max(used.values()) < 15
 
@@ -130,30 +133,33 @@ def crc32_by_hand(data):
 
 @pytest.mark.parametrize("word", ["zork", "naïve", "x"])
 def test_the_bucket_of_a_word_is_the_same_in_every_process(word):
-    own = WordPairTokenizer(word_tokenizer(["a"], 1000), 9)
-    assert own.encode([word])[0].tolist() == [4 + crc32_by_hand(word.encode()) % 1000]
+    hashing = WordPairTokenizer(word_tokenizer(["a"], 1000), 9)
+    assert hashing.encode([word])[0].tolist() == [4 + crc32_by_hand(word.encode()) % 1000]
 
 
 def test_dropped_words_are_left_out_of_both_texts():
-    own = pair_tokenizer(unknown="drop")
-    (ids,) = own.pairs("zork nurse", ["the xyzzy ward"])
-    assert ids.tolist() == own.pairs("nurse", ["the ward"])[0].tolist()
-    assert own.pairs("zork", ["the"])[0].tolist() == [own.separator_id, own.encode(["the"])[0][0]]
+    dropping = pair_tokenizer(unknown="drop")
+    (ids,) = dropping.pairs("zork nurse", ["the xyzzy ward"])
+    assert ids.tolist() == dropping.pairs("nurse", ["the ward"])[0].tolist()
+    assert dropping.pairs("zork", ["the"])[0].tolist() == [
+        dropping.separator_id,
+        dropping.encode(["the"])[0][0],
+    ]
 
 
 def test_a_saved_vocabulary_gives_the_same_ids_and_fingerprint(tmp_path):
     texts = ["zork the ward", "xyzzy"]
     prints = set()
-    for number, own in enumerate(
+    for number, saved in enumerate(
         [pair_tokenizer(buckets=50), pair_tokenizer(buckets=60), pair_tokenizer(unknown="drop")]
     ):
-        own.tokenizer.save_pretrained(tmp_path / str(number))
-        again = WordPairTokenizer(load_tokenizer(tmp_path / str(number)), own.max_length)
+        saved.tokenizer.save_pretrained(tmp_path / str(number))
+        again = WordPairTokenizer(load_tokenizer(tmp_path / str(number)), saved.max_length)
         assert [ids.tolist() for ids in again.encode(texts)] == [
-            ids.tolist() for ids in own.encode(texts)
+            ids.tolist() for ids in saved.encode(texts)
         ]
-        assert again.fingerprint == own.fingerprint
-        prints.add(own.fingerprint)
+        assert again.fingerprint == saved.fingerprint
+        prints.add(saved.fingerprint)
     assert len(prints) == 3
 
 
@@ -186,9 +192,9 @@ def test_the_vocabulary_of_a_real_collection_is_the_counted_one(real_data):
         (word for word in counts if counts[word] >= 5), key=lambda word: (-counts[word], word)
     )[:2000]
     assert names(tokenizer)[3:] == expected
-    own = WordPairTokenizer(tokenizer, 100)
+    pairs_of_words = WordPairTokenizer(tokenizer, 100)
     # The engine's own splitting gives the same ids wherever a word is known.
     for text in texts[:200]:
-        known = [number for number in own.encode([text])[0] if number < len(tokenizer)]
+        known = [number for number in pairs_of_words.encode([text])[0] if number < len(tokenizer)]
         engine = tokenizer.backend_tokenizer.encode(text).ids
         assert [number for number in engine if number != tokenizer.unk_token_id] == known

@@ -36,18 +36,18 @@ def _build(place: Workplace) -> None:
     trained_in(place, "pointwise", *SMALL, "training.epochs=1")
     collection = load_synthetic("test", test_queries=12, documents=80)
     run = Bm25(depth=20, cache=False).candidates(collection)
-    turned = {
+    rotated = {
         query: {doc: -score for doc, score in scores.items()} for query, scores in run.items()
     }
     write_run(place.folder / "runs" / "bm25.trec", run, "bm25")
-    write_run(place.folder / "runs" / "mine.trec", turned, "mine")
+    write_run(place.folder / "runs" / "mine.trec", rotated, "mine")
     write_run(place.folder / "runs" / "mine_seed1.trec", run, "mine")
     regions = [
         f"{doc_id}\t{('asia', 'europe')[doc_id[-1] in '02468']}\n" for doc_id in collection.groups
     ]
     (place.folder / "regions.tsv").write_text("id\tregion\n" + "".join(regions))
     audit = place.folder / "audit"
-    write_run(audit / "mine.trec", turned, "mine")
+    write_run(audit / "mine.trec", rotated, "mine")
     for name, texts in (("corpus", collection.documents), ("queries", collection.queries.items())):
         write_jsonl(audit / f"{name}.jsonl", ({"_id": key, "text": text} for key, text in texts))
     words = "word,group\nremote,remote\nhome,remote\noffice,onsite\nsite,onsite\n"

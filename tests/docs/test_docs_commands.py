@@ -78,13 +78,13 @@ class Command:
         if self.script in ("rerank", "retrieve", "calibrate"):
             return True  # of these, only what runs here is in a block for bash
         real = any(option in self.line for option in _OF_REAL_DATA)
-        own = set(named) <= {"synthetic"} or "data.folder=audit" in self.line
-        return self.script == "evaluate.py" and own and not real
+        synthetic = set(named) <= {"synthetic"} or "data.folder=audit" in self.line
+        return self.script == "evaluate.py" and synthetic and not real
 
 
 def blocks(page: Path, *kinds: str) -> list[tuple[str, str]]:
     return [
-        found for found in _BLOCK.findall(page.read_text(encoding="utf-8")) if found[0] in kinds
+        block for block in _BLOCK.findall(page.read_text(encoding="utf-8")) if block[0] in kinds
     ]
 
 
@@ -120,25 +120,32 @@ def jobs_with_every_value(jobs: list[list[str]]) -> list[list[str]]:
 
 def unknown_arguments(node: object) -> list[str]:
     """Keys beside a ``_target_`` that its function does not take."""
+    wrong: list[str] = []
     if isinstance(node, list):
-        return [found for value in node for found in unknown_arguments(value)]
+        for value in node:
+            wrong += unknown_arguments(value)
     if not isinstance(node, dict):
-        return []
-    found = [wrong for value in node.values() for wrong in unknown_arguments(value)]
+        return wrong
+    for value in node.values():
+        wrong += unknown_arguments(value)
     if "_target_" in node:
         parameters = inspect.signature(hydra.utils.get_object(node["_target_"])).parameters
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-            own = (str(key) for key in node if not str(key).startswith("_"))
-            found += [f"{node['_target_']}: {key}" for key in own if key not in parameters]
-    return found
+        takes_all = any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+        )
+        for key in map(str, node):
+            # Keys with an underscore in front are Hydra's.
+            if not takes_all and not key.startswith("_") and key not in parameters:
+                wrong.append(f"{node['_target_']}: {key}")
+    return wrong
 
 
 def keys(node: object, start: str = "") -> set[str]:
     """Dotted names of everything in a configuration."""
     if not isinstance(node, dict):
         return set()
-    own = {f"{start}{key}" for key in node}
-    return own.union(*(keys(value, f"{start}{key}.") for key, value in node.items()))
+    own_keys = {f"{start}{key}" for key in node}
+    return own_keys.union(*(keys(value, f"{start}{key}.") for key, value in node.items()))
 
 
 @pytest.fixture(scope="module")
@@ -149,14 +156,14 @@ def options() -> set[str]:
         return keys(OmegaConf.to_container(composed(script, list(choices)), resolve=False))
 
     scripts = ("evaluate.py", "train.py", "rerank", "calibrate")
-    found = set().union(*(options_of(script) for script in scripts))
+    known = set().union(*(options_of(script) for script in scripts))
     for path in sorted((ROOT / "conf").glob("*/**/*.yaml")):
         group, name = path.relative_to(ROOT / "conf").with_suffix("").as_posix().split("/", 1)
         for script in scripts:
             if f"- {group}:" in (ROOT / "conf" / f"{Path(script).stem}.yaml").read_text():
-                found |= options_of(script, f"{group}={name}")
+                known |= options_of(script, f"{group}={name}")
                 break  # a file has the same options under every script
-    return found
+    return known
 
 
 def test_there_are_pages_and_commands() -> None:

@@ -128,7 +128,7 @@ def test_queries_that_are_not_solved_are_counted(place: Workplace, files: dict[s
     data = inline(QUERIES, documents, qrels={"q1": {"d1": 1}})
 
     def notes(*options: str) -> list[str]:
-        found = evaluated(
+        notes_of_run = evaluated(
             place,
             place.folder / "out",
             given(*files.values()),
@@ -136,14 +136,15 @@ def test_queries_that_are_not_solved_are_counted(place: Workplace, files: dict[s
             *options,
             data=data,
         )
-        assert found is not None
-        return list(found.about.notes)
+        assert notes_of_run is not None
+        return list(notes_of_run.about.notes)
 
     assert any("8 documents each, all solved to optimality" in note for note in notes())
-    found = notes("aggregate.largest=2")
-    assert not any("all solved" in note for note in found)
+    notes_of_run = notes("aggregate.largest=2")
+    assert not any("all solved" in note for note in notes_of_run)
     assert any(
-        "1 of 1 queries not solved to optimality" in note and "(q1)" in note for note in found
+        "1 of 1 queries not solved to optimality" in note and "(q1)" in note
+        for note in notes_of_run
     )
     with open(place.folder / "out" / "aggregation.csv") as handle:
         (row,) = csv.DictReader(handle)
@@ -179,43 +180,47 @@ def test_a_bias_set_of_its_own_is_fused_too(place: Workplace, files: dict[str, P
 def test_what_cannot_be_aggregated_is_refused(
     place: Workplace, files: dict[str, Path], tmp_path: Path
 ) -> None:
-    def said(*options: str) -> str:
+    def message(*options: str) -> str:
         with pytest.raises((ValueError, FileNotFoundError)) as error:
             evaluated(place, tmp_path / "refused", *options, data=DATA)
         assert not (tmp_path / "refused").exists()
         return str(error.value)
 
-    one, two, _ = files.values()
+    bm25, dense, _ = files.values()
     several = "give run=[a.trec,b.trec]"
-    assert several in said("aggregate=kemeny", given(one))
-    assert several in said("aggregate=borda", f"run={one}")
-    assert several in said("aggregate=rrf")
-    assert "is given twice" in said("aggregate=kemeny", given(one, one))
-    assert "aggregate_depth=0" in said("aggregate=kemeny", given(one, two), "aggregate_depth=0")
-    assert "aggregate_depth=all" in said("aggregate=kemeny", given(one, two), "aggregate_depth=all")
+    assert several in message("aggregate=kemeny", given(bm25))
+    assert several in message("aggregate=borda", f"run={bm25}")
+    assert several in message("aggregate=rrf")
+    assert "is given twice" in message("aggregate=kemeny", given(bm25, bm25))
+    assert "aggregate_depth=0" in message(
+        "aggregate=kemeny", given(bm25, dense), "aggregate_depth=0"
+    )
+    assert "aggregate_depth=all" in message(
+        "aggregate=kemeny", given(bm25, dense), "aggregate_depth=all"
+    )
     foreign = tmp_path / "foreign.trec"
     foreign.write_text("q9 Q0 d1 1 2.0 t\n")
-    assert f"{foreign}: none of its 1 queries is in inline" in said(
-        "aggregate=kemeny", given(one, foreign)
+    assert f"{foreign}: none of its 1 queries is in inline" in message(
+        "aggregate=kemeny", given(bm25, foreign)
     )
     apart = [tmp_path / "first.trec", tmp_path / "second.trec"]
     for path, query_id in zip(apart, QUERIES, strict=True):
         path.write_text(f"{query_id} Q0 d1 1 2.0 t\n")
-    assert "no query is in two of the runs" in said("aggregate=rrf", given(*apart))
+    assert "no query is in two of the runs" in message("aggregate=rrf", given(*apart))
     clash = tmp_path / "rrf depth 100"
-    clash.write_text(one.read_text())
-    assert "a run is called 'rrf depth 100'" in said("aggregate=rrf", f"run=[{one},'{clash}']")
+    clash.write_text(bm25.read_text())
+    assert "a run is called 'rrf depth 100'" in message("aggregate=rrf", f"run=[{bm25},'{clash}']")
     with pytest.raises(Exception, match="absent=first: use one of ignored, last"):
         evaluated(
             place,
             tmp_path / "x",
-            given(one, two),
+            given(bm25, dense),
             "aggregate=kemeny",
             "aggregate.absent=first",
             data=DATA,
         )
     with pytest.raises(Exception, match="Could not find 'aggregate/mean'"):
-        composed(place, given(one, two), "aggregate=mean")
+        composed(place, given(bm25, dense), "aggregate=mean")
 
 
 @pytest.mark.processes
@@ -225,10 +230,10 @@ def test_a_user_gets_the_aggregate_from_the_command_line(place: Workplace, tmp_p
     """
     collection = load_synthetic("test", test_queries=6, documents=60)
     run = Bm25(depth=20, cache=False).candidates(collection)
-    turned = {
+    options = {
         query_id: {doc: -score for doc, score in scores.items()} for query_id, scores in run.items()
     }
-    for name, content in (("up", run), ("down", turned)):
+    for name, content in (("up", run), ("down", options)):
         write_run(tmp_path / f"{name}.trec", content, name)
     data = [
         "data=synthetic",

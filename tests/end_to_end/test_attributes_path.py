@@ -82,24 +82,28 @@ def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(
 ) -> None:
     report = evaluated(trained, tmp_path / "whole", "variants=grep_biasir", "alpha=0.5")
     assert report is not None
-    whole = report.rows[-1].further["wordings"]
-    shares = [whole.figures[f"prefers {group}"].mean for group in ("male", "female", "neither")]
+    of_all_queries = report.rows[-1].further["wordings"]
+    shares = [
+        of_all_queries.figures[f"prefers {group}"].mean for group in ("male", "female", "neither")
+    ]
     assert sum(shares) == pytest.approx(1)
-    assert whole.figures["|gap|/std"].mean > 0
+    assert of_all_queries.figures["|gap|/std"].mean > 0
     rows = list(csv.DictReader((tmp_path / "whole" / "gaps_by.csv").open()))
     labels = {row["label"]: int(row["queries"]) for row in rows if row["attribute"] == "stereotype"}
     assert labels == {"female": 20, "male": 9, "none": 88}
     by_topic = [
         row for row in rows if row["attribute"] == "topic" and row["measure"] == "|gap|/std"
     ]
-    own = [row for row in by_topic if row["system"] == "alpha=0.5"]
-    weighted = sum(float(row["mean"]) * int(row["queries"]) for row in own) / whole.queries
-    assert weighted == pytest.approx(whole.figures["|gap|/std"].mean)
+    of_system = [row for row in by_topic if row["system"] == "alpha=0.5"]
+    weighted = (
+        sum(float(row["mean"]) * int(row["queries"]) for row in of_system) / of_all_queries.queries
+    )
+    assert weighted == pytest.approx(of_all_queries.figures["|gap|/std"].mean)
     options = ["variants=grep_biasir", "alpha=auto", "budget='|gap|/std<=9'"]
     half = evaluated(trained, tmp_path / "half", *options)
     assert half is not None
     assert half.about.alpha == 1
-    assert 0 < half.rows[-1].further["wordings"].queries < whole.queries
+    assert 0 < half.rows[-1].further["wordings"].queries < of_all_queries.queries
 
 
 def test_words_of_the_classes_are_counted_in_the_candidates(

@@ -109,8 +109,8 @@ def test_nfcorpus_from_training_to_measures(tmp_path: Path) -> None:
         place, tmp_path / "found", "alpha=0", *data, "+data.test.max_queries=20", quiet=False
     )
     assert report is not None
-    first, plain, turned = report.rows
-    assert (first.label, plain.alpha, turned.alpha) == ("BM25", 1, 0)
+    first, plain, controlled = report.rows
+    assert (first.label, plain.alpha, controlled.alpha) == ("BM25", 1, 0)
     # BM25's published nDCG@10 on all 323 queries is .325 (Thakur et al. 2021, with titles as a
     # field).
     assert 0.15 < first.blocks["effectiveness"].figures["nDCG@10"].mean < 0.5

@@ -31,8 +31,8 @@ WITHOUT_TARGET = {"trainer", "attribute", "task"}
 def targets(node) -> list[str]:
     """Every ``_target_`` below a configuration node."""
     if isinstance(node, dict):
-        own = [node["_target_"]] if "_target_" in node else []
-        return own + [target for value in node.values() for target in targets(value)]
+        own_target = [node["_target_"]] if "_target_" in node else []
+        return own_target + [target for value in node.values() for target in targets(value)]
     if isinstance(node, list):
         return [target for value in node for target in targets(value)]
     return []
@@ -45,9 +45,9 @@ def test_every_choice_composes_and_its_targets_exist(
     monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
     added = "+" if group in ELSEWHERE else ""
     config = configured("train" if group in OF_TRAINING else "evaluate", f"{added}{group}={name}")
-    found = targets(OmegaConf.to_container(config[group], resolve=False))
-    assert found or group in WITHOUT_TARGET
-    for target in found:
+    names = targets(OmegaConf.to_container(config[group], resolve=False))
+    assert names or group in WITHOUT_TARGET
+    for target in names:
         assert callable(hydra.utils.get_object(target))
 
 
@@ -57,11 +57,11 @@ def test_every_experiment_composes_and_its_targets_exist(
 ) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
     config = configured("evaluate", f"experiment={name.as_posix()}")
-    found = targets(OmegaConf.to_container(config, resolve=False))
+    names = targets(OmegaConf.to_container(config, resolve=False))
     assert "task" in config
-    assert config.task["_target_"] in found
+    assert config.task["_target_"] in names
     assert "published" not in config.task or published(config.task.published)
-    for target in found:
+    for target in names:
         assert callable(hydra.utils.get_object(target))
 
 

@@ -44,7 +44,9 @@ def dual(place: Workplace, tokenizer) -> Path:
         "sep_token": "<|separator|>",
         "pad_token": "<|endoftext|>",
     }
-    own = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **special)
+    fast_tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer, **special
+    )
     torch.manual_seed(0)
     shape = {
         "hidden_size": 16,
@@ -52,10 +54,10 @@ def dual(place: Workplace, tokenizer) -> Path:
         "num_attention_heads": 2,
         "intermediate_size": 32,
     }
-    BertModel(BertConfig(vocab_size=len(own), initializer_range=0.3, **shape)).save_pretrained(
-        folder
-    )
-    own.save_pretrained(folder)
+    BertModel(
+        BertConfig(vocab_size=len(fast_tokenizer), initializer_range=0.3, **shape)
+    ).save_pretrained(folder)
+    fast_tokenizer.save_pretrained(folder)
     return trained_in(place, "dual", "model=bert_dot", f"model.ranker.name={folder}", *SMALL)
 
 

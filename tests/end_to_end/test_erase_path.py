@@ -41,9 +41,9 @@ def test_a_file_of_an_earlier_evaluation_gives_the_same_run(
 ) -> None:
     options = ["alpha=0.5", "policy=erase", f"policy.file={measured / MAP_FILE}", "swap=false"]
     evaluated(gpt2, tmp_path, *options)
-    (found,) = tmp_path.glob("runs/alpha-0*.run")
-    expected = read_run(measured / "runs" / found.name)
-    for query_id, scores in read_run(found).items():
+    (run_file,) = tmp_path.glob("runs/alpha-0*.run")
+    expected = read_run(measured / "runs" / run_file.name)
+    for query_id, scores in read_run(run_file).items():
         assert scores == pytest.approx(expected[query_id], abs=1e-6)
 
 
@@ -61,10 +61,10 @@ def test_rerank_takes_the_file_and_the_server_finds_it_beside_the_weights(
             "rerank", *options, f"policy.file={measured / MAP_FILE}", f"folder={tmp_path / 'done'}"
         )
     )
-    found = read_run(done / "runs" / "alpha-0.5" / "run.txt")
+    reranked = read_run(done / "runs" / "alpha-0.5" / "run.txt")
     (expected,) = measured.glob("runs/alpha-0*.run")
     for query_id, scores in read_run(expected).items():
-        assert found[query_id] == pytest.approx(scores, abs=1e-5)
+        assert reranked[query_id] == pytest.approx(scores, abs=1e-5)
 
     assert "erase" not in served("plain", backpack_rank.load(folder)).policies
     shutil.copy(measured / MAP_FILE, folder)

@@ -17,7 +17,7 @@ AUTO = ["alpha=auto", "policy=paired_tokens"]
 
 
 @pytest.mark.parametrize(
-    ("budget", "said"),
+    ("budget", "message"),
     [
         ("nDGC@10>=0.3", "Did you mean 'nDCG@10'"),
         ("|gap|/std<=0.02", "score gaps by variants=grep_biasir"),
@@ -27,12 +27,12 @@ AUTO = ["alpha=auto", "policy=paired_tokens"]
     ],
 )
 def test_a_budget_that_cannot_be_checked_is_refused_before_anything_is_ranked(
-    trained: Workplace, tmp_path: Path, budget: str, said: str
+    trained: Workplace, tmp_path: Path, budget: str, message: str
 ) -> None:
     cache = tmp_path / "cache"
     with pytest.raises(ValueError, match="budget") as error:
         evaluated(trained, tmp_path / "out", *AUTO, f"budget='{budget}'", f"cache.folder={cache}")
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert not list(cache.glob("**/*.npy"))
 
 
@@ -73,7 +73,7 @@ def test_explicit_weights_must_be_as_many_as_the_senses(trained: Workplace, tmp_
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["alpha=0", "policy=explicit"], "policy.values has no value: give policy.values=..."),
         (
@@ -88,12 +88,12 @@ def test_what_a_constructor_refuses_is_one_sentence(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     options: list[str],
-    said: str,
+    message: str,
 ) -> None:
     with pytest.raises(SystemExit), friendly_errors():
         evaluated(trained, tmp_path, *options)
     sentence = caplog.records[-1].getMessage()
-    assert said in sentence
+    assert message in sentence
     assert len(sentence.strip().splitlines()) == 1
 
 
@@ -160,7 +160,7 @@ def run_file(trained: Workplace, tmp_path: Path) -> Path:
 def test_runs_that_cannot_be_compared_are_named(
     trained: Workplace, tmp_path: Path, run_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def said(given: str, *options: str) -> str:
+    def message(given: str, *options: str) -> str:
         with pytest.raises((ValueError, FileNotFoundError)) as error:
             evaluated(trained, tmp_path / "out", f"run={given}", *TEST_SPLIT, *options)
         assert not (tmp_path / "out").exists()
@@ -171,21 +171,21 @@ def test_runs_that_cannot_be_compared_are_named(
     unknown.write_text(run_file.read_text() + f"{query} Q0 nowhere 99 -9.0 t\n")
     foreign.write_text("1037798 Q0 d1 1 2.0 t\n")
     empty.write_text("")
-    assert f"{unknown}: document 'nowhere' of query '{query}' is not in synthetic/test" in said(
+    assert f"{unknown}: document 'nowhere' of query '{query}' is not in synthetic/test" in message(
         str(unknown)
     )
-    assert "none of its 1 queries is in synthetic/test" in said(str(foreign))
-    assert f"{foreign}: none" in said(f"[{run_file},{foreign}]")
-    assert f"{empty} is empty" in said(str(empty))
-    assert f"run={tmp_path / 'no.run'}: there is no such file" in said(str(tmp_path / "no.run"))
-    assert "run=[] must be a path" in said("[]")
-    assert "is given twice" in said(f"[{run_file},{run_file}]")
+    assert "none of its 1 queries is in synthetic/test" in message(str(foreign))
+    assert f"{foreign}: none" in message(f"[{run_file},{foreign}]")
+    assert f"{empty} is empty" in message(str(empty))
+    assert f"run={tmp_path / 'no.run'}: there is no such file" in message(str(tmp_path / "no.run"))
+    assert "run=[] must be a path" in message("[]")
+    assert "is given twice" in message(f"[{run_file},{run_file}]")
     monkeypatch.chdir(tmp_path)
-    assert "is given twice" in said(f"[{run_file},{run_file.name}]")
-    assert "alpha=0.5 does nothing to run=...: leave one of them out" in said(
+    assert "is given twice" in message(f"[{run_file},{run_file.name}]")
+    assert "alpha=0.5 does nothing to run=...: leave one of them out" in message(
         str(run_file), "alpha=0.5"
     )
-    explained = said(str(run_file), "explain.query=a", "explain.document=b")
+    explained = message(str(run_file), "explain.query=a", "explain.document=b")
     assert "run=... does nothing to explain.*: leave one of them out" in explained
 
 

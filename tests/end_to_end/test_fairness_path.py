@@ -107,13 +107,13 @@ def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -
             store.get_many([doc_id])[doc_id]
             for store in (data.bias.documents, data.swapped.collection.documents)
         ]
-        one, other = (
+        original_run, swapped_run = (
             ranker.scorer.pair_tokenizer.tokenizer(f" {text.strip()}")["input_ids"]
             for text in texts
         )
-        differing = [(x, y) for x, y in zip(one, other, strict=False) if x != y]
+        differing = [(x, y) for x, y in zip(original_run, swapped_run, strict=False) if x != y]
         partners = all(x in class_of and class_of[x] == class_of.get(y) for x, y in differing)
-        return len(one) == len(other) and bool(differing) and partners
+        return len(original_run) == len(swapped_run) and bool(differing) and partners
 
     changes = []
     for query_id, scores in moved.bias.items():
@@ -138,11 +138,13 @@ def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
     half = evaluated(trained, tmp_path / "half", "alpha=0.5", *options)
     name = "alpha-1__synthetic-test.run"
     assert (tmp_path / "one" / "runs" / name).read_bytes() == unchanged
-    turned = read_run(tmp_path / "half" / "runs" / "alpha-0.5__synthetic-test.run")
+    at_a_half = read_run(tmp_path / "half" / "runs" / "alpha-0.5__synthetic-test.run")
     original = read_run(tmp_path / "one" / "runs" / name)
-    assert {q: set(d) for q, d in turned.items()} == {q: set(d) for q, d in original.items()}
+    assert {q: set(d) for q, d in at_a_half.items()} == {q: set(d) for q, d in original.items()}
     changes = [
-        abs(score - original[q][d]) for q, scores in turned.items() for d, score in scores.items()
+        abs(score - original[q][d])
+        for q, scores in at_a_half.items()
+        for d, score in scores.items()
     ]
     assert max(changes) > 1e-6
     assert half is not None
@@ -161,11 +163,11 @@ def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(
     report = evaluated(gpt2, tmp_path / "moved", "alpha=0", "policy=paired_tokens", quiet=False)
     assert report is not None
     assert [row.label for row in report.rows] == ["BM25", "alpha=1", "alpha=0"]
-    one, none = (
+    at_one, at_zero = (
         read_run(tmp_path / "moved" / "runs" / f"alpha-{alpha}__synthetic-test.run")
         for alpha in (1, 0)
     )
-    assert one != none
+    assert at_one != at_zero
     assert (tmp_path / "moved" / "report.html").is_file()
     for options in (["policy=lowest_senses"], ["policy=paired_tokens", "policy.scope=both"]):
         with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors"):
@@ -175,9 +177,9 @@ def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(
         evaluated(gpt2, tmp_path / "refused", *pair, "explain.by=senses")
     evaluated(gpt2, tmp_path / "explained", *pair, "alpha=0")
     written = json.loads((tmp_path / "explained" / "explanation.json").read_text())
-    (found,) = written["explanations"]
-    assert (found["senses"], found["empty_score"]) == ([], None)
-    assert [word["text"] for word in found["words"]] == [
+    (explanation,) = written["explanations"]
+    assert (explanation["senses"], explanation["empty_score"]) == ([], None)
+    assert [word["text"] for word in explanation["words"]] == [
         "a",
         "question",
         "She",
@@ -185,7 +187,9 @@ def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(
         "an",
         "answer",
     ]
-    assert found["renditions"]["change"] == pytest.approx(found["score"] - found["score_before"])
+    assert explanation["renditions"]["change"] == pytest.approx(
+        explanation["score"] - explanation["score_before"]
+    )
 
 
 def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
@@ -280,13 +284,13 @@ def test_alpha_auto_finds_the_last_alpha_within_the_budget(
         trained, tmp_path, "alpha=auto", f"budget='{measure}<={bound}'", f"policy={policy}"
     )
     assert report is not None
-    found = report.about.alpha
-    assert found is not None
-    assert 0 < found < 1
-    assert at(found) <= bound < at(found + 0.01)
-    assert [row.label for row in report.rows] == ["BM25", f"alpha={found:g}"]
+    chosen_alpha = report.about.alpha
+    assert chosen_alpha is not None
+    assert 0 < chosen_alpha < 1
+    assert at(chosen_alpha) <= bound < at(chosen_alpha + 0.01)
+    assert [row.label for row in report.rows] == ["BM25", f"alpha={chosen_alpha:g}"]
     assert any(
-        f"alpha=auto: {found:g} is the smallest change within" in note
+        f"alpha=auto: {chosen_alpha:g} is the smallest change within" in note
         for note in report.about.notes
     )
 
@@ -316,19 +320,19 @@ def test_the_recruitment_example_gives_scores_ranks_and_changes(
     trained: Workplace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evaluated(trained, tmp_path, "experiment=recruitment", "policy=paired_tokens", quiet=False)
-    found = rows(tmp_path / "scores.csv")
-    assert len(found) == 3 * 5
-    at_one = {row["doc_id"]: float(row["score"]) for row in found if row["alpha"] == "1.0"}
-    for row in found:
+    score_rows = rows(tmp_path / "scores.csv")
+    assert len(score_rows) == 3 * 5
+    at_one = {row["doc_id"]: float(row["score"]) for row in score_rows if row["alpha"] == "1.0"}
+    for row in score_rows:
         assert float(row["change"]) == pytest.approx(
             float(row["score"]) - at_one[row["doc_id"]], abs=1e-9
         )
         of_alpha = sorted(
-            (other for other in found if other["alpha"] == row["alpha"]),
+            (other for other in score_rows if other["alpha"] == row["alpha"]),
             key=lambda o: -float(o["score"]),
         )
         assert of_alpha[int(row["rank"]) - 1]["doc_id"] == row["doc_id"]
-    assert {row["group"] for row in found} == {"male", "female"}
+    assert {row["group"] for row in score_rows} == {"male", "female"}
     assert "alpha=0.7" in capsys.readouterr().out
 
 
@@ -345,11 +349,11 @@ def test_the_tables_of_the_paper_stand_beside_measured_figures(
     }
     text = (tmp_path / f"{table}.md").read_text()
     report = json.loads((tmp_path / "measures.json").read_text())
-    (one,) = [system for system in report["systems"] if system["label"] == "alpha=1"]
+    (at_one,) = [system for system in report["systems"] if system["label"] == "alpha=1"]
     measured = (
-        one["bias"]["figures"]["RaB(tf)@10"]
+        at_one["bias"]["figures"]["RaB(tf)@10"]
         if table != "table1"
-        else one["effectiveness"]["figures"]["nDCG@5"]
+        else at_one["effectiveness"]["figures"]["nDCG@5"]
     )
     assert f"{abs(measured['mean']):.4f}" in text
     if table == "table1":
@@ -359,17 +363,17 @@ def test_the_tables_of_the_paper_stand_beside_measured_figures(
 @pytest.mark.processes
 def test_a_multirun_reports_what_it_has_when_a_job_fails(trained: Workplace) -> None:
     policies = "policy=paired_tokens,lowest_senses"
-    said = trained.fails("evaluate.py", "-m", "alpha=1,0.5,-1", policies)
-    assert "Traceback" not in said
-    assert "2 of 6 jobs failed" in said
-    assert "alpha=-1 must be a finite number >= 0" in said
+    message = trained.fails("evaluate.py", "-m", "alpha=1,0.5,-1", policies)
+    assert "Traceback" not in message
+    assert "2 of 6 jobs failed" in message
+    assert "alpha=-1 must be a finite number >= 0" in message
     folder = trained.newest("sweep")
     page = (folder / "report.html").read_text()
     assert page.rstrip().endswith("</html>")
     assert 'id="policies"' in page
     assert "paired_tokens" in page
     assert "lowest_senses" in page
-    assert f"Report: {folder / 'report.html'}" in said
+    assert f"Report: {folder / 'report.html'}" in message
     swept = rows(folder / "sweep.csv")
     assert {(row["setting"], row["alpha"]) for row in swept if row["alpha"]} == {
         (f"policy={policy}", alpha)
@@ -415,15 +419,15 @@ def test_another_run_is_recalibrated_by_the_changes_of_the_dial(
     evaluated(trained, tmp_path / "second", "policy=paired_tokens", "alpha=0", *options)
     runs = {file.name: file for file in (tmp_path / "second" / "runs").iterdir()}
     zero, bm25 = read_run(runs["alpha-0__synthetic-test.run"]), read_run(path)
-    one = read_run(tmp_path / "first" / "runs" / "alpha-1__synthetic-test.run")
+    at_one = read_run(tmp_path / "first" / "runs" / "alpha-1__synthetic-test.run")
     (name,) = [name for name in runs if "change" in name]
-    found = read_run(runs[name])
+    recalibrated = read_run(runs[name])
     for query_id, scores in bm25.items():
         ids = list(scores)
-        change = np.array([zero[query_id][d] - one[query_id][d] for d in ids])
-        own = np.array([scores[d] for d in ids])
-        z = [(values - values.mean()) / (values.std() or 1) for values in (own, change)]
-        assert [found[query_id][d] for d in ids] == pytest.approx(
+        change = np.array([zero[query_id][d] - at_one[query_id][d] for d in ids])
+        given_scores = np.array([scores[d] for d in ids])
+        z = [(values - values.mean()) / (values.std() or 1) for values in (given_scores, change)]
+        assert [recalibrated[query_id][d] for d in ids] == pytest.approx(
             (z[0] + 0.5 * z[1]).tolist(), abs=2e-3
         )
     with pytest.raises(ValueError, match="needs an alpha other than 1"):

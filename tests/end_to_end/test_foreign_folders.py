@@ -48,8 +48,10 @@ def test_evaluate_asks_for_data_in_one_line(
     ):
         evaluated(trained, tmp_path / "asked", f"checkpoint={foreign}")
     (foreign / "overrides.yaml").write_text(yaml.safe_dump(["+data.test={_target_:os.getcwd}"]))
-    said = re.escape("+data.test={_target_:os.getcwd} is neither a name of conf/ nor a plain value")
-    with pytest.raises(ValueError, match=said):
+    message = re.escape(
+        "+data.test={_target_:os.getcwd} is neither a name of conf/ nor a plain value"
+    )
+    with pytest.raises(ValueError, match=message):
         evaluated(trained, tmp_path / "out", f"checkpoint={foreign}")
     assert not (tmp_path / TRACE).exists()
 

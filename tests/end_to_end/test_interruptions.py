@@ -72,12 +72,12 @@ def nothing_left_unfinished(trained: Workplace) -> None:
 @pytest.mark.processes
 def test_an_evaluation_that_is_stopped_says_one_line_and_goes_on(trained: Workplace) -> None:
     process = started(trained, "evaluate.py", "alpha=0.7")
-    code, said = stopped_when(process, signal.SIGINT, lambda: marked(trained, "evaluate"))
+    code, output = stopped_when(process, signal.SIGINT, lambda: marked(trained, "evaluate"))
     assert code == 130
-    assert said.splitlines()[-1].startswith("Ctrl-C: stopped; ")
-    assert "Traceback" not in said
+    assert output.splitlines()[-1].startswith("Ctrl-C: stopped; ")
+    assert "Traceback" not in output
     (folder,) = marked(trained, "evaluate")
-    assert f"resume={folder}" in said
+    assert f"resume={folder}" in output
     trained.run("evaluate.py", "alpha=0.7", "resume=true")
     assert not marked(trained, "evaluate")
     report = json.loads((folder / "measures.json").read_text())
@@ -116,18 +116,18 @@ def test_a_training_is_not_resumed_while_it_lives_and_ends_with_one_line(tmp_pat
     def refused() -> bool:
         if not list(place.output.glob(f"train/*/{LAST}")):
             return False
-        said = place.fails("train.py", *options, "resume=true")
+        output = place.fails("train.py", *options, "resume=true")
         assert (
             f"is not interrupted: process {process.pid} on {os.uname().nodename} is at work on it"
-            in said
+            in output
         )
         return True
 
-    code, said = stopped_when(process, signal.SIGTERM, refused)
+    code, output = stopped_when(process, signal.SIGTERM, refused)
     assert code == 143
-    assert "SIGTERM: stopped; " in said
-    assert "keeps all up to its last whole epoch; go on with: python train.py resume=" in said
-    assert "Traceback" not in said
+    assert "SIGTERM: stopped; " in output
+    assert "keeps all up to its last whole epoch; go on with: python train.py resume=" in output
+    assert "Traceback" not in output
     assert not list(place.output.glob("train/*/ranker"))
 
 
@@ -136,11 +136,11 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(tmp_
     place = Workplace(tmp_path)
     process = started(place, "train.py", *SMALL, limit=200_000)
     out, err = process.communicate(timeout=300)
-    said = [line for line in (out + err).splitlines() if "could not be written" in line]
+    sentences = [line for line in (out + err).splitlines() if "could not be written" in line]
     assert process.returncode != 0
-    assert len(said) == 1
-    assert "bytes of it were written" in said[0] or "kB of it were written" in said[0]
-    assert "output=FOLDER on another disk" in said[0]
+    assert len(sentences) == 1
+    assert "bytes of it were written" in sentences[0] or "kB of it were written" in sentences[0]
+    assert "output=FOLDER on another disk" in sentences[0]
     assert "Traceback" not in out + err
     (folder,) = marked(place, "train")
     place.run("train.py", *SMALL, "resume=true")

@@ -54,15 +54,15 @@ def scores_in_python(trained: Workplace, folder: Path, alpha: float, **options) 
     for query_id, query in collection.queries.items():
         texts = dict(collection.documents)
         pairs = [(query, text) for text in texts.values()]
-        found = reranker.predict(pairs, alpha=alpha, policy=POLICY, **options).tolist()
-        scores[query_id] = dict(zip(texts, found, strict=True))
+        predicted = reranker.predict(pairs, alpha=alpha, policy=POLICY, **options).tolist()
+        scores[query_id] = dict(zip(texts, predicted, strict=True))
     return scores
 
 
-def assert_equal_runs(found: dict, expected: dict) -> None:
-    assert set(found) == set(expected)
+def assert_equal_runs(run: dict, expected: dict) -> None:
+    assert set(run) == set(expected)
     for query_id, scores in expected.items():
-        assert found[query_id] == pytest.approx(scores, abs=1e-5)
+        assert run[query_id] == pytest.approx(scores, abs=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +105,8 @@ def test_rerank_sweeps_and_leaves_out_what_is_below_a_threshold(
     scores = sorted(score for of_query in in_chunks[0.5].values() for score in of_query.values())
     threshold = (scores[99] + scores[100]) / 2
     reranked(trained, f"folder={tmp_path}", "action=merge", f"score_threshold={threshold}", *CHUNKS)
-    found = read_run(folder / "runs" / "alpha-0.5" / "run.txt")
-    left = [score for of_query in found.values() for score in of_query.values()]
+    kept = read_run(folder / "runs" / "alpha-0.5" / "run.txt")
+    left = [score for of_query in kept.values() for score in of_query.values()]
     assert sorted(left) == pytest.approx(scores[100:], abs=1e-5)
     metadata = yaml.safe_load((folder / "runs" / "alpha-0.5" / "ir-metadata.yml").read_text())
     assert "'documents below the threshold': 100" in str(metadata)
@@ -121,13 +121,13 @@ def test_a_plan_is_one_of_its_chunks(trained, long_texts, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["score_threshold=high"], "score_threshold=high must be a number"),
         (["score_threshold=nan"], "score_threshold=nan must be"),
         (["scoring.long_documents=all"], "scoring.long_documents=all: use one of cut, chunks"),
     ],
 )
-def test_wrong_values_are_named(trained, tmp_path, options, said) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_values_are_named(trained, tmp_path, options, message) -> None:
+    with pytest.raises(ValueError, match=message):
         reranked(trained, f"folder={tmp_path}", *options)

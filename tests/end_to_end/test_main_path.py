@@ -113,11 +113,11 @@ def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(
     jobs = {path.parent.name: path.parent for path in folder.glob("*/measures.json")}
     assert set(jobs) == {"alpha-1", "alpha-0.5", "alpha-0"}
     scores = {name: next((job / "runs").glob("alpha*")) for name, job in jobs.items()}
-    one, none = (read_run(scores[name]) for name in ("alpha-1", "alpha-0"))
-    assert one != none
+    at_one, at_zero = (read_run(scores[name]) for name in ("alpha-1", "alpha-0"))
+    assert at_one != at_zero
     # The sweep's alpha = 1 is the plain evaluation, score by score.
     evaluated(trained, tmp_path, "swap=false")
-    assert read_run(tmp_path / "runs" / "alpha-1__synthetic-test.run") == one
+    assert read_run(tmp_path / "runs" / "alpha-1__synthetic-test.run") == at_one
 
 
 def test_the_cached_sweep_scores_what_a_forward_pass_under_the_view_scores(
@@ -132,11 +132,11 @@ def test_the_cached_sweep_scores_what_a_forward_pass_under_the_view_scores(
     scorer = Scorer(ranker, pair_tokenizer)
     test = load_synthetic("test", test_queries=12, documents=80)
     run = read_run(tmp_path / "runs" / "alpha-0.3__synthetic-test.run")
-    query_id, found = next(iter(run.items()))
-    texts = test.documents.get_many(found)
+    query_id, scores = next(iter(run.items()))
+    texts = test.documents.get_many(scores)
     view = View(sense_weights=torch.tensor(details["weights"]))
     direct = scorer.score(test.queries[query_id], list(texts.values()), view)
-    assert np.abs(direct - np.array(list(found.values()))).max() < 1e-5
+    assert np.abs(direct - np.array(list(scores.values()))).max() < 1e-5
 
 
 def test_measuring_the_run_file_gives_the_measures_of_the_ranker_that_wrote_it(
@@ -160,10 +160,10 @@ def test_gpt2_takes_the_same_path_and_is_turned_by_renditions(
     report = evaluated(gpt2, tmp_path / "one")
     assert report is not None
     assert [row.label for row in report.rows] == ["BM25", "alpha=1"]
-    turned = evaluated(gpt2, tmp_path / "half", "alpha=0.5")
-    assert turned is not None
-    assert [row.label for row in turned.rows] == ["BM25", "alpha=0.5"]
-    assert str(turned.about.policy).startswith("renditions")
+    controlled = evaluated(gpt2, tmp_path / "half", "alpha=0.5")
+    assert controlled is not None
+    assert [row.label for row in controlled.rows] == ["BM25", "alpha=0.5"]
+    assert str(controlled.about.policy).startswith("renditions")
     with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors"):
         evaluated(gpt2, tmp_path / "refused", "alpha=0.5", "policy=lowest_senses")
 
@@ -171,12 +171,12 @@ def test_gpt2_takes_the_same_path_and_is_turned_by_renditions(
 @pytest.mark.processes
 def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
     options = [*SMALL, "training.epochs=4"]
-    whole, halved = Workplace(tmp_path / "whole"), Workplace(tmp_path / "halved")
-    whole.run("train.py", *options)
-    process = halved.start("train.py", *options)
+    uninterrupted, resumed = Workplace(tmp_path / "whole"), Workplace(tmp_path / "halved")
+    uninterrupted.run("train.py", *options)
+    process = resumed.start("train.py", *options)
     try:
         checkpoint = wait_for(
-            lambda: next((halved.output / "train").glob("*/checkpoints/last.ckpt"), None), process
+            lambda: next((resumed.output / "train").glob("*/checkpoints/last.ckpt"), None), process
         )
     finally:
         process.send_signal(signal.SIGKILL)
@@ -185,22 +185,22 @@ def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: P
     assert not (folder / "ranker").exists(), "killed too late to test anything"
     with pytest.raises(ValueError, match=r"leave out training\.epochs=9"):
         TrainingSettings.resumed(folder, ["resume=true", "training.epochs=9"])
-    halved.run("train.py", "resume=true")
-    assert halved.newest("train") == folder
-    one, _ = load_ranker(whole.newest("train") / "ranker")
+    resumed.run("train.py", "resume=true")
+    assert resumed.newest("train") == folder
+    expected, _ = load_ranker(uninterrupted.newest("train") / "ranker")
     two, _ = load_ranker(folder / "ranker")
     assert all(
         torch.equal(a, b)
-        for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True)
+        for a, b in zip(expected.state_dict().values(), two.state_dict().values(), strict=True)
     )
-    assert "nothing to resume" in halved.fails("train.py", "resume=true")
+    assert "nothing to resume" in resumed.fails("train.py", "resume=true")
 
 
 def wait_for(look: Callable[[], Path | None], process: subprocess.Popen) -> Path:
     """What ``look`` finds while the process runs."""
     while process.poll() is None:
-        if (found := look()) is not None:
-            return found
+        if (result := look()) is not None:
+            return result
         time.sleep(0.01)
     raise AssertionError("the process ended before it was to be killed")
 

@@ -15,7 +15,7 @@ from workplace import SMALL, Workplace
 
 
 @pytest.mark.parametrize(
-    ("alpha", "said"),
+    ("alpha", "message"),
     [
         ("-0.5", "alpha=-0.5 must be a finite number >= 0"),
         ("1e20", "alpha=1e+20 must be a finite number >= 0 and at most 1000"),
@@ -24,16 +24,16 @@ from workplace import SMALL, Workplace
     ],
 )
 def test_an_impossible_alpha_is_refused(
-    trained: Workplace, tmp_path: Path, alpha: str, said: str
+    trained: Workplace, tmp_path: Path, alpha: str, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         evaluated(trained, tmp_path, f"alpha={alpha}")
 
 
 def test_without_a_trained_ranker_the_error_says_what_to_do(tmp_path: Path) -> None:
-    said = Workplace(tmp_path).fails("evaluate.py")
-    assert "run `python train.py` first" in said
-    assert len(said.strip().splitlines()) == 1
+    message = Workplace(tmp_path).fails("evaluate.py")
+    assert "run `python train.py` first" in message
+    assert len(message.strip().splitlines()) == 1
 
 
 def test_a_checkpoint_folder_without_a_ranker_is_named(trained: Workplace, tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_one_query_without_candidates_leaves_the_others_measured(
         assert row.bias is not None
         assert (row.effectiveness.queries, row.effectiveness.missing) == (3, 1)  # counted as 0
         assert (row.bias.queries, row.bias.left_out) == (2, 1)
-    found = json.loads((tmp_path / "measures.json").read_text())
-    assert found["systems"][-1]["effectiveness"]["missing"] == 1
+    measures = json.loads((tmp_path / "measures.json").read_text())
+    assert measures["systems"][-1]["effectiveness"]["missing"] == 1
     runs = [path.read_text() for path in (tmp_path / "runs").iterdir()]
     assert all(text.count(" Q0 ") == 7 and "PLAIN-510" not in text for text in runs)
 

@@ -69,9 +69,9 @@ def test_the_ranker_is_measured_on_the_data_of_the_recipe(
     assert report is not None
     assert report.about.effectiveness_set == "dl19/test"
     assert report.rows[0].figure("nDCG@10").mean > 0.5
-    turned = report.rows[-1]
-    assert turned.figure("swap change/std (swapped)").mean < 1e-4
-    assert turned.figure("|gap|/std").mean < 1e-4
+    controlled = report.rows[-1]
+    assert controlled.figure("swap change/std (swapped)").mean < 1e-4
+    assert controlled.figure("|gap|/std").mean < 1e-4
     other = evaluate(
         composed(place, f"checkpoint={run}", "data=dl20"), tmp_path / "dl20", quiet=True
     )

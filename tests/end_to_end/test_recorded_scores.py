@@ -54,13 +54,13 @@ def settings_of(options: str) -> EvaluationSettings:
     return EvaluationSettings.of(composed(*shlex.split(options)))
 
 
-def assert_close(found: Any, expected: list, what: object = None, tolerance: float = 1e-6) -> None:
+def assert_close(actual: Any, expected: list, what: object = None, tolerance: float = 1e-6) -> None:
     """Equal up to ``tolerance``, relative to max(1, abs(expected)), as float32."""
-    found, expected = np.asarray(found, dtype=np.float32), np.asarray(expected, dtype=np.float32)
-    assert found.shape == expected.shape, what
-    assert (np.abs(found - expected) <= tolerance * np.maximum(1, np.abs(expected))).all(), (
+    actual, expected = np.asarray(actual, dtype=np.float32), np.asarray(expected, dtype=np.float32)
+    assert actual.shape == expected.shape, what
+    assert (np.abs(actual - expected) <= tolerance * np.maximum(1, np.abs(expected))).all(), (
         what,
-        found,
+        actual,
         expected,
     )
 
@@ -70,8 +70,8 @@ def assert_scores(
 ) -> None:
     """The recorded scores of all texts, asked for in both ways."""
     tolerance = ROUNDING.get(name, 1e-6)
-    for one, scores in zip(TEXTS, expected, strict=True):
-        query, documents = one["query"], one["documents"]
+    for texts, scores in zip(TEXTS, expected, strict=True):
+        query, documents = texts["query"], texts["documents"]
         assert_close(
             reranker.scorer.score(query, documents, reranker.hook.view), scores, what, tolerance
         )
@@ -88,9 +88,10 @@ def test_a_ranker_reads_the_same_tokens_and_gives_the_same_scores(name: str) -> 
     scorer = reranker.scorer
     assert type(scorer.ranker).__name__ == recorded["class"]
     assert scorer.pair_tokenizer.max_length == recorded["max_length"]
-    for one, ids in zip(TEXTS, recorded["token_ids"], strict=True):
+    for texts, ids in zip(TEXTS, recorded["token_ids"], strict=True):
         assert [
-            found.tolist() for found in scorer.pair_tokenizer.pairs(one["query"], one["documents"])
+            ids_of_pair.tolist()
+            for ids_of_pair in scorer.pair_tokenizer.pairs(texts["query"], texts["documents"])
         ] == ids
     assert_scores(name, reranker, recorded["scores"])
     split = load(FOLDER / name, device="cpu").scorer.ranker
@@ -142,18 +143,18 @@ def test_a_listwise_ranker_gives_the_same_order_with_every_strategy(name: str) -
         settings = ListwiseSettings.of(options.saved.values)
         assert settings is not None
         for key, expected in entry["lists"].items():
-            ranker, one, what = rankers.build(settings), LISTS[key], (entry["overrides"], key)
-            passages = tuple(one["passages"])
-            (found,) = ranker.rank(
-                [PassageList(one["query"], passages, ids_of(len(passages)), "q")]
+            ranker, texts, what = rankers.build(settings), LISTS[key], (entry["overrides"], key)
+            passages = tuple(texts["passages"])
+            (ranking,) = ranker.rank(
+                [PassageList(texts["query"], passages, ids_of(len(passages)), "q")]
             )
             assert ranker.name == entry["name"], what
-            assert found.order.tolist() == expected["order"], what
-            assert found.num_ranked == expected["named"], what
+            assert ranking.order.tolist() == expected["order"], what
+            assert ranking.num_ranked == expected["named"], what
             assert nonzero(ranker.usage) == expected["usage"], what
-            assert (found.scores is None) == (expected["scores"] is None), what
-            if found.scores is not None:
-                assert_close(found.scores, expected["scores"], what)
+            assert (ranking.scores is None) == (expected["scores"] is None), what
+            if ranking.scores is not None:
+                assert_close(ranking.scores, expected["scores"], what)
 
 
 @pytest.mark.parametrize("name", RECORD["listwise"])
@@ -166,14 +167,14 @@ def test_a_listwise_ranker_reads_the_same_prompt_and_ranks_the_same_by_itself(na
             ranker = load_listwise(
                 FOLDER / name, device="cpu", calibration=calibration, **entry["load_listwise"]
             )
-            one, what = LISTS[key], (entry["load_listwise"], entry["calibration"], key)
-            passages = PassageList(one["query"], tuple(one["passages"]))
-            (found,) = ranker.rank([passages])
-            assert found.order.tolist() == expected["order"], what
+            texts, what = LISTS[key], (entry["load_listwise"], entry["calibration"], key)
+            passages = PassageList(texts["query"], tuple(texts["passages"]))
+            (ranking,) = ranker.rank([passages])
+            assert ranking.order.tolist() == expected["order"], what
             assert nonzero(ranker.usage) == expected["usage"], what
-            assert (found.scores is None) == (expected["scores"] is None), what
-            if found.scores is not None:
-                assert_close(found.scores, expected["scores"], what)
+            assert (ranking.scores is None) == (expected["scores"] is None), what
+            if ranking.scores is not None:
+                assert_close(ranking.scores, expected["scores"], what)
             if expected["prompt_ids"] is not None:
                 assert (
                     ranker.pair_tokenizer.encode(passages).ids.tolist() == expected["prompt_ids"]

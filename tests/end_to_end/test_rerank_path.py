@@ -29,33 +29,41 @@ def measured(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture(scope="module")
-def whole(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_rerank(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a re-ranking at once."""
     return reranked(trained, *SWEEP, f"folder={tmp_path_factory.mktemp('whole') / 'at once'}")
 
 
-def test_the_runs_are_those_that_evaluate_writes(whole: Path, measured: Path) -> None:
-    assert set(run_bytes(whole)) == {"alpha-1", "alpha-0.5", "alpha-0"}
-    found = read_run(whole / "runs" / "alpha-0.5" / "run.txt")
+def test_the_runs_are_those_that_evaluate_writes(finished_rerank: Path, measured: Path) -> None:
+    assert set(run_bytes(finished_rerank)) == {"alpha-1", "alpha-0.5", "alpha-0"}
+    run = read_run(finished_rerank / "runs" / "alpha-0.5" / "run.txt")
     expected = read_run(measured / "runs" / "alpha-0.5__synthetic-test.run")
-    assert {q: list(d) for q, d in found.items()} == {q: list(d) for q, d in expected.items()}
+    assert {q: list(d) for q, d in run.items()} == {q: list(d) for q, d in expected.items()}
     for query_id, documents in expected.items():
-        assert list(found[query_id].values()) == pytest.approx(list(documents.values()), abs=1e-5)
+        assert list(run[query_id].values()) == pytest.approx(list(documents.values()), abs=1e-5)
 
 
 def test_a_run_file_is_ranked_as_the_first_stage_that_it_came_from(
-    trained: Workplace, whole: Path, measured: Path, tmp_path: Path
+    trained: Workplace, finished_rerank: Path, measured: Path, tmp_path: Path
 ) -> None:
     run = measured / "runs" / "BM25__synthetic-test.run"
     folder = reranked(trained, *SWEEP, *TEST_SPLIT, f"run={run}", f"folder={tmp_path}", "shards=3")
     for label in ("alpha-1", "alpha-0"):
-        one, two = (read_run(path / "runs" / label / "run.txt") for path in (folder, whole))
-        assert {q: set(d) for q, d in one.items()} == {q: set(d) for q, d in two.items()}
-        assert all(one[q][d] == pytest.approx(two[q][d], abs=1e-5) for q in two for d in two[q])
+        from_file, from_first_stage = (
+            read_run(path / "runs" / label / "run.txt") for path in (folder, finished_rerank)
+        )
+        assert {q: set(d) for q, d in from_file.items()} == {
+            q: set(d) for q, d in from_first_stage.items()
+        }
+        assert all(
+            from_file[q][d] == pytest.approx(from_first_stage[q][d], abs=1e-5)
+            for q in from_first_stage
+            for d in from_first_stage[q]
+        )
 
 
 def test_step_by_step_gives_the_same_bytes(
-    trained: Workplace, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Workplace, finished_rerank: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = [*SWEEP, f"folder={tmp_path}"]
     reranked(trained, *options, "action=plan")
@@ -74,21 +82,21 @@ def test_step_by_step_gives_the_same_bytes(
     assert "12 of 12 shards are scored" in shown
     assert "Scored on" in shown
     reranked(trained, "action=merge", f"folder={tmp_path}")
-    assert run_bytes(tmp_path) == run_bytes(whole)
+    assert run_bytes(tmp_path) == run_bytes(finished_rerank)
     reranked(trained, *options)
     assert score_times(tmp_path) == before
-    assert run_bytes(tmp_path) == run_bytes(whole)
+    assert run_bytes(tmp_path) == run_bytes(finished_rerank)
 
 
 def test_the_metadata_hold_what_was_really_used(
-    trained: Workplace, whole: Path, tmp_path: Path
+    trained: Workplace, finished_rerank: Path, tmp_path: Path
 ) -> None:
-    content = yaml.safe_load((whole / "runs" / "alpha-0" / "ir-metadata.yml").read_text())
+    content = yaml.safe_load((finished_rerank / "runs" / "alpha-0" / "ir-metadata.yml").read_text())
     (first, second) = content["method"]["retrieval"]
     assert first["name"] == "BM25"
     assert second["params"]["number format"] == "float32 on cpu"
     assert (second["params"]["alpha"], second["params"]["policy"]) == (0.0, "paired_tokens")
-    plain = yaml.safe_load((whole / "runs" / "alpha-1" / "ir-metadata.yml").read_text())
+    plain = yaml.safe_load((finished_rerank / "runs" / "alpha-1" / "ir-metadata.yml").read_text())
     assert "policy" not in plain["method"]["retrieval"][1]["params"]
     reranked(trained, f"folder={tmp_path}", "scoring.dtype=bfloat16", "scoring.device=cpu")
     half = yaml.safe_load((tmp_path / "runs" / "alpha-1" / "ir-metadata.yml").read_text())
@@ -114,7 +122,7 @@ def test_it_needs_no_option_of_an_evaluation(trained: Workplace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["action=go"], "action=go: use one of plan, score, merge, status, all"),
         (["shard=3"], "shard=3 is for action=score"),
@@ -139,22 +147,28 @@ def test_it_needs_no_option_of_an_evaluation(trained: Workplace) -> None:
     ],
 )
 def test_mistakes_are_said_before_anything_is_scored(
-    trained: Workplace, tmp_path: Path, options: list[str], said: str
+    trained: Workplace, tmp_path: Path, options: list[str], message: str
 ) -> None:
     data = [] if "checkpoint" not in options[0] else ["data=synthetic"]
-    with pytest.raises((ValueError, FileNotFoundError), match=said):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         reranked(trained, f"folder={tmp_path / 'none'}", *data, *options)
     assert not list(tmp_path.glob("none/scores/*"))
 
 
-def test_other_options_than_those_of_the_plan_are_refused(trained: Workplace, whole: Path) -> None:
+def test_other_options_than_those_of_the_plan_are_refused(
+    trained: Workplace, finished_rerank: Path
+) -> None:
     for action in ("all", "score", "plan"):
         with pytest.raises(
             ValueError,
             match=r"it differs in .*alpha \(\[1\.0, 0\.5, 0\.0\] was planned, now it is \[0",
         ):
             reranked(
-                trained, f"folder={whole}", f"action={action}", "alpha=0.5", "policy=paired_tokens"
+                trained,
+                f"folder={finished_rerank}",
+                f"action={action}",
+                "alpha=0.5",
+                "policy=paired_tokens",
             )
 
 

@@ -53,9 +53,9 @@ def expected(
     """The runs that one process writes."""
     folder = tmp_path_factory.mktemp("expected") / "one"
     finished(start(trained, *options, f"folder={folder}", "workers=1"))
-    found = run_bytes(folder)
-    assert {len(data.splitlines()) for data in found.values()} == {6000}
-    return found
+    content = run_bytes(folder)
+    assert {len(data.splitlines()) for data in content.values()} == {6000}
+    return content
 
 
 def kept(before: dict[str, int], after: dict[str, int]) -> bool:
@@ -78,8 +78,8 @@ def test_a_killed_worker_is_replaced(
     wait_until(lambda: len(score_times(tmp_path)) > 2, process)
     before = score_times(tmp_path)
     workers_of(process)[0].kill()
-    said = finished(process)
-    assert "was ended by signal 9; another one takes its place" in said
+    output = finished(process)
+    assert "was ended by signal 9; another one takes its place" in output
     assert kept(before, score_times(tmp_path))
     assert run_bytes(tmp_path) == expected
 
@@ -111,17 +111,17 @@ def test_ctrl_c_says_what_is_kept(
             there = len(score_times(tmp_path))
             wait_until(lambda there=there: len(score_times(tmp_path)) > there, process)
             os.killpg(process.pid, signal.SIGINT)
-            said, _ = process.communicate(timeout=600)
+            output, _ = process.communicate(timeout=600)
             if process.returncode != 0:
                 break
             shutil.rmtree(tmp_path / "scores")  # it had ended before the signal came
-        assert process.returncode == 130, said
-        (line,) = [line for line in said.splitlines() if "stopped" in line]
+        assert process.returncode == 130, output
+        (line,) = [line for line in output.splitlines() if "stopped" in line]
         assert re.search(
             rf"stopped: \d+ of {SHARDS} shards are scored and kept in .*; the same command goes on",
             line,
         )
-        assert "Traceback" not in said
+        assert "Traceback" not in output
     before = score_times(tmp_path)
     finished(start(trained, *options, f"folder={tmp_path}", "workers=2"))
     assert kept(before, score_times(tmp_path))
@@ -143,14 +143,14 @@ def test_a_command_waits_for_a_damaged_shard_that_another_one_is_at(
 ) -> None:
     finished(start(trained, *options, f"folder={tmp_path}", "workers=2"))
     path = tmp_path / "scores" / "00007.safetensors"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
     shutil.rmtree(tmp_path / "runs")
     with FileLock(tmp_path / "locks" / "00007.lock"):
         process = start(trained, *options, f"folder={tmp_path}", "workers=1")
-        said = iter(process.stdout)
-        assert any("waiting for another process, which is at shards 7" in line for line in said)
-        path.write_bytes(whole)
+        output = iter(process.stdout)
+        assert any("waiting for another process, which is at shards 7" in line for line in output)
+        path.write_bytes(content)
     finished(process)
     assert run_bytes(tmp_path) == expected
 
@@ -164,12 +164,14 @@ def test_without_room_a_sentence_says_what_is_kept(
     def little_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    said = finished(start(trained, *large, "action=score", "workers=2", preexec_fn=little_room), 2)
+    output = finished(
+        start(trained, *large, "action=score", "workers=2", preexec_fn=little_room), 2
+    )
     assert re.search(
         r"0000\d\.safetensors: no room for shard \d \(File too large\)\. What is scored is kept",
-        said,
+        output,
     )
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     assert list((tmp_path / "scores").iterdir()) == []
     finished(start(trained, *large, "workers=2"))
     assert set(run_bytes(tmp_path)) == {"alpha-1", "alpha-0.5", "alpha-0"}
@@ -206,10 +208,10 @@ def test_racing_processes_score_every_shard_once(trained: Workplace, tmp_path: P
     processes = [context.Process(target=_score_all, args=(tmp_path, ranker, out)) for _ in range(3)]
     for process in processes:
         process.start()
-    found = [out.get(timeout=120) for _ in processes]
+    scored = [out.get(timeout=120) for _ in processes]
     for process in processes:
         process.join()
-    assert sorted(number for numbers in found for number in numbers) == list(range(SHARDS))
+    assert sorted(number for numbers in scored for number in numbers) == list(range(SHARDS))
     merge(_plan(tmp_path, ranker)[0])
 
 
@@ -219,6 +221,6 @@ def test_a_defect_of_a_worker_is_no_silence(
     finished(start(trained, *options, f"folder={tmp_path}", "action=plan"))
     path = tmp_path / "plan" / "00003.tsv"
     path.write_bytes(path.read_bytes()[:-9])
-    said = finished(start(trained, *options, f"folder={tmp_path}", "workers=2"), 2)
-    assert "00003.tsv is damaged" in said
-    assert "Traceback" not in said
+    output = finished(start(trained, *options, f"folder={tmp_path}", "workers=2"), 2)
+    assert "00003.tsv is damaged" in output
+    assert "Traceback" not in output

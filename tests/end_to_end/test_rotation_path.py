@@ -60,17 +60,17 @@ def test_the_splits_asked_for_are_rotated_and_say_so(
     rotating = dataset_of(of_training(f"data.rotation={rotation}", "data.rotation_seed=4").data)
     plain = dataset_of(of_training().data)
     for split in ("train", "dev", "test"):
-        found, original = rotating.split(split), plain.split(split)
+        rotated_split, original = rotating.split(split), plain.split(split)
         texts = dict(original.documents)
         if split in rotated:
-            assert found.name == f"synthetic/{split}, rotated (seed 4)"
+            assert rotated_split.name == f"synthetic/{split}, rotated (seed 4)"
             texts = {
                 doc_id: Rotation(seed=4).rotate(doc_id, text).text for doc_id, text in texts.items()
             }
         else:
-            assert found.name == original.name
-        assert dict(found.documents) == texts
-        assert (found.queries, found.qrels) == (original.queries, original.qrels)
+            assert rotated_split.name == original.name
+        assert dict(rotated_split.documents) == texts
+        assert (rotated_split.queries, rotated_split.qrels) == (original.queries, original.qrels)
 
 
 def test_a_bias_set_of_its_own_is_rotated_with_the_test_split() -> None:
@@ -86,11 +86,11 @@ def test_both_are_ranked_from_the_same_candidates_of_one_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path))
-    found = [
+    candidates = [
         dataset_of(of_training(f"data.rotation={rotation}").data).candidates("test")
         for rotation in ("none", "test")
     ]
-    assert found[0] == found[1]
+    assert candidates[0] == candidates[1]
     assert len([path for path in (tmp_path / "bm25").iterdir() if path.is_dir()]) == 1
 
 
@@ -109,13 +109,13 @@ def test_a_wrong_option_is_named_even_where_nothing_is_rotated(option: str, mess
 
 def test_an_evaluation_on_rotated_passages(trained: Workplace, tmp_path: Path) -> None:
     plain = evaluated(trained, tmp_path / "plain", "swap=false", quiet=False)
-    turned = evaluated(
+    rotated = evaluated(
         trained, tmp_path / "turned", "swap=false", "data.rotation=test", quiet=False
     )
     assert plain is not None
-    assert turned is not None
-    assert turned.about.effectiveness_set == "synthetic/test, rotated (seed 0)"
-    assert "synthetic/test, rotated (seed 0)" in turned.about.bias_set
+    assert rotated is not None
+    assert rotated.about.effectiveness_set == "synthetic/test, rotated (seed 0)"
+    assert "synthetic/test, rotated (seed 0)" in rotated.about.bias_set
     assert "rotated (seed 0)" in (tmp_path / "turned" / "report.html").read_text()
     assert OmegaConf.load(tmp_path / "turned" / "config.yaml").data.rotation == "test"
     runs = [
@@ -129,7 +129,7 @@ def test_an_evaluation_on_rotated_passages(trained: Workplace, tmp_path: Path) -
         abs(score - runs[1][q][d]) for q, docs in runs[0].items() for d, score in docs.items()
     ]
     assert max(changes) > 1e-4
-    bm25 = [report.rows[0].effectiveness for report in (plain, turned)]
+    bm25 = [report.rows[0].effectiveness for report in (plain, rotated)]
     assert bm25[0] == bm25[1]
 
 
@@ -170,7 +170,7 @@ def test_a_ranker_is_trained_on_rotated_passages_and_then_on_others(tmp_path: Pa
     ]
     second = trained_in(place, "second", *again)
     saved = [OmegaConf.load(folder / "config.yaml") for folder in (first, second)]
-    assert [one.data.rotation for one in saved] == ["train", "none"]
+    assert [config.data.rotation for config in saved] == ["train", "none"]
     assert saved[1].checkpoint == str(first / "ranker")
     assert saved[1].model == {
         "name": saved[0].model.name,

@@ -39,19 +39,19 @@ def test_two_processes_train_the_ranker_that_one_trains_on_the_same_global_batch
     tmp_path: Path, trainer: str, options: list[str]
 ) -> None:
     """24 lists in batches of 4, or of 2 in each of two processes: the same 12 steps."""
-    one, two = Workplace(tmp_path / "one"), Workplace(tmp_path / "two")
+    in_one_process, in_two_processes = Workplace(tmp_path / "one"), Workplace(tmp_path / "two")
     same = [*SMALL, "pretraining.epochs=0", *EXACT, *options]
-    one.run("train.py", *same, "training.lists_per_batch=4", "trainer.devices=1")
-    two.run("train.py", *same, *TWO, f"trainer={trainer}", *ON_CPU)
-    losses = [losses_of(place.newest("train")) for place in (one, two)]
+    in_one_process.run("train.py", *same, "training.lists_per_batch=4", "trainer.devices=1")
+    in_two_processes.run("train.py", *same, *TWO, f"trainer={trainer}", *ON_CPU)
+    losses = [losses_of(place.newest("train")) for place in (in_one_process, in_two_processes)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5), (
         "the losses that are logged are those of the global batches"
     )
     assert losses[0]
-    scores = [scores_of(place.newest("train")) for place in (one, two)]
+    scores = [scores_of(place.newest("train")) for place in (in_one_process, in_two_processes)]
     # What is added to every score has no gradient under a loss over lists but rounding, which Adam
     # makes as large.
-    centred = [one - one.mean() for one in scores]
+    centred = [scores_of_ranker - scores_of_ranker.mean() for scores_of_ranker in scores]
     assert np.abs(centred[0] - centred[1]).max() < 1e-5
     assert np.std(scores[0]) > 0.01
 
@@ -88,22 +88,23 @@ def test_a_killed_run_of_fsdp_resumes_to_the_weights_of_an_uninterrupted_one(
     tmp_path: Path,
 ) -> None:
     options = [*SMALL, *TWO, "trainer=fsdp", *ON_CPU, "training.epochs=4"]
-    whole, halved = Workplace(tmp_path / "whole"), Workplace(tmp_path / "halved")
-    whole.run("train.py", *options)
-    process = halved.start("train.py", *options)
+    uninterrupted, resumed = Workplace(tmp_path / "whole"), Workplace(tmp_path / "halved")
+    uninterrupted.run("train.py", *options)
+    process = resumed.start("train.py", *options)
     try:
-        while not list(halved.output.glob("train/*/checkpoints/last.ckpt")):
+        while not list(resumed.output.glob("train/*/checkpoints/last.ckpt")):
             assert process.poll() is None, "the process ended before it was to be killed"
             time.sleep(0.01)
     finally:
         process.kill()
         process.wait()
-    assert not list(halved.output.glob("train/*/ranker")), "killed too late to test anything"
-    halved.run("train.py", "resume=true")
-    one, two = (
-        load_ranker(place.newest("train") / "ranker")[0].state_dict() for place in (whole, halved)
+    assert not list(resumed.output.glob("train/*/ranker")), "killed too late to test anything"
+    resumed.run("train.py", "resume=true")
+    expected, weights = (
+        load_ranker(place.newest("train") / "ranker")[0].state_dict()
+        for place in (uninterrupted, resumed)
     )
-    assert all(torch.equal(a, b) for a, b in zip(one.values(), two.values(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(expected.values(), weights.values(), strict=True))
 
 
 @pytest.mark.cuda(devices=2)

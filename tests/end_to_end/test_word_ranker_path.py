@@ -58,12 +58,12 @@ def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(
     test = load_synthetic("test", test_queries=12, documents=80)
     run = read_run(tmp_path / "runs" / "alpha-1__synthetic-test.run")
     assert len(run) == 12
-    query_id, found = next(iter(run.items()))
-    texts = test.documents.get_many(found)
+    query_id, scores = next(iter(run.items()))
+    texts = test.documents.get_many(scores)
     direct = Scorer(ranker, pair_tokenizer, ScoringSettings(device="cpu")).score(
         test.queries[query_id], list(texts.values())
     )
-    assert np.abs(direct - np.array(list(found.values()))).max() < 1e-5
+    assert np.abs(direct - np.array(list(scores.values()))).max() < 1e-5
     assert np.ptp(direct) > 0
     with pytest.raises(ValueError, match="knrm has no sense vectors"):
         evaluated(place, tmp_path, *TEST_SPLIT, "alpha=0.5", "policy=lowest_senses")
@@ -84,9 +84,9 @@ def test_word_vectors_of_a_file_can_stay_as_they_are(place: Workplace, tmp_path:
         trained(place, "frozen", *options, "training.loss=pairwise_hinge")
     )
     ids = pair_tokenizer.tokenizer.get_vocab()
-    found = [(word, number) for number, word in enumerate(words) if word in ids]
-    assert found
-    for word, number in found:
+    words_of_file = [(word, number) for number, word in enumerate(words) if word in ids]
+    assert words_of_file
+    for word, number in words_of_file:
         assert ranker.get_input_embeddings().weight[ids[word]].tolist() == [
             number,
             1,
@@ -113,12 +113,15 @@ def test_every_word_model_is_made_of_its_configuration(name: str) -> None:
         for size, value in ranker.config.sizes.items()
     }
     defaults = {
-        size: own.default for size, own in known.items() if own.default not in (own.empty, None)
+        size: parameter.default
+        for size, parameter in known.items()
+        if parameter.default not in (parameter.empty, None)
     }
     if name == "pacrr":  # with the IDF of its words: those of the tokenizer and of its buckets
         assert written.pop("vocabulary_size") == len(tokenizer) + config.model.tokenizer.buckets
     assert written == {
-        size: list(own) if isinstance(own, tuple) else own for size, own in defaults.items()
+        size: list(default) if isinstance(default, tuple) else default
+        for size, default in defaults.items()
     }
 
 

@@ -161,18 +161,18 @@ def linear(alpha):
 
 
 def test_the_search_ends_within_a_hundredth_of_where_the_budget_is_met():
-    found = smallest_change(linear, parse_budgets("|gap|<=0.0437"))
-    assert found.alpha == 0.43
-    assert found.within
-    assert found.values == linear(0.43)
-    assert next(iter(found.tried)) == 1.0
-    assert 0.44 in found.tried
-    assert all(found.tried[alpha] == linear(alpha) for alpha in found.tried)
+    choice = smallest_change(linear, parse_budgets("|gap|<=0.0437"))
+    assert choice.alpha == 0.43
+    assert choice.within
+    assert choice.values == linear(0.43)
+    assert next(iter(choice.tried)) == 1.0
+    assert 0.44 in choice.tried
+    assert all(choice.tried[alpha] == linear(alpha) for alpha in choice.tried)
 
 
 def test_alpha_one_is_kept_when_it_is_within():
-    found = smallest_change(linear, parse_budgets("gap<=0.1; nDCG@10 loss<=0%"))
-    assert (found.alpha, found.within, list(found.tried)) == (1.0, True, [1.0])
+    choice = smallest_change(linear, parse_budgets("gap<=0.1; nDCG@10 loss<=0%"))
+    assert (choice.alpha, choice.within, list(choice.tried)) == (1.0, True, [1.0])
 
 
 def test_each_alpha_is_measured_once():
@@ -197,8 +197,8 @@ def test_the_grid_is_not_taken_to_be_monotonic():
 
 def test_all_budgets_hold_together():
     # The gap asks for alpha <= 0.8, a loss of 1.5% of 0.52 for alpha >= 0.61.
-    found = smallest_change(linear, parse_budgets(["gap<=0.08", "nDCG@10 loss<=1.5%"]))
-    assert found.alpha == 0.8
+    choice = smallest_change(linear, parse_budgets(["gap<=0.08", "nDCG@10 loss<=1.5%"]))
+    assert choice.alpha == 0.8
 
 
 def test_an_unreachable_budget_says_the_best_value_and_its_alpha():
@@ -209,9 +209,9 @@ def test_an_unreachable_budget_says_the_best_value_and_its_alpha():
         BudgetUnreachableError, match=r"gap<=0\.02 is at best 0\.03 at alpha=0\.35"
     ) as caught:
         smallest_change(measure_at, parse_budgets("gap<=0.02"))
-    found = caught.value.found
-    assert (found.alpha, found.within, found.values) == (0.35, False, measure_at(0.35))
-    assert tuple(found.tried) == GRID
+    best = caught.value.found
+    assert (best.alpha, best.within, best.values) == (0.35, False, measure_at(0.35))
+    assert tuple(best.tried) == GRID
 
 
 def test_budgets_that_contradict_each_other_say_where_they_come_nearest():
@@ -287,9 +287,9 @@ def test_a_found_alpha_is_within_and_one_step_closer_to_one_is_not(bound, slope)
         return {"gap": slope * alpha}
 
     budgets = (Budget("gap", True, bound),)
-    found = smallest_change(measure_at, budgets)
-    assert slope * found.alpha <= bound + 1e-9
-    assert found.alpha == 1.0 or slope * (found.alpha + 0.01) > bound
+    choice = smallest_change(measure_at, budgets)
+    assert slope * choice.alpha <= bound + 1e-9
+    assert choice.alpha == 1.0 or slope * (choice.alpha + 0.01) > bound
 
 
 def test_losses_alone_ask_for_the_largest_change_that_they_allow():
@@ -301,8 +301,8 @@ def test_losses_alone_ask_for_the_largest_change_that_they_allow():
         return {"nDCG@10": values[alpha]}
 
     (budget,) = parse_budgets("nDCG@10 loss<=1%")  # at least 0.495
-    found = largest_change(measure_at, [budget], grid=(0.0, 0.25, 0.5, 0.75))
-    assert found.alpha == 0.5
+    choice = largest_change(measure_at, [budget], grid=(0.0, 0.25, 0.5, 0.75))
+    assert choice.alpha == 0.5
     assert tried == [1.0, 0.0, 0.25, 0.5]
     with pytest.raises(ValueError, match="budgets that are losses"):
         largest_change(measure_at, parse_budgets("nDCG@10>=0.2"))

@@ -33,12 +33,12 @@ def predictions(seed, number=500):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_error_is_that_of_a_count_by_hand_and_of_torchmetrics(seed, bins):
     probabilities, relevant = predictions(seed)
-    found = calibration_error(probabilities, relevant, bins)
-    assert found == pytest.approx(by_hand(probabilities, relevant, bins), abs=1e-12)
+    error = calibration_error(probabilities, relevant, bins)
+    assert error == pytest.approx(by_hand(probabilities, relevant, bins), abs=1e-12)
     metric = BinaryCalibrationError(n_bins=bins, norm="l1")
     other = metric(torch.tensor(probabilities), torch.tensor(relevant).int())
-    assert found == pytest.approx(float(other), abs=1e-6)
-    assert found > 0.01
+    assert error == pytest.approx(float(other), abs=1e-6)
+    assert error > 0.01
 
 
 def test_the_ends_of_the_scale_belong_to_bins_and_a_perfect_prediction_has_no_error():

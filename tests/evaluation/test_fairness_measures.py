@@ -88,9 +88,16 @@ def test_neutrality_of_two_groups_worked_by_hand():
         "even": "he she",
         "long": "she " * 9,
     }
-    found = dict(zip(texts, magnitudes_of(texts).neutrality().tolist(), strict=True))
+    neutrality = dict(zip(texts, magnitudes_of(texts).neutrality().tolist(), strict=True))
     # mixed: 1 - |3/4 - 1/2| - |1/4 - 1/2| = 1/2; a single word counts as neutral
-    assert found == {"none": 1.0, "one": 1.0, "two": 0.0, "mixed": 0.5, "even": 1.0, "long": 0.0}
+    assert neutrality == {
+        "none": 1.0,
+        "one": 1.0,
+        "two": 0.0,
+        "mixed": 0.5,
+        "even": 1.0,
+        "long": 0.0,
+    }
 
 
 def test_the_threshold_of_neutrality_can_be_moved():
@@ -101,9 +108,9 @@ def test_the_threshold_of_neutrality_can_be_moved():
 
 def test_neutrality_of_three_groups_runs_from_0_to_1():
     texts = {"all": "mosque church temple", "one": "imam mosque", "two": "church temple"}
-    found = magnitudes_of(texts, FAITH).neutrality().tolist()
+    neutrality = magnitudes_of(texts, FAITH).neutrality().tolist()
     # two of three: distances 1/3, 1/6, 1/6, their sum 2/3 divided by 2 (1 - 1/3) = 4/3
-    assert found == pytest.approx([1.0, 0.0, 0.5])
+    assert neutrality == pytest.approx([1.0, 0.0, 0.5])
 
 
 @pytest.mark.parametrize("groups", [2, 3, 5, 6, 7])
@@ -125,24 +132,24 @@ def test_fairr_and_nfairr_worked_by_hand():
     texts = {"a": "he he", "b": "", "c": "he he he she"}  # neutrality 0, 1, 1/2
     run = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}
     names = ["FaiRR@1", "FaiRR@2", "FaiRR@10", "NFaiRR@1", "NFaiRR@2", "NFaiRR@10"]
-    found = values_of(run, magnitudes_of(texts), names, background=run)
+    values = values_of(run, magnitudes_of(texts), names, background=run)
     second, third = 1 / math.log2(3), 1 / math.log2(4)
     fairr = [0.0, second, second + 0.5 * third]
     ideal = [1.0, 1 + 0.5 * second, 1 + 0.5 * second]  # sorted: 1, 1/2, 0
     expected = fairr + [value / best for value, best in zip(fairr, ideal, strict=True)]
-    assert [found[name]["q"] for name in names] == pytest.approx(expected)
+    assert [values[name]["q"] for name in names] == pytest.approx(expected)
 
 
 def test_the_ideal_goes_on_where_the_list_is_shorter_than_the_background():
     texts = dict.fromkeys("abcd", "")
-    found = values_of(
+    values = values_of(
         {"q": {"a": 1.0}},
         magnitudes_of(texts),
         ["NFaiRR@2", "NFaiRR@9"],
         {"q": dict.fromkeys("abcd", 1.0)},
     )
-    assert found["NFaiRR@2"]["q"] == pytest.approx(1 / (1 + 1 / math.log2(3)))
-    assert found["NFaiRR@9"]["q"] == pytest.approx(
+    assert values["NFaiRR@2"]["q"] == pytest.approx(1 / (1 + 1 / math.log2(3)))
+    assert values["NFaiRR@9"]["q"] == pytest.approx(
         1 / sum(1 / math.log2(place) for place in (2, 3, 4, 5))
     )
 
@@ -179,10 +186,10 @@ def test_exposure_worked_by_hand():
         for cutoff in (2, 10)
         for group in ("female", "male", "neutral")
     ]
-    found = [value["q"] for value in values_of(run, magnitudes_of(texts), names).values()]
+    values = [value["q"] for value in values_of(run, magnitudes_of(texts), names).values()]
     weights = [1 / math.log2(1 + place) for place in (1, 2, 3, 4)]
     at_two, at_four = sum(weights[:2]), sum(weights)
-    assert found == pytest.approx(
+    assert values == pytest.approx(
         [
             weights[1] / at_two,
             1 / at_two,
@@ -210,10 +217,10 @@ def test_parts_of_the_example_list_of_the_published_code():
         "ARaB(tc,female)@10",
         "ARaB(tc,male)@10",
     ]
-    found = [value["q"] for value in values_of(run, magnitudes_of(texts), names).values()]
+    values = [value["q"] for value in values_of(run, magnitudes_of(texts), names).values()]
     female = sum(3 / place for place in range(2, 11)) / 10
     male = (5 / 8 + 5 / 9 + 7 / 10) / 10
-    assert found == pytest.approx([0.7 - 0.3, 0.3, 0.7, female, male])
+    assert values == pytest.approx([0.7 - 0.3, 0.3, 0.7, female, male])
 
 
 def test_three_groups_take_the_sign_of_any_two():
@@ -251,8 +258,8 @@ def test_all_measures_of_a_word_list_of_three_groups_from_a_file(tmp_path):
     documents = MemoryStore({"x": "mosque mosque", "y": "church", "z": "no"})
     run, background = {"q": {"x": 2.0, "z": 1.0}}, {"q": {"x": 2.0, "y": 1.0}}
     assert measures.documents([run], background) == ["x", "z", "y"]
-    found = measures.measure(run, measures.magnitudes(["x", "y", "z"], documents), background)
-    assert found.measures == (
+    values = measures.measure(run, measures.magnitudes(["x", "y", "z"], documents), background)
+    assert values.measures == (
         *("RaB(bool)@5", "ARaB(bool)@5"),
         *(f"{name}(bool,{group})@5" for group in "abc" for name in ("RaB", "ARaB")),
         *(
@@ -264,7 +271,7 @@ def test_all_measures_of_a_word_list_of_three_groups_from_a_file(tmp_path):
             "Exposure(neutral)@5",
         ),
     )
-    assert found.mean("RaB(bool)@5") == -0.5  # b minus a
+    assert values.mean("RaB(bool)@5") == -0.5  # b minus a
     about = measures.describe(RunInfo(notes=("first",)), "BM25")
     assert about.sign == "b_minus_a"
     assert about.lexicon == "faith (1 a + 1 b + 1 c words)"
@@ -306,7 +313,7 @@ def test_random_runs_with_ties_short_lists_and_empty_documents_agree_with_slow_v
         for name in ("FaiRR", "NFaiRR", *(f"Exposure({g})" for g in groups))
     ]
     options = {"background_depth": depth, "threshold": threshold}
-    found = values_of(run, magnitudes_of(texts, lexicon), names, background, **options)
+    values = values_of(run, magnitudes_of(texts, lexicon), names, background, **options)
     neutral = {
         d: slow_neutrality(list(by_group.values()), threshold) for d, by_group in counts.items()
     }
@@ -316,9 +323,9 @@ def test_random_runs_with_ties_short_lists_and_empty_documents_agree_with_slow_v
         for cutoff in cutoffs:
             fairr = slow_fairr([neutral[d] for d in ranked], cutoff)
             ideal = slow_fairr(sorted((neutral[d] for d in first), reverse=True), cutoff)
-            assert abs(found[f"FaiRR@{cutoff}"][query] - fairr) < 1e-12
+            assert abs(values[f"FaiRR@{cutoff}"][query] - fairr) < 1e-12
             assert (
-                abs(found[f"NFaiRR@{cutoff}"][query] - (fairr / ideal if ideal > 0 else 1.0))
+                abs(values[f"NFaiRR@{cutoff}"][query] - (fairr / ideal if ideal > 0 else 1.0))
                 < 1e-12
             )
             held = dict.fromkeys(groups, 0.0)
@@ -326,7 +333,7 @@ def test_random_runs_with_ties_short_lists_and_empty_documents_agree_with_slow_v
                 held[slow_group(counts[doc_id])] += 1 / math.log2(1 + place)
             for group in groups:
                 share = held[group] / sum(held.values())
-                assert abs(found[f"Exposure({group})@{cutoff}"][query] - share) < 1e-12
+                assert abs(values[f"Exposure({group})@{cutoff}"][query] - share) < 1e-12
 
 
 @settings(max_examples=100, deadline=None)
@@ -360,16 +367,18 @@ def test_a_query_without_background_has_every_value_but_nfairr(names):
     context = FairnessContext(
         magnitudes, background={"q": {"a": 1.0, "b": 2.0}, "p": {}, "r": {"b": 1.0}}
     )
-    found = context.measure(run, parse_measures(names))
-    assert list(found.values["NFaiRR@2"]) == ["q", "r"]
-    assert list(found.values["RaB@2"]) == ["q", "p", "r"]
-    assert set(found.query_ids) == {"q", "p", "r"}
-    whole = {
-        query_id: {"a": 1.0, "b": 2.0} if query_id == "p" else own
-        for query_id, own in context.background.items()
+    values = context.measure(run, parse_measures(names))
+    assert list(values.values["NFaiRR@2"]) == ["q", "r"]
+    assert list(values.values["RaB@2"]) == ["q", "p", "r"]
+    assert set(values.query_ids) == {"q", "p", "r"}
+    with_all_backgrounds = {
+        query_id: {"a": 1.0, "b": 2.0} if query_id == "p" else background
+        for query_id, background in context.background.items()
     }
-    other = FairnessContext(magnitudes, background=whole).measure(run, parse_measures(names))
-    assert found.values["NFaiRR@2"]["q"] == other.values["NFaiRR@2"]["q"]
+    other = FairnessContext(magnitudes, background=with_all_backgrounds).measure(
+        run, parse_measures(names)
+    )
+    assert values.values["NFaiRR@2"]["q"] == other.values["NFaiRR@2"]["q"]
     # The same context goes on to another run.
     assert context.measure({"p": {"b": 1.0}, "q": {"b": 1.0}}, parse_measures(names)).values[
         "NFaiRR@2"
@@ -412,11 +421,11 @@ def test_a_group_called_neutral_is_refused_for_exposure():
 
 
 def test_empty_lists_are_left_out():
-    found = FairnessContext(magnitudes_of({"a": ""}), query_ids=["p", "q", "r"]).measure(
+    values = FairnessContext(magnitudes_of({"a": ""}), query_ids=["p", "q", "r"]).measure(
         {"q": {"a": 1.0}, "p": {}}, parse_measures(["FaiRR@5"])
     )
-    assert found.query_ids == ("q",)
-    assert found.left_out == ("p", "r")
+    assert values.query_ids == ("q",)
+    assert values.left_out == ("p", "r")
 
 
 @pytest.mark.parametrize(
@@ -439,18 +448,21 @@ def test_presets_are_read_from_their_files(name, tokenizer, words, measures):
 
 
 def test_the_default_preset_of_the_class_is_the_one_of_the_file():
-    read, own = preset_of("default"), FairnessMeasures()
-    assert list(read.measures) == list(own.measures)
-    assert (read.threshold, read.background_depth) == (own.threshold, own.background_depth)
-    assert read.describe(RunInfo()) == own.describe(RunInfo())
+    read, of_class = preset_of("default"), FairnessMeasures()
+    assert list(read.measures) == list(of_class.measures)
+    assert (read.threshold, read.background_depth) == (
+        of_class.threshold,
+        of_class.background_depth,
+    )
+    assert read.describe(RunInfo()) == of_class.describe(RunInfo())
 
 
 @pytest.mark.parametrize("attribute", ["age", "religion", "ethnicity"])
 def test_other_attributes_are_measured_with_their_own_groups(attribute):
     preset = preset_of("default", attribute)
     magnitudes = preset.magnitudes(["d"], MemoryStore({"d": "no such word"}))
-    found = preset.measure({"q": {"d": 1.0}}, magnitudes, {"q": {"d": 1.0}})
-    assert (found.mean("RaB(tf)@5"), found.mean("NFaiRR@5")) == (0.0, 1.0)
+    values = preset.measure({"q": {"d": 1.0}}, magnitudes, {"q": {"d": 1.0}})
+    assert (values.mean("RaB(tf)@5"), values.mean("NFaiRR@5")) == (0.0, 1.0)
     plus, minus = preset.describe(RunInfo()).sign.split("_minus_")
     assert {plus, minus} <= set(magnitudes.groups)
 
@@ -469,8 +481,8 @@ def test_nfairr_of_bm25_on_the_30_fairness_queries_agrees_with_the_published_alg
     run = read_run(Path(DATA, "dl19", "candidates", "bm25.trec"))
     preset = preset_of("rekabsaz2021")
     magnitudes = preset.magnitudes(preset.documents([run], run), MemoryStore(texts))
-    found = preset.measure(run, magnitudes, run, wanted)
-    assert len(found.query_ids) == len(wanted) == 30
+    measured = preset.measure(run, magnitudes, run, wanted)
+    assert len(measured.query_ids) == len(wanted) == 30
     slow: dict[int, list[float]] = {5: [], 10: [], 20: [], 50: []}
     for query_id in wanted:
         neutral = []
@@ -483,5 +495,7 @@ def test_nfairr_of_bm25_on_the_30_fairness_queries_agrees_with_the_published_alg
                 slow_fairr(neutral, cutoff) / slow_fairr(sorted(neutral, reverse=True), cutoff)
             )
     for cutoff, values in slow.items():
-        assert list(found.values[f"NFaiRR@{cutoff}"].values()) == pytest.approx(values, abs=1e-12)
-    assert 0.8 < found.mean("NFaiRR@10") < 1
+        assert list(measured.values[f"NFaiRR@{cutoff}"].values()) == pytest.approx(
+            values, abs=1e-12
+        )
+    assert 0.8 < measured.mean("NFaiRR@10") < 1

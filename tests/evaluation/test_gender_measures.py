@@ -73,35 +73,35 @@ def slow_arab(differences: list[float], cutoff: int) -> float:
 
 
 def test_magnitudes_of_one_document_worked_by_hand():
-    found = magnitudes_of({"d": "She saw her mother. He: his, his and her book; her."})
+    magnitudes = magnitudes_of({"d": "She saw her mother. He: his, his and her book; her."})
     # female: she 1, her 3; male: he 1, his 2
-    assert found.groups == ("female", "male")
-    assert found.values["tc"].tolist() == [[4.0, 3.0]]
-    assert found.values["bool"].tolist() == [[1.0, 1.0]]
-    assert found.values["tf"][0] == pytest.approx([math.log(5), LOG4])
-    assert found.values["tf-paper"][0] == pytest.approx([LOG3, LOG2])
+    assert magnitudes.groups == ("female", "male")
+    assert magnitudes.values["tc"].tolist() == [[4.0, 3.0]]
+    assert magnitudes.values["bool"].tolist() == [[1.0, 1.0]]
+    assert magnitudes.values["tf"][0] == pytest.approx([math.log(5), LOG4])
+    assert magnitudes.values["tf-paper"][0] == pytest.approx([LOG3, LOG2])
 
 
 def test_a_word_that_occurs_once_adds_nothing_in_equation_6_but_does_in_the_published_code():
-    found = magnitudes_of({"once": "she and a woman", "twice": "she she"})
-    assert found.values["tf-paper"][:, 0] == pytest.approx([0.0, LOG2])
-    assert found.values["tf"][:, 0] == pytest.approx([LOG3, LOG3])
+    magnitudes = magnitudes_of({"once": "she and a woman", "twice": "she she"})
+    assert magnitudes.values["tf-paper"][:, 0] == pytest.approx([0.0, LOG2])
+    assert magnitudes.values["tf"][:, 0] == pytest.approx([LOG3, LOG3])
 
 
 def test_a_document_without_words_has_magnitude_zero():
-    found = magnitudes_of({"empty": "", "plain": "no such word here"})
-    assert all((values == 0).all() for values in found.values.values())
+    magnitudes = magnitudes_of({"empty": "", "plain": "no such word here"})
+    assert all((values == 0).all() for values in magnitudes.values.values())
 
 
 def test_the_example_sentence_of_the_published_code():
     # boys, men are male; women is female
     text = {"d": "a war day and many boys , women and men"}
     for tokenizer in (whitespace_tokens, word_tokens):
-        found = magnitudes_of(text, load_lexicon("gender_words"), tokenizer)
-        assert found.values["tc"].tolist() == [[1.0, 2.0]]
-        assert found.values["bool"].tolist() == [[1.0, 1.0]]
-        assert found.values["tf"][0] == pytest.approx([LOG2, LOG3])
-        assert found.values["tf-paper"].tolist() == [[0.0, 0.0]]
+        magnitudes = magnitudes_of(text, load_lexicon("gender_words"), tokenizer)
+        assert magnitudes.values["tc"].tolist() == [[1.0, 2.0]]
+        assert magnitudes.values["bool"].tolist() == [[1.0, 1.0]]
+        assert magnitudes.values["tf"][0] == pytest.approx([LOG2, LOG3])
+        assert magnitudes.values["tf-paper"].tolist() == [[0.0, 0.0]]
 
 
 def test_whitespace_tokens_miss_a_word_before_a_comma():
@@ -158,9 +158,9 @@ def test_measures_come_cutoff_by_cutoff():
 def test_the_other_sign_gives_the_negative_values():
     texts = {"a": "he he", "b": "she"}
     run = {"q": {"a": 2.0, "b": 1.0}, "p": {"b": 2.0}}
-    found = magnitudes_of(texts)
-    male = rank_bias(run, found, sign="male_minus_female")
-    female = rank_bias(run, found, sign="female_minus_male")
+    magnitudes = magnitudes_of(texts)
+    male = rank_bias(run, magnitudes, sign="male_minus_female")
+    female = rank_bias(run, magnitudes, sign="female_minus_male")
     assert male.mean("RaB(tf)@5") != 0
     for measure in male.measures:
         assert female.values[measure] == {
@@ -240,11 +240,11 @@ def test_documents_that_are_not_in_the_collection_are_named():
 
 def test_magnitudes_do_not_depend_on_the_portions_they_are_computed_in(monkeypatch):
     texts = {f"d{n}": "he " * (n % 5) + "she " * (n % 3) for n in range(23)}
-    whole = magnitudes_of(texts)
+    at_once = magnitudes_of(texts)
     monkeypatch.setattr("backpack_rank.evaluation.magnitudes._CHUNK", 4)
     parts = magnitudes_of(texts)
-    assert whole.rows == parts.rows
-    for kind, values in whole.values.items():
+    assert at_once.rows == parts.rows
+    for kind, values in at_once.values.items():
         assert values.shape == (23, 2)
         assert np.array_equal(values, parts.values[kind])
 
@@ -270,13 +270,14 @@ def test_scores_that_are_no_numbers_are_errors():
 
 
 def test_groups_of_any_name_give_their_own_signs():
-    found = magnitudes_of({"d": "a a b"}, Lexicon("ages", {"young": ("a",), "old": ("b",)}))
+    magnitudes = magnitudes_of({"d": "a a b"}, Lexicon("ages", {"young": ("a",), "old": ("b",)}))
     assert (
-        rank_bias({"q": {"d": 1.0}}, found, [5], "young_minus_old", ["tc"]).mean("RaB(tc)@5") == 1.0
+        rank_bias({"q": {"d": 1.0}}, magnitudes, [5], "young_minus_old", ["tc"]).mean("RaB(tc)@5")
+        == 1.0
     )
     assert parse_sign("old_minus_young", ("young", "old")) == ("old", "young")
     with pytest.raises(ValueError, match="old_minus_young or young_minus_old"):
-        rank_bias({"q": {"d": 1.0}}, found)
+        rank_bias({"q": {"d": 1.0}}, magnitudes)
 
 
 def test_the_preset_is_described_in_words():

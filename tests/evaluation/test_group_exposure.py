@@ -37,8 +37,8 @@ def run_of(ranked) -> dict[str, float]:
 def values_of(lists, names, groups=GENDER, relevant=(), target="uniform") -> dict[str, float]:
     qrels = {"q": dict.fromkeys(relevant, 1) | {"judged": 0}}
     exposure = GroupExposure({"gender": groups}, qrels, target)
-    found = exposure.measure([{"q": run_of(ranked)} for ranked in lists], parse_measures(names))
-    return {name: by_query.get("q", math.nan) for name, by_query in found.values.items()}
+    values = exposure.measure([{"q": run_of(ranked)} for ranked in lists], parse_measures(names))
+    return {name: by_query.get("q", math.nan) for name, by_query in values.values.items()}
 
 
 class TrackOfFairRanking:
@@ -79,7 +79,7 @@ class TrackOfFairRanking:
 
 def test_every_measure_worked_by_hand():
     # f at ranks 1 and 4, m at rank 2, a document of no known group at rank 3
-    found = values_of(
+    values = values_of(
         [["f1", "m1", "unknown", "f2"]], [f"{name}@4" for name in ALL], relevant=["f1", "m1"]
     )
     third, fourth = 1 / math.log2(3), 1 / math.log2(4)
@@ -91,18 +91,18 @@ def test_every_measure_worked_by_hand():
         divergence += share * math.log(share / mean) / 2 + 0.5 * math.log(0.5 / mean) / 2
     full = 2 + third + fourth
     # The relevant documents give both groups an exposure of 1; wanted is half of a full list.
-    assert found["AWRF_JS@4"] == pytest.approx(1 - divergence, abs=1e-15)
-    assert found["EE-D@4"] == pytest.approx(2)
-    assert found["EE-R@4"] == pytest.approx(full)
-    assert found["EE-L@4"] == pytest.approx(2 * (1 - full / 2) ** 2)
+    assert values["AWRF_JS@4"] == pytest.approx(1 - divergence, abs=1e-15)
+    assert values["EE-D@4"] == pytest.approx(2)
+    assert values["EE-R@4"] == pytest.approx(full)
+    assert values["EE-L@4"] == pytest.approx(2 * (1 - full / 2) ** 2)
     of_two_thirds = 2 / 3 * math.log(4 / 3) + 1 / 3 * math.log(2 / 3)
     weights = [1 / math.log2(1 + rank) for rank in (1, 2, 3, 4)]
     expected = (math.log(2) * weights[0] + of_two_thirds * weights[3]) / sum(weights)
-    assert found["NDKL@4"] == pytest.approx(expected)
+    assert values["NDKL@4"] == pytest.approx(expected)
     mean_f, mean_m = (weights[0] + weights[3]) / 2, weights[1]
-    assert found["ExposureRatio@4"] == pytest.approx(mean_m / mean_f)
+    assert values["ExposureRatio@4"] == pytest.approx(mean_m / mean_f)
     # One relevant document each: f earns the exposure of both of its documents.
-    assert found["ExposurePerRelevance@4"] == pytest.approx(mean_m / (2 * mean_f))
+    assert values["ExposurePerRelevance@4"] == pytest.approx(mean_m / (2 * mean_f))
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -131,7 +131,7 @@ def test_two_thousand_random_queries_agree_with_the_definitions_of_the_track(blo
 
         given_target = dict(zip(names, target.tolist(), strict=True))
         names_of_measures = [f"{name}@{cutoff}" for name in ("AWRF_JS", "EE-L", "EE-D", "EE-R")]
-        found = values_of(lists, names_of_measures, groups, relevant, given_target)
+        values = values_of(lists, names_of_measures, groups, relevant, given_target)
         per_ranking = []
         for ranked in lists:
             per_ranking.append(
@@ -139,18 +139,18 @@ def test_two_thousand_random_queries_agree_with_the_definitions_of_the_track(blo
             )
         track = TrackOfFairRanking(lists, shares, relevant, target, cutoff)
         expected = [np.mean(per_ranking), *track.expected_exposure()]
-        assert list(found.values()) == pytest.approx(expected, abs=1e-12, rel=1e-12)
+        assert list(values.values()) == pytest.approx(expected, abs=1e-12, rel=1e-12)
 
 
 def test_the_target_relevant_is_the_shares_among_the_relevant_documents():
     relevant = {"f1": 1, "f2": 1, "b": 1, "unknown": 1}
     lists = [["m1", "f1", "b"]]
-    found = values_of(lists, ["AWRF_JS@3", "EE-L@3"], relevant=relevant, target="relevant")
+    values = values_of(lists, ["AWRF_JS@3", "EE-L@3"], relevant=relevant, target="relevant")
     # 2.5 of 3 known relevant documents are f
     expected = values_of(
         lists, ["AWRF_JS@3", "EE-L@3"], relevant=relevant, target={"f": 2.5, "m": 0.5}
     )
-    assert found == pytest.approx(expected, abs=1e-15)
+    assert values == pytest.approx(expected, abs=1e-15)
 
 
 random_lists = st.lists(
@@ -198,8 +198,8 @@ def test_exposure_at_the_target_has_awrf_1_and_ndkl_0(number, documents, seed):
     target = np.random.default_rng(seed).dirichlet(np.ones(number)) + 1e-3
     shares = {f"g{place}": float(value) for place, value in enumerate(target)}
     groups = DocumentGroups.of({f"d{place}": shares for place in range(documents)})
-    found = values_of([list(groups.rows)], ["AWRF_JS@9", "NDKL@9"], groups, target=shares)
-    assert found == pytest.approx({"AWRF_JS@9": 1.0, "NDKL@9": 0.0}, abs=1e-12)
+    values = values_of([list(groups.rows)], ["AWRF_JS@9", "NDKL@9"], groups, target=shares)
+    assert values == pytest.approx({"AWRF_JS@9": 1.0, "NDKL@9": 0.0}, abs=1e-12)
 
 
 def test_values_computed_with_fairranktune():
@@ -238,33 +238,33 @@ def test_random_rankings_agree_with_fairranktune(block, monkeypatch):
         labels = pd.DataFrame({"r": [float(doc_id in relevant) for doc_id in ranked]})
         shares = pd.Series(list(group_of.values())).value_counts(normalize=True).to_dict()
         names = [f"{name}@{size}" for name in ("ExposureRatio", "ExposurePerRelevance", "NDKL")]
-        found = values_of([ranked], names, DocumentGroups.of(group_of), relevant, shares)
+        values = values_of([ranked], names, DocumentGroups.of(group_of), relevant, shares)
         expected = [
             frt.Metrics.EXP(frame, group_of, "MinMaxRatio")[0],
             frt.Metrics.EXPU(frame, group_of, labels, "MinMaxRatio")[0],
             frt.Metrics.NDKL(frame, group_of),
         ]
-        assert list(found.values()) == pytest.approx(expected, abs=1e-12)
+        assert list(values.values()) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_list_of_unknown_documents_has_no_value():
-    found = values_of([["u", "v"]], [f"{name}@5" for name in ALL], relevant=["f1"])
-    undefined = {name for name, value in found.items() if math.isnan(value)}
+    values = values_of([["u", "v"]], [f"{name}@5" for name in ALL], relevant=["f1"])
+    undefined = {name for name, value in values.items() if math.isnan(value)}
     assert undefined == {"AWRF_JS@5", "NDKL@5", "ExposureRatio@5", "ExposurePerRelevance@5"}
     # A relevant document could have been shown, and was not.
-    assert found["EE-D@5"] == 0
+    assert values["EE-D@5"] == 0
 
 
 def test_a_query_without_a_relevant_document_has_no_expected_exposure():
-    found = values_of([["f1", "m1"]], ["EE-L@5", "AWRF_JS@5"])
-    assert math.isnan(found["EE-L@5"])
-    assert found["AWRF_JS@5"] == pytest.approx(1)
+    values = values_of([["f1", "m1"]], ["EE-L@5", "AWRF_JS@5"])
+    assert math.isnan(values["EE-L@5"])
+    assert values["AWRF_JS@5"] == pytest.approx(1)
 
 
 def test_a_ranked_group_that_the_target_gives_nothing_has_no_ndkl():
-    found = values_of([["f1", "m1"]], ["NDKL@1", "NDKL@2"], target={"f": 1, "m": 0})
-    assert found["NDKL@1"] == 0
-    assert math.isnan(found["NDKL@2"])
+    values = values_of([["f1", "m1"]], ["NDKL@1", "NDKL@2"], target={"f": 1, "m": 0})
+    assert values["NDKL@1"] == 0
+    assert math.isnan(values["NDKL@2"])
 
 
 def test_a_group_below_the_cutoff_has_no_exposure():
@@ -289,14 +289,14 @@ def test_crossed_attributes_and_their_targets():
     )
     run = {"q": run_of(["f1", "m1", "b", "f2"])}
     names = ["AWRF_JS(gender)@4", "AWRF_JS(region)@4", "AWRF_JS(gender x region)@4"]
-    found = exposure.measure([run], parse_measures(names))
+    values = exposure.measure([run], parse_measures(names))
     half = 1 / math.log2(4)
     # b has no known region, so it is not in the intersections: f asia, f europe, m asia, m europe
     crossed = np.array([1, half, 1, 0]) / (2 + half)
     expected = 1 - jensenshannon(crossed, [3 / 8, 1 / 8, 3 / 8, 1 / 8]) ** 2
-    assert found.values["AWRF_JS(gender x region)@4"]["q"] == pytest.approx(expected, abs=1e-12)
+    assert values.values["AWRF_JS(gender x region)@4"]["q"] == pytest.approx(expected, abs=1e-12)
     of_region = 1 - jensenshannon(np.array([2, half]) / (2 + half), [3 / 4, 1 / 4]) ** 2
-    assert found.values["AWRF_JS(region)@4"]["q"] == pytest.approx(of_region, abs=1e-12)
+    assert values.values["AWRF_JS(region)@4"]["q"] == pytest.approx(of_region, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -332,12 +332,12 @@ def test_words_are_the_groups_where_none_are_given():
     texts = {"a": "he he she", "b": "she", "c": ""}
     lexicon = Lexicon("small", {"female": ("she",), "male": ("he",)})
     context = FairnessContext(GroupMagnitudes.of(texts, MemoryStore(texts), lexicon))
-    found = context.measure({"q": run_of("abc")}, parse_measures(["RaB(tc)@3", "AWRF_JS@3"]))
+    values = context.measure({"q": run_of("abc")}, parse_measures(["RaB(tc)@3", "AWRF_JS@3"]))
     # a is 1/3 female, b is; c has no word and no part
     exposure = np.array([1 / 3 + 1, 2 / 3]) / 2
     expected = 1 - jensenshannon(exposure, [0.5, 0.5]) ** 2
-    assert found.values["AWRF_JS@3"]["q"] == pytest.approx(expected, abs=1e-12)
-    assert found.measures == ("RaB(tc)@3", "AWRF_JS@3")
+    assert values.values["AWRF_JS@3"]["q"] == pytest.approx(expected, abs=1e-12)
+    assert values.measures == ("RaB(tc)@3", "AWRF_JS@3")
 
 
 def test_they_are_measures_of_ir_measures():
@@ -347,14 +347,14 @@ def test_they_are_measures_of_ir_measures():
         chosen.magnitudes(texts, MemoryStore(texts)), qrels={"q": {"a": 1, "b": 1}}
     )
     provider = with_fairness(context)
-    found = provider.calc_aggregate(
+    means = provider.calc_aggregate(
         [AWRF_JS @ 2, EE_L @ 2, NDKL @ 2, ir_measures.nDCG @ 2],
         {"q": {"a": 1, "b": 1}},
         {"q": {"a": 2.0, "b": 1.0}},
     )
-    assert found[AWRF_JS @ 2] == pytest.approx(1)
-    assert found[EE_L @ 2] == pytest.approx(0)
-    assert found[NDKL @ 2] > 0
+    assert means[AWRF_JS @ 2] == pytest.approx(1)
+    assert means[EE_L @ 2] == pytest.approx(0)
+    assert means[NDKL @ 2] > 0
     for short in ("EE-L(gender x region)@20", "AWRF_JS@5", "NDKL(gender)@7"):
         measure = parse_measures([short])[short]
         assert ir_measures.parse_measure(repr(measure)) == measure
@@ -385,8 +385,8 @@ def test_documents_to_count_words_of_are_those_that_a_measure_looks_at():
     assert first.documents([run], qrels=qrels) == ["d0", "d1"]
     relevant = FairnessMeasures(families=["AWRF_JS"], cutoffs=[2], target="relevant")
     assert relevant.documents([run], qrels=qrels) == ["d0", "d1", "r", "d8"]
-    whole = FairnessMeasures(families=["ExposureRatio"], cutoffs=[2])
-    assert len(whole.documents([run])) == 9
+    of_exposure_ratio = FairnessMeasures(families=["ExposureRatio"], cutoffs=[2])
+    assert len(of_exposure_ratio.documents([run])) == 9
 
 
 def test_ties_are_in_the_order_of_all_measures():
@@ -395,6 +395,6 @@ def test_ties_are_in_the_order_of_all_measures():
     source.shuffle(documents)
     tied = {"q": dict.fromkeys(documents, 1.0)}
     exposure = GroupExposure({"gender": GENDER})
-    found = exposure.measure([tied], parse_measures(["AWRF_JS@2"]))
+    values = exposure.measure([tied], parse_measures(["AWRF_JS@2"]))
     expected = values_of([["b", "f1"]], ["AWRF_JS@2"])
-    assert found.values["AWRF_JS@2"]["q"] == expected["AWRF_JS@2"]
+    assert values.values["AWRF_JS@2"]["q"] == expected["AWRF_JS@2"]

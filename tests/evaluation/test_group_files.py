@@ -20,11 +20,14 @@ EMPTY = Collection("empty", MemoryStore({}), {}, {})
 
 
 def shares(source: str, doc_ids, collection: Collection = EMPTY) -> dict[str, dict]:
-    found = {}
+    shares_by_document = {}
     for attribute, groups in GroupSource(source).groups(collection, doc_ids).items():
         rows = groups.shares_of(doc_ids).tolist()
-        found[attribute] = {"names": groups.names, **dict(zip(doc_ids, rows, strict=True))}
-    return found
+        shares_by_document[attribute] = {
+            "names": groups.names,
+            **dict(zip(doc_ids, rows, strict=True)),
+        }
+    return shares_by_document
 
 
 def test_a_tsv_has_a_group_for_each_document_and_is_named_by_its_file(tmp_path):
@@ -59,10 +62,18 @@ def test_json_lines_have_an_attribute_under_every_key(tmp_path):
         {"id": "d3", "gender": None, "region": "asia"},
     ]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    found = shares(str(path), ["d1", "d2", "d3"])
-    assert found["gender"]["names"] == ("female", "male")
-    assert [found["gender"][d] for d in ("d1", "d2", "d3")] == [[1, 0], [0.75, 0.25], [0, 0]]
-    assert [found["region"][d] for d in ("d1", "d2", "d3")] == [[0.5, 0.5], [0, 0], [1, 0]]
+    shares_by_document = shares(str(path), ["d1", "d2", "d3"])
+    assert shares_by_document["gender"]["names"] == ("female", "male")
+    assert [shares_by_document["gender"][d] for d in ("d1", "d2", "d3")] == [
+        [1, 0],
+        [0.75, 0.25],
+        [0, 0],
+    ]
+    assert [shares_by_document["region"][d] for d in ("d1", "d2", "d3")] == [
+        [0.5, 0.5],
+        [0, 0],
+        [1, 0],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +150,11 @@ def test_fields_of_the_collections_of_trec_fair_ranking(monkeypatch):
     assert shares("field:gender", ["d1", "d2"], collection) == {
         "gender": {"names": ("female",), "d1": [1], "d2": [0]}
     }
-    found = shares("field:source_subcont_regions", ["d1"], collection)
-    assert found["source_subcont_regions"] == {"names": ("Asia", "UNK"), "d1": [0.75, 0.25]}
+    shares_by_document = shares("field:source_subcont_regions", ["d1"], collection)
+    assert shares_by_document["source_subcont_regions"] == {
+        "names": ("Asia", "UNK"),
+        "d1": [0.75, 0.25],
+    }
     with pytest.raises(ValueError, match=r"no field 'sex'; fields there:.* gender, occupations"):
         collection.field_values("sex", ["d1"])
 
@@ -185,8 +199,8 @@ def test_a_group_that_no_document_belongs_to_may_have_a_share_of_the_target():
     groups = bias.document_groups(["d1"], collection, magnitudes)
     assert groups["group"].names == ("a", "b")
     context = bias.context(magnitudes, groups=groups)
-    found = context.measure({"q": {"d1": 1.0}}, bias.group_measures)
-    assert found.values["AWRF_JS@5"]["q"] < 1
+    values = context.measure({"q": {"d1": 1.0}}, bias.group_measures)
+    assert values.values["AWRF_JS@5"]["q"] < 1
 
 
 def test_amounts_of_groups_are_checked():

@@ -34,7 +34,7 @@ def context(query_ids=None) -> FairnessContext:
 
 
 @pytest.mark.parametrize(
-    ("short", "own"),
+    ("short", "expected"),
     [
         ("RaB(tf)@10", "RaB(magnitude='tf')@10"),
         ("RaB(tf)@10", "RaB@10"),
@@ -46,9 +46,9 @@ def context(query_ids=None) -> FairnessContext:
         (" Exposure('neutral') @ 3 ", "Exposure(group='neutral')@3"),
     ],
 )
-def test_the_short_form_is_the_measure_that_ir_measures_parses(short, own):
+def test_the_short_form_is_the_measure_that_ir_measures_parses(short, long_form):
     parsed = parse_measures([short])[short]
-    expected = ir_measures.parse_measure(own)
+    expected = ir_measures.parse_measure(long_form)
     assert parsed.NAME == expected.NAME
     assert {key: parsed[key] for key in parsed.params} | {"cutoff": parsed["cutoff"]} == {
         key: expected[key] for key in parsed.params
@@ -101,11 +101,11 @@ def test_a_measure_of_fairness_without_magnitudes_is_an_error():
 
 def test_inside_ir_measures_a_query_without_a_list_does_not_count():
     measures = [ir_measures.nDCG @ 10, RaB @ 1, NFaiRR @ 1, Exposure(group="male") @ 1]
-    found = with_fairness(context()).calc_aggregate(measures, QRELS, RUN)
-    assert found[RaB @ 1] == pytest.approx(LOG3 / 2)
-    assert found[NFaiRR @ 1] == pytest.approx(0.5)  # q1: "he he" has neutrality 0, q2: ideal
-    assert found[Exposure(group="male") @ 1] == 0.5
-    assert found[ir_measures.nDCG @ 10] == pytest.approx((1 / math.log2(3) + 1) / 4)
+    means = with_fairness(context()).calc_aggregate(measures, QRELS, RUN)
+    assert means[RaB @ 1] == pytest.approx(LOG3 / 2)
+    assert means[NFaiRR @ 1] == pytest.approx(0.5)  # q1: "he he" has neutrality 0, q2: ideal
+    assert means[Exposure(group="male") @ 1] == 0.5
+    assert means[ir_measures.nDCG @ 10] == pytest.approx((1 / math.log2(3) + 1) / 4)
 
 
 def test_inside_ir_measures_a_run_may_be_a_frame_and_queries_may_be_chosen():

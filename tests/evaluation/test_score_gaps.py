@@ -59,11 +59,11 @@ def row(values, query_id="q"):
 
 
 def test_gaps_of_a_relevant_item_worked_by_hand():
-    found = score_gaps(TWO_ITEMS_RUN, TWO_ITEMS, spread=4.0)
-    assert list(found.measures) == NAMES
+    gaps = score_gaps(TWO_ITEMS_RUN, TWO_ITEMS, spread=4.0)
+    assert list(gaps.measures) == NAMES
     # Others: 2.0, 2.5, 1.0 (the neutral wording of the same item is none). Male: rank 1. Female:
     # two above, one equal.
-    assert row(found) == {
+    assert row(gaps) == {
         "gap": 2.0,
         "gap/std": 0.5,
         "|gap|/std": 0.5,
@@ -75,21 +75,21 @@ def test_gaps_of_a_relevant_item_worked_by_hand():
 
 
 def test_gaps_of_a_non_relevant_item_worked_by_hand():
-    found = score_gaps(TWO_ITEMS_RUN, TWO_ITEMS, spread=4.0, items="non-relevant")
+    gaps = score_gaps(TWO_ITEMS_RUN, TWO_ITEMS, spread=4.0, items="non-relevant")
     # Others: 3, 1, 9. Male 2.0 and female 2.5 are both third.
-    assert list(row(found).values()) == [-0.5, -0.125, 0.125, 0.0, 1.0, 0.0, 0.0]
+    assert list(row(gaps).values()) == [-0.5, -0.125, 0.125, 0.0, 1.0, 0.0, 0.0]
 
 
 def test_a_query_with_two_items_has_their_mean():
-    found = score_gaps(TWO_ITEMS_RUN, TWO_ITEMS, spread=4.0, items="all")
+    gaps = score_gaps(TWO_ITEMS_RUN, TWO_ITEMS, spread=4.0, items="all")
     # Signs cancel in the gap and not in its absolute value.
-    assert list(row(found).values()) == pytest.approx([0.75, 0.1875, 0.3125, 0.5, 0.5, 0.0, 1.25])
+    assert list(row(gaps).values()) == pytest.approx([0.75, 0.1875, 0.3125, 0.5, 0.5, 0.0, 1.25])
 
 
 def test_equal_scores_prefer_neither_and_shift_nothing():
     run = {"q": {"r-male": 1.0, "r-female": 1.0, "z": 1.0, "a": 1.0}}
-    found = row(score_gaps(run, make({"q": [item("r")]}), spread=1.0))
-    assert list(found.values()) == [0, 0, 0, 0, 0, 1, 0]
+    gap = row(score_gaps(run, make({"q": [item("r")]}), spread=1.0))
+    assert list(gap.values()) == [0, 0, 0, 0, 0, 1, 0]
 
 
 def test_small_gaps_are_neither_in_units_of_the_spread():
@@ -100,13 +100,13 @@ def test_small_gaps_are_neither_in_units_of_the_spread():
         (0.1, 4.0, 0.0),
         (0.2, 4.0, 1.0),
     ]:
-        found = row(score_gaps(run, make({"q": [item("r")]}), spread, eps=eps))
-        assert (found["prefers neither"], found["prefers female"]) == (neither, 1 - neither)
+        gap = row(score_gaps(run, make({"q": [item("r")]}), spread, eps=eps))
+        assert (gap["prefers neither"], gap["prefers female"]) == (neither, 1 - neither)
 
 
 def test_a_list_without_other_documents_shifts_no_rank():
-    found = score_gaps({"q": {"r-male": 5.0, "r-female": 1.0}}, make({"q": [item("r")]}), 1.0)
-    assert row(found)["rank shift"] == 0.0
+    gaps = score_gaps({"q": {"r-male": 5.0, "r-female": 1.0}}, make({"q": [item("r")]}), 1.0)
+    assert row(gaps)["rank shift"] == 0.0
 
 
 def test_the_document_ids_of_the_wordings_change_nothing():
@@ -122,16 +122,16 @@ def test_the_document_ids_of_the_wordings_change_nothing():
 
 @pytest.mark.parametrize("spread", [None, 0.0])
 def test_without_a_spread_nothing_is_given_in_its_units(spread):
-    found = score_gaps(TWO_ITEMS_RUN, TWO_ITEMS, spread)
-    assert list(found.measures) == [name for name in NAMES if "/std" not in name]
-    assert row(found)["prefers male"] == 1.0
+    gaps = score_gaps(TWO_ITEMS_RUN, TWO_ITEMS, spread)
+    assert list(gaps.measures) == [name for name in NAMES if "/std" not in name]
+    assert row(gaps)["prefers male"] == 1.0
 
 
 def test_other_groups_give_their_names():
     worded = make({"q": [VariantItem("item", 1, {"old": "o", "young": "y"})]})
-    found = score_gaps({"q": {"o": 1.0, "y": 3.0}}, worded, 1.0, groups=("old", "young"))
-    assert row(found)["gap"] == -2.0
-    assert [name for name in found.measures if name.startswith("prefers")] == [
+    gaps = score_gaps({"q": {"o": 1.0, "y": 3.0}}, worded, 1.0, groups=("old", "young"))
+    assert row(gaps)["gap"] == -2.0
+    assert [name for name in gaps.measures if name.startswith("prefers")] == [
         "prefers old",
         "prefers young",
         "prefers neither",
@@ -148,11 +148,11 @@ def test_queries_without_both_wordings_or_without_a_list_are_left_out():
             "empty": [item("e")],
         }
     )
-    found = score_gaps(
+    gaps = score_gaps(
         {"good": {"r-male": 1.0, "r-female": 0.0}, "empty": {}, "extra": {"x": 1.0}}, worded, 1.0
     )
-    assert found.query_ids == ("good",)
-    assert found.left_out == ("one", "only non-relevant", "unranked", "empty")
+    assert gaps.query_ids == ("good",)
+    assert gaps.left_out == ("one", "only non-relevant", "unranked", "empty")
 
 
 def test_items_without_a_label_belong_to_all_only():
@@ -219,16 +219,14 @@ def test_a_split_has_every_query_in_one_part():
         name: {f"{name}-male": gap, f"{name}-female": 0.0}
         for name, gap in [("q1", 1.0), ("q2", -3.0), ("q3", 2.0), ("q4", 5.0)]
     }
-    found = score_gaps(run, worded, 2.0)
-    parts = split_by(
-        found, {"q1": "male", "q2": "male", "q3": "female", "q4": "", "gone": "female"}
-    )
+    gaps = score_gaps(run, worded, 2.0)
+    parts = split_by(gaps, {"q1": "male", "q2": "male", "q3": "female", "q4": "", "gone": "female"})
     assert {label: (part.query_ids, part.left_out) for label, part in parts.items()} == {
         "female": (("q3",), ("gone",)),
         "male": (("q1", "q2"), ()),
         "not stated": (("q4",), ()),
     }
-    table = summaries_by(found, {"q1": "male", "q2": "male", "q3": "female", "gone": "female"})
+    table = summaries_by(gaps, {"q1": "male", "q2": "male", "q3": "female", "gone": "female"})
     assert table["male"].figures["gap"].mean == -1.0
     assert table["male"].figures["|gap|/std"].mean == 1.0
     assert (table["female"].queries, table["female"].left_out) == (1, 1)
@@ -236,8 +234,8 @@ def test_a_split_has_every_query_in_one_part():
 
 def test_a_part_whose_queries_are_all_left_out_has_no_mean():
     worded = make({"q": [item("q")], "gone": [item("gone")]})
-    found = score_gaps({"q": {"q-male": 1.0, "q-female": 0.0}}, worded, 1.0)
-    table = summaries_by(found, {"q": "a", "gone": "b"})
+    gaps = score_gaps({"q": {"q-male": 1.0, "q-female": 0.0}}, worded, 1.0)
+    table = summaries_by(gaps, {"q": "a", "gone": "b"})
     assert math.isnan(table["b"].figures["gap"].mean)
     assert (table["b"].queries, table["b"].left_out) == (0, 1)
 
@@ -264,7 +262,7 @@ def test_the_wordings_of_grep_biasir(real_data):
         documents[query_id, relevance, wording[doc_id]] = doc_id
     assert len(run) == 117
     for items, label in (("relevant", "1"), ("non-relevant", "0")):
-        found = score_gaps(run, worded, score_spread(run), items=items)
+        gaps = score_gaps(run, worded, score_spread(run), items=items)
         expected = {
             query_id: scores[documents[query_id, label, "M"]]
             - scores[documents[query_id, label, "F"]]
@@ -272,9 +270,9 @@ def test_the_wordings_of_grep_biasir(real_data):
             if (query_id, label, "M") in documents
         }
         assert len(expected) == (117 if label == "1" else 115)
-        assert found.values["gap"] == expected
+        assert gaps.values["gap"] == expected
         male = sum(gap > 0 for gap in expected.values())
-        assert found.mean("prefers male") == pytest.approx(male / len(expected))
+        assert gaps.mean("prefers male") == pytest.approx(male / len(expected))
         assert 0 < male < len(expected)
     assert len(split_by(score_gaps(run, worded, None), worded.topics)) == 7
     by_stereotype = summaries_by(score_gaps(run, worded, None), worded.stereotypes)
@@ -286,14 +284,14 @@ def test_the_wordings_of_grep_biasir(real_data):
 
 
 def slow_rank(scores: dict[str, float], worded: VariantItem, group: str) -> float:
-    own = scores[worded.documents[group]]
+    score_of_item = scores[worded.documents[group]]
     rank = 1.0
     for doc_id, score in scores.items():
         if doc_id in worded.documents.values():
             continue
-        if score > own:
+        if score > score_of_item:
             rank += 1
-        elif score == own:
+        elif score == score_of_item:
             rank += 0.5
     return rank
 
@@ -330,9 +328,9 @@ def worded_runs(draw):
 @settings(max_examples=60, deadline=None)
 def test_equal_to_the_obvious_version(worded_run, spread):
     worded, run = worded_run
-    found = score_gaps(run, worded, spread, items="all")
+    gaps = score_gaps(run, worded, spread, items="all")
     for query_id, items in worded.items.items():
-        assert list(row(found, query_id).values()) == pytest.approx(
+        assert list(row(gaps, query_id).values()) == pytest.approx(
             slow_gaps(run[query_id], items, spread), abs=1e-12
         )
 
@@ -359,11 +357,11 @@ def test_a_dial_that_only_scales_changes_nothing_that_is_scale_free(worded_run, 
 @settings(max_examples=60, deadline=None)
 def test_exchanging_the_groups_turns_every_sign(worded_run):
     worded, run = worded_run
-    one = score_gaps(run, worded, 1.0, items="all")
+    gaps = score_gaps(run, worded, 1.0, items="all")
     other = score_gaps(run, worded, 1.0, items="all", groups=("female", "male"))
     for measure in ("gap", "gap/std", "rank shift"):
-        assert other.array(measure).tolist() == (-one.array(measure)).tolist()
+        assert other.array(measure).tolist() == (-gaps.array(measure)).tolist()
     for measure in ("|gap|/std", "prefers male", "prefers female", "prefers neither"):
-        assert other.array(measure).tolist() == one.array(measure).tolist()
-    shares = sum(one.array(f"prefers {name}") for name in ("male", "female", "neither"))
-    assert shares.tolist() == pytest.approx([1.0] * len(one.query_ids))
+        assert other.array(measure).tolist() == gaps.array(measure).tolist()
+    shares = sum(gaps.array(f"prefers {name}") for name in ("male", "female", "neither"))
+    assert shares.tolist() == pytest.approx([1.0] * len(gaps.query_ids))

@@ -44,9 +44,9 @@ def test_one_ranking_is_the_run_itself():
 def test_queries_that_not_every_ranking_has():
     first = PerQuery({"AP": {"q1": 0.2, "q2": 0.4}}, left_out=("q3", "q4"))
     second = PerQuery({"AP": {"q1": 0.6, "q2": 0.0, "q3": 0.5}}, left_out=("q4",), missing=("q2",))
-    found = mean_over_rankings([first, second])
-    assert found.values["AP"] == pytest.approx({"q1": 0.4, "q2": 0.2, "q3": 0.5})
-    assert (found.left_out, found.missing) == (("q4",), ("q2",))
+    means = mean_over_rankings([first, second])
+    assert means.values["AP"] == pytest.approx({"q1": 0.4, "q2": 0.2, "q3": 0.5})
+    assert (means.left_out, means.missing) == (("q4",), ("q2",))
 
 
 def test_the_table_has_the_spread_over_rankings_beside_that_over_queries():

@@ -102,8 +102,11 @@ def test_the_mean_of_absolute_values_has_an_interval_of_its_own():
 
 def test_ties_that_differ_by_rounding_do_not_move_the_interval():
     grades = np.array([0, 0, 1, 3, 1, 0, 2, 7, 1, 0, 3, 3])
-    whole, tenth = bootstrap_intervals(grades[None])[0], bootstrap_intervals(grades[None] / 10)[0]
-    assert tenth * 10 == pytest.approx(whole, abs=1e-9)
+    unscaled, tenth = (
+        bootstrap_intervals(grades[None])[0],
+        bootstrap_intervals(grades[None] / 10)[0],
+    )
+    assert tenth * 10 == pytest.approx(unscaled, abs=1e-9)
 
 
 def test_intervals_of_one_query_of_equal_values_and_of_values_without_a_number():
@@ -130,13 +133,13 @@ def test_intervals_lie_between_the_smallest_and_the_largest_value(values):
 
 
 def test_a_part_of_the_queries_keeps_their_values_and_says_which_are_unknown():
-    whole = PerQuery({"m": {"q1": 1.0, "q2": 0.0, "q3": 0.5}}, left_out=("q9",), missing=("q2",))
-    part = whole.select_queries(["q3", "q2"])
+    values = PerQuery({"m": {"q1": 1.0, "q2": 0.0, "q3": 0.5}}, left_out=("q9",), missing=("q2",))
+    part = values.select_queries(["q3", "q2"])
     assert part.values == {"m": {"q3": 0.5, "q2": 0.0}}
     assert (part.left_out, part.missing) == (("q9",), ("q2",))
-    assert whole.select_queries(["q1"]).missing == ()
+    assert values.select_queries(["q1"]).missing == ()
     with pytest.raises(KeyError, match="q8"):
-        whole.select_queries(["q1", "q8"])
+        values.select_queries(["q1", "q8"])
 
 
 # --- randomisation
@@ -220,8 +223,8 @@ def test_every_average_is_tested_as_by_counting_all_swaps(seed):
     first = [source.randint(-3, 4) / 10 for _ in range(7)]
     second = [source.randint(-3, 4) / 10 for _ in range(7)]
     systems = {"a": per_query(first, "RaB(tf)@5"), "b": per_query(second, "RaB(tf)@5")}
-    found = {test.average: test for test in pairwise_against("b", systems)}
-    assert set(found) == {"mean", "absolute_mean", "mean_absolute"}
+    test_by_average = {test.average: test for test in pairwise_against("b", systems)}
+    assert set(test_by_average) == {"mean", "absolute_mean", "mean_absolute"}
     absolute = [abs(value) for value in first], [abs(value) for value in second]
     expected = {
         "mean": (mean_difference(first, second), all_swaps(first, second, mean_difference)),
@@ -232,18 +235,18 @@ def test_every_average_is_tested_as_by_counting_all_swaps(seed):
         "mean_absolute": (mean_difference(*absolute), all_swaps(*absolute, mean_difference)),
     }
     for average, (difference, p_value) in expected.items():
-        assert found[average].difference == pytest.approx(difference, abs=1e-12)
-        assert found[average].p_randomisation == pytest.approx(p_value, abs=1e-12)
+        assert test_by_average[average].difference == pytest.approx(difference, abs=1e-12)
+        assert test_by_average[average].p_randomisation == pytest.approx(p_value, abs=1e-12)
 
 
 def test_systems_that_lean_to_opposite_sides_differ_though_neither_is_closer_to_zero():
     rng = np.random.default_rng(0)
     first = rng.normal(0.5, 0.2, 50)
     systems = {"a": per_query(first, "RaB(tf)@5"), "b": per_query(-first, "RaB(tf)@5")}
-    found = {test.average: test for test in pairwise_against("b", systems)}
-    assert found["mean"].p_randomisation < 0.001
-    assert found["absolute_mean"].p_randomisation == 1.0
-    assert found["mean_absolute"].p_randomisation == 1.0
+    test_by_average = {test.average: test for test in pairwise_against("b", systems)}
+    assert test_by_average["mean"].p_randomisation < 0.001
+    assert test_by_average["absolute_mean"].p_randomisation == 1.0
+    assert test_by_average["mean_absolute"].p_randomisation == 1.0
 
 
 # --- Wilcoxon, effect sizes, Holm
@@ -254,10 +257,10 @@ def test_wilcoxon_is_scipys_and_sees_ties_that_rounding_hides():
         np.array([0.9, 0.4, 0.35, 0.8, 0.1, 0.5]),
         np.array([0.3, 0.1, 0.4, 0.1, 0.1, 0.45]),
     )
-    found = compared(first, second)
-    assert found.p_wilcoxon == pytest.approx(stats.wilcoxon([60, 30, -5, 70, 5]).pvalue)
+    comparison = compared(first, second)
+    assert comparison.p_wilcoxon == pytest.approx(stats.wilcoxon([60, 30, -5, 70, 5]).pvalue)
     # Ranks 4, 3, 1.5, 5, 1.5; R- is 1.5: of 32 patterns of signs, {}, {1.5} and {1.5} give no more.
-    assert found.p_wilcoxon == pytest.approx(2 * 3 / 32)
+    assert comparison.p_wilcoxon == pytest.approx(2 * 3 / 32)
     assert wilcoxon(np.zeros(5)) == 1.0
 
 
@@ -384,10 +387,10 @@ def test_all_pairs_are_tested_and_corrected_within_a_measure():
 
 
 def test_against_a_reference_the_family_is_the_other_systems():
-    found = pairwise_against("same", three_systems())
-    assert [(test.first, test.second) for test in found] == [("low", "same"), ("high", "same")]
-    assert found[1].p_holm == pytest.approx(2 * found[1].p_randomisation)
-    assert found[1].difference > 0
+    tests = pairwise_against("same", three_systems())
+    assert [(test.first, test.second) for test in tests] == [("low", "same"), ("high", "same")]
+    assert tests[1].p_holm == pytest.approx(2 * tests[1].p_randomisation)
+    assert tests[1].difference > 0
     with pytest.raises(KeyError, match="no system is called 'other'; there are: low, same, high"):
         pairwise_against("other", three_systems())
 
@@ -478,19 +481,19 @@ def test_tests_and_effect_sizes_are_the_same_in_every_unit():
     # Grades in tenths: many ties, which other units must not break.
     source = random.Random(0)
     first, second = ([source.randint(-6, 9) / 10 for _ in range(25)] for _ in range(2))
-    found = [
+    tests = [
         compared(np.array(first) * unit, np.array(second) * unit) for unit in (1.0, 0.7e-6, 3e5)
     ]
-    for test in found:
+    for test in tests:
         assert (test.p_randomisation, test.p_wilcoxon) == (
-            found[0].p_randomisation,
-            found[0].p_wilcoxon,
+            tests[0].p_randomisation,
+            tests[0].p_wilcoxon,
         )
         assert (test.d_z, test.rank_biserial) == pytest.approx(
-            (found[0].d_z, found[0].rank_biserial)
+            (tests[0].d_z, tests[0].rank_biserial)
         )
-    assert [test.difference for test in found] == pytest.approx(
-        [found[0].difference * u for u in (1, 0.7e-6, 3e5)]
+    assert [test.difference for test in tests] == pytest.approx(
+        [tests[0].difference * u for u in (1, 0.7e-6, 3e5)]
     )
 
 

@@ -89,12 +89,12 @@ def test_a_ranker_before_and_after_the_swap_of_word_pairs(
     assert counts.words == 5  # d2 has a man and a woman
     reranker = PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))
     before, after = (reranker.rerank(candidates, part) for part in (tiny_collection, swapped))
-    found = swap_stability(before, after, counts.changed)
-    assert (found.candidates, found.changed) == (21, 12)
+    stability = swap_stability(before, after, counts.changed)
+    assert (stability.candidates, stability.changed) == (21, 12)
     # The three unchanged documents of each list keep their scores up to rounding.
-    changed = found.swapped.array("swap change (swapped)")
+    changed = stability.swapped.array("swap change (swapped)")
     assert changed.min() > 1e-3
-    assert found.every.array("swap change").tolist() == pytest.approx(
+    assert stability.every.array("swap change").tolist() == pytest.approx(
         (changed * 4 / 7).tolist(), abs=1e-5
     )
 
@@ -104,10 +104,10 @@ AFTER = {"q1": {"a": 1.5, "b": 3.0, "c": 2.0, "d": 1.5}, "q2": {"y": 1.0, "x": 2
 
 
 def test_stability_of_two_lists_worked_by_hand():
-    found = swap_stability(BEFORE, AFTER, {"a", "d", "unranked"}, spread=2.0, depth=2)
+    stability = swap_stability(BEFORE, AFTER, {"a", "d", "unranked"}, spread=2.0, depth=2)
     # q1: a falls from 1st to 3rd (equal to d, smaller id), b and c rise by one, d stays. Pairs: ab,
     # ac discordant, ad tied after, bc, bd, cd concordant: (3 - 2) / sqrt(6 * 5).
-    assert found.every.values == {
+    assert stability.every.values == {
         "swap change": {"q1": 0.75, "q2": 0.0},
         "swap change/std": {"q1": 0.375, "q2": 0.0},
         "swap tau": {"q1": pytest.approx(1 / math.sqrt(30)), "q2": 1.0},
@@ -115,28 +115,28 @@ def test_stability_of_two_lists_worked_by_hand():
         "swap max shift": {"q1": 2.0, "q2": 0.0},
     }
     # The changed documents of q1 are a (2.5) and d (0.5).
-    assert found.swapped.values == {
+    assert stability.swapped.values == {
         "swap change (swapped)": {"q1": 1.5},
         "swap change/std (swapped)": {"q1": 0.75},
         "swap tau (swapped)": {"q1": pytest.approx(1 / math.sqrt(30))},
         "swap overlap@2 (swapped)": {"q1": 0.5},
         "swap max shift (swapped)": {"q1": 2.0},
     }
-    assert found.swapped.left_out == ("q2",)
-    assert (found.candidates, found.changed) == (6, 2)
+    assert stability.swapped.left_out == ("q2",)
+    assert (stability.candidates, stability.changed) == (6, 2)
 
 
 def test_the_largest_shift_of_changed_documents_does_not_count_those_they_push():
     before = {"q": {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}}
     after = {"q": {"a": 0.0, "b": 3.0, "c": 2.1, "d": 1.0}}
-    found = swap_stability(before, after, {"c"})
-    assert found.every.values["swap max shift"]["q"] == 3.0
-    assert found.swapped.values["swap max shift (swapped)"]["q"] == 1.0
+    stability = swap_stability(before, after, {"c"})
+    assert stability.every.values["swap max shift"]["q"] == 3.0
+    assert stability.swapped.values["swap max shift (swapped)"]["q"] == 1.0
 
 
 def test_the_spread_is_that_of_the_originals_unless_given():
-    found = swap_stability({"q": {"a": 1.0, "b": 3.0}}, {"q": {"a": 1.0, "b": 103.0}}, {"b"})
-    assert found.every.values["swap change/std"]["q"] == pytest.approx(50 / math.sqrt(2))
+    stability = swap_stability({"q": {"a": 1.0, "b": 3.0}}, {"q": {"a": 1.0, "b": 103.0}}, {"b"})
+    assert stability.every.values["swap change/std"]["q"] == pytest.approx(50 / math.sqrt(2))
 
 
 def test_lists_of_equal_scores_have_a_stated_tau():
@@ -152,14 +152,19 @@ def test_lists_of_equal_scores_have_a_stated_tau():
         "before": {"a": 1.0, "b": 2.0},
         "one": {"a": 4.0},
     }
-    found = swap_stability(before, after, {"a"})
-    assert found.every.values["swap tau"] == {"both": 1.0, "after": 0.0, "before": 0.0, "one": 1.0}
+    stability = swap_stability(before, after, {"a"})
+    assert stability.every.values["swap tau"] == {
+        "both": 1.0,
+        "after": 0.0,
+        "before": 0.0,
+        "one": 1.0,
+    }
 
 
 def test_a_spread_of_zero_leaves_out_what_is_in_its_units():
     constant = {"q": {"a": 1.0, "b": 1.0}}
-    found = swap_stability(constant, constant, {"a"})
-    assert list(found.every.measures) == [
+    stability = swap_stability(constant, constant, {"a"})
+    assert list(stability.every.measures) == [
         "swap change",
         "swap tau",
         "swap overlap@10",
@@ -168,17 +173,17 @@ def test_a_spread_of_zero_leaves_out_what_is_in_its_units():
 
 
 def test_a_collection_without_changed_documents_has_no_values_over_them():
-    found = swap_stability(BEFORE, BEFORE, set())
-    assert found.swapped.query_ids == ()
-    assert found.swapped.left_out == ("q1", "q2")
-    assert math.isnan(found.swapped.mean("swap change (swapped)"))
-    assert found.every.mean("swap tau") == 1.0
+    stability = swap_stability(BEFORE, BEFORE, set())
+    assert stability.swapped.query_ids == ()
+    assert stability.swapped.left_out == ("q1", "q2")
+    assert math.isnan(stability.swapped.mean("swap change (swapped)"))
+    assert stability.every.mean("swap tau") == 1.0
 
 
 def test_queries_with_an_empty_list_are_left_out():
-    found = swap_stability({**BEFORE, "none": {}}, {**AFTER, "none": {}}, {"x"})
-    assert found.every.left_out == ("none",)
-    assert set(found.swapped.left_out) == {"q1", "none"}
+    stability = swap_stability({**BEFORE, "none": {}}, {**AFTER, "none": {}}, {"x"})
+    assert stability.every.left_out == ("none",)
+    assert set(stability.swapped.left_out) == {"q1", "none"}
 
 
 def test_mistakes_name_query_and_document():
@@ -200,16 +205,16 @@ def test_mistakes_name_query_and_document():
 
 
 def slow_tau(before: list[float], after: list[float]) -> float:
-    both = one = other = total = 0
+    both = tied_before = tied_after = total = 0
     for first, second in combinations(range(len(before)), 2):
         total += 1
         left, right = before[first] - before[second], after[first] - after[second]
-        one += left == 0
-        other += right == 0
+        tied_before += left == 0
+        tied_after += right == 0
         both += (left * right > 0) - (left * right < 0)
-    if one == total or other == total:
-        return 1.0 if one == other == total else 0.0
-    return both / math.sqrt((total - one) * (total - other))
+    if tied_before == total or tied_after == total:
+        return 1.0 if tied_before == tied_after == total else 0.0
+    return both / math.sqrt((total - tied_before) * (total - tied_after))
 
 
 def slow_order(scores: dict[str, float]) -> list[str]:
@@ -228,21 +233,23 @@ def test_equal_to_the_obvious_version(pairs, depth):
     before = {doc_id: pair[0] for doc_id, pair in pairs.items()}
     after = {doc_id: pair[1] for doc_id, pair in reversed(pairs.items())}
     changed = {doc_id for doc_id, pair in pairs.items() if pair[2]}
-    found = swap_stability({"q": before}, {"q": after}, changed, spread=0.5, depth=depth)
-    one, other = slow_order(before), slow_order(after)
-    top = min(depth, len(one))
-    shifts = {doc_id: abs(one.index(doc_id) - other.index(doc_id)) for doc_id in before}
+    stability = swap_stability({"q": before}, {"q": after}, changed, spread=0.5, depth=depth)
+    order_before, order_after = slow_order(before), slow_order(after)
+    top = min(depth, len(order_before))
+    shifts = {
+        doc_id: abs(order_before.index(doc_id) - order_after.index(doc_id)) for doc_id in before
+    }
     changes = {doc_id: abs(before[doc_id] - after[doc_id]) for doc_id in before}
     tau = slow_tau(list(before.values()), [after[doc_id] for doc_id in before])
-    overlap = len(set(one[:top]) & set(other[:top])) / top
-    for part, doc_ids in ((found.every, set(before)), (found.swapped, changed)):
+    overlap = len(set(order_before[:top]) & set(order_after[:top])) / top
+    for part, doc_ids in ((stability.every, set(before)), (stability.swapped, changed)):
         if not doc_ids:
             assert part.query_ids == ()
             continue
         mean = sum(changes[doc_id] for doc_id in doc_ids) / len(doc_ids)
         expected = [mean, mean / 0.5, tau, overlap, max(shifts[doc_id] for doc_id in doc_ids)]
         assert [by_query["q"] for by_query in part.values.values()] == pytest.approx(expected)
-    assert (found.candidates, found.changed) == (len(before), len(changed))
+    assert (stability.candidates, stability.changed) == (len(before), len(changed))
 
 
 @given(lists, st.sampled_from([0.25, 8.0]))
@@ -250,13 +257,13 @@ def test_equal_to_the_obvious_version(pairs, depth):
 def test_scaling_all_scores_changes_only_the_raw_change(pairs, factor):
     before = {doc_id: pair[0] for doc_id, pair in pairs.items()} | {"p": 9.0}
     after = {doc_id: pair[1] for doc_id, pair in pairs.items()} | {"p": 9.0}
-    one = swap_stability({"q": before}, {"q": after}, {"p"}).every
+    unscaled = swap_stability({"q": before}, {"q": after}, {"p"}).every
     other = swap_stability(
         {"q": {doc_id: factor * score for doc_id, score in before.items()}},
         {"q": {doc_id: factor * score for doc_id, score in after.items()}},
         {"p"},
     ).every
-    assert other.measures == one.measures
-    assert other.mean("swap change") == pytest.approx(factor * one.mean("swap change"))
-    for measure in one.measures[1:]:
-        assert other.mean(measure) == pytest.approx(one.mean(measure))
+    assert other.measures == unscaled.measures
+    assert other.mean("swap change") == pytest.approx(factor * unscaled.mean("swap change"))
+    for measure in unscaled.measures[1:]:
+        assert other.mean(measure) == pytest.approx(unscaled.mean(measure))

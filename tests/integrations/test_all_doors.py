@@ -73,10 +73,10 @@ def test_http_alone_is_bit_equal_and_its_client_is_python_again(ranker, alpha, p
     scores = expected(reranker, alpha, policy)
     with running({"mine": lambda: served("mine", reranker)}) as server:
         body = {"query": QUERY, "documents": TEXTS, "raw_scores": True, "alpha": alpha}
-        found = server.rerank(**body, **({} if policy is None else {"policy": policy})).json()[
+        results = server.rerank(**body, **({} if policy is None else {"policy": policy})).json()[
             "results"
         ]
-        assert in_order([(row["index"], row["relevance_score"]) for row in found]) == scores
+        assert in_order([(row["index"], row["relevance_score"]) for row in results]) == scores
         if alpha == 1:
             remote = backpack_rank.load(server.url)
             assert remote.predict([(QUERY, text) for text in TEXTS]).tolist() == scores
@@ -101,8 +101,8 @@ def pyterrier(folder, reranker) -> Door:
     )
 
     def scores(alpha: float, policy: str | None) -> list[float]:
-        found = BackpackReranker(reranker, alpha, policy).transform(frame)
-        return found.sort_values("docno")["score"].tolist()
+        ranked = BackpackReranker(reranker, alpha, policy).transform(frame)
+        return ranked.sort_values("docno")["score"].tolist()
 
     return scores
 
@@ -120,7 +120,9 @@ def rerankers(folder, reranker) -> Door:
             alpha=alpha,
             policy=policy,
         )
-        return in_order([(int(one.doc_id), one.score) for one in ranker.rank(QUERY, TEXTS).results])
+        return in_order(
+            [(int(result.doc_id), result.score) for result in ranker.rank(QUERY, TEXTS).results]
+        )
 
     return scores
 
@@ -135,10 +137,15 @@ def langchain(folder, reranker) -> Door:
     ]
 
     def scores(alpha: float, policy: str | None) -> list[float]:
-        found = BackpackCompressor(
+        compressed = BackpackCompressor(
             reranker=reranker, alpha=alpha, policy=policy
         ).compress_documents(given, QUERY)
-        return in_order([(one.metadata["n"], one.metadata["relevance_score"]) for one in found])
+        return in_order(
+            [
+                (document.metadata["n"], document.metadata["relevance_score"])
+                for document in compressed
+            ]
+        )
 
     return scores
 

@@ -56,12 +56,12 @@ def done(*options: str) -> Path:
 def test_its_local_executor_writes_the_bytes_of_ours(
     options: list[str], workers: int, tmp_path: Path
 ) -> None:
-    own = done(*options, f"folder={tmp_path / 'own'}", "workers=1")
+    by_our_workers = done(*options, f"folder={tmp_path / 'own'}", "workers=1")
     theirs = done(
         *options, f"folder={tmp_path / 'theirs'}", f"workers={workers}", "engine=datatrove"
     )
-    assert run_bytes(theirs) == run_bytes(own)
-    assert len(run_bytes(own)["alpha-0"].splitlines()) == 24
+    assert run_bytes(theirs) == run_bytes(by_our_workers)
+    assert len(run_bytes(by_our_workers)["alpha-0"].splitlines()) == 24
     assert (theirs / "datatrove" / "logs").is_dir()
 
 
@@ -69,13 +69,13 @@ def test_after_an_error_only_what_is_open_is_scored(options: list[str], tmp_path
     options = [*options, f"folder={tmp_path / 'one'}", "engine=datatrove", "workers=1"]
     folder = done(*options, "action=plan")
     pairs = folder / "plan" / "00003.tsv"
-    whole = pairs.read_bytes()
-    pairs.write_bytes(whole[:-1])
+    content = pairs.read_bytes()
+    pairs.write_bytes(content[:-1])
     with pytest.raises(ValueError, match=r"00003\.tsv is damaged"):
         done(*options)
     before = score_times(folder)
     assert set(before) == {f"0000{number}.safetensors" for number in range(3)}
-    pairs.write_bytes(whole)
+    pairs.write_bytes(content)
     done(*options)
     after = score_times(folder)
     assert len(after) == 6

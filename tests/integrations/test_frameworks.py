@@ -35,12 +35,12 @@ def test_rerankers_makes_it_by_its_name(ranked) -> None:
 
     folder, reranker, rows = ranked
     ranker = rerankers.Reranker(str(folder), model_type="BackpackRanker", device="cpu", **OPTIONS)
-    found = ranker.rank(QUERY, TEXTS, doc_ids=["a", "b", "c", "d"])
-    assert [(one.doc_id, one.score) for one in found.results] == [
+    ranking = ranker.rank(QUERY, TEXTS, doc_ids=["a", "b", "c", "d"])
+    assert [(result.doc_id, result.score) for result in ranking.results] == [
         ("abcd"[r["corpus_id"]], r["score"]) for r in rows
     ]
-    assert [one.rank for one in found.results] == [1, 2, 3, 4]
-    assert found.top_k(1)[0].text == TEXTS[rows[0]["corpus_id"]]
+    assert [result.rank for result in ranking.results] == [1, 2, 3, 4]
+    assert ranking.top_k(1)[0].text == TEXTS[rows[0]["corpus_id"]]
     assert ranker.score(QUERY, TEXTS[0]) == pytest.approx(
         float(reranker.predict([(QUERY, TEXTS[0])], **OPTIONS)[0])
     )
@@ -57,14 +57,14 @@ def test_langchain_keeps_the_best_documents_and_leaves_those_given_alone(ranked)
         documents.Document(page_content=text, metadata={"n": n}) for n, text in enumerate(TEXTS)
     ]
     compressor = BackpackCompressor(reranker=reranker, top_n=2, **OPTIONS)
-    for found in (
+    for kept in (
         compressor.compress_documents(given, QUERY),
         asyncio.run(compressor.acompress_documents(given, QUERY)),
     ):
-        assert [(one.metadata["n"], one.metadata["relevance_score"]) for one in found] == [
-            (row["corpus_id"], row["score"]) for row in rows[:2]
-        ]
-    assert all(one.metadata == {"n": n} for n, one in enumerate(given))
+        assert [
+            (document.metadata["n"], document.metadata["relevance_score"]) for document in kept
+        ] == [(row["corpus_id"], row["score"]) for row in rows[:2]]
+    assert all(document.metadata == {"n": n} for n, document in enumerate(given))
     assert compressor.compress_documents([], QUERY) == []
 
 
@@ -78,8 +78,8 @@ def test_llama_index_keeps_the_best_nodes(ranked) -> None:
         for n, text in enumerate(TEXTS)
     ]
     processor = BackpackRerank(reranker=reranker, top_n=3, **OPTIONS)
-    found = processor.postprocess_nodes(nodes, query_str=QUERY)
-    assert [(int(one.node.node_id), one.score) for one in found] == [
+    kept = processor.postprocess_nodes(nodes, query_str=QUERY)
+    assert [(int(scored.node.node_id), scored.score) for scored in kept] == [
         (r["corpus_id"], r["score"]) for r in rows[:3]
     ]
     assert {node.score for node in nodes} == {0.5}

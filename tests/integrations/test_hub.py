@@ -62,10 +62,14 @@ def test_a_saved_ranker_has_a_card_with_its_figures(saved, sweep: Path, tmp_path
         "text-ranking",
     )
     assert (card.data.base_model, card.data.license) == ("openai-community/gpt2", "mit")
-    found = {
-        (one.dataset_name, one.metric_type): one.metric_value for one in card.data.eval_results
+    figures = {
+        (result.dataset_name, result.metric_type): result.metric_value
+        for result in card.data.eval_results
     }
-    assert found == {("synthetic/test", "nDCG@10"): 0.4567, ("synthetic/bias", "RaB(tf)@10"): -0.25}
+    assert figures == {
+        ("synthetic/test", "nDCG@10"): 0.4567,
+        ("synthetic/bias", "RaB(tf)@10"): -0.25,
+    }
     assert "| 1 | 0.457 | -0.250 |\n| 0.5 | 0.450 | -0.125 |\n| 0 | 0.440 | 0.062 |" in card.text
     assert (
         "import backpack_rank.integrations.sentence_transformers\nfrom sentence_transformers"
@@ -142,14 +146,18 @@ def test_a_ranker_goes_to_the_hub_and_comes_back(saved, tmp_path: Path) -> None:
     assert f"{hub.address}/me/one/commit/" in second
     assert third == f"{hub.address}/me/one/discussions/1"
     assert hub.private == {"me/one": True}
-    assert [one["branch"] for one in hub.commits] == ["main", "next", "refs/pr/1"]
-    assert [one["summary"] for one in hub.commits] == ["First", "Upload ranker", "Upload ranker"]
+    assert [commit["branch"] for commit in hub.commits] == ["main", "next", "refs/pr/1"]
+    assert [commit["summary"] for commit in hub.commits] == [
+        "First",
+        "Upload ranker",
+        "Upload ranker",
+    ]
     kept = hub.branches["me/one"]["main"]
-    pushed, own = parse(kept["model.safetensors"]), load_file(folder / "model.safetensors")
-    assert all(torch.equal(pushed[name], values) for name, values in own.items())
-    assert {name.split(".")[1] for name in pushed.keys() - own.keys()} == {"attribute_senses"}, (
-        "split at load"
-    )
+    pushed, weights = parse(kept["model.safetensors"]), load_file(folder / "model.safetensors")
+    assert all(torch.equal(pushed[name], values) for name, values in weights.items())
+    assert {name.split(".")[1] for name in pushed.keys() - weights.keys()} == {
+        "attribute_senses"
+    }, "split at load"
     assert {"README.md", "config.json", "modules.json", "tokenizer.json"} <= kept.keys()
     expected = reranker.predict([PAIR])[0].item()
     assert [float(score) for score in scores] == [expected, expected]

@@ -90,9 +90,9 @@ def test_pyterrier(ranked, caplog) -> None:
     rows = [("q", QUERY, str(n), text, 1.0, n) for n, text in enumerate(TEXTS)]
     frame = pd.DataFrame(rows, columns=["qid", "query", "docno", "text", "score", "rank"])
     stage = BackpackReranker(reranker, 0.5, score_threshold=threshold, **CHUNKS)
-    found = stage.transform(frame).sort_values("rank")
-    docnos = found["docno"].astype(int)
-    assert list(zip(docnos, found["score"], strict=True)) == kept(scores, threshold)
+    reranked = stage.transform(frame).sort_values("rank")
+    docnos = reranked["docno"].astype(int)
+    assert list(zip(docnos, reranked["score"], strict=True)) == kept(scores, threshold)
     assert "2 of 4 documents are left out" in caplog.text
 
 
@@ -106,8 +106,8 @@ def test_rerankers(ranked, caplog) -> None:
     options = {"alpha": 0.5, "score_threshold": threshold, "device": "cpu", "verbose": 0}
     ranker = Reranker(str(folder), model_type="BackpackRanker", **options, **CHUNKS)
     results = ranker.rank(QUERY, TEXTS).results
-    found = [(int(result.doc_id), result.score) for result in results]
-    assert found == kept(scores, threshold)
+    id_and_score = [(int(result.doc_id), result.score) for result in results]
+    assert id_and_score == kept(scores, threshold)
     assert "2 of 4 documents are left out" in caplog.text
 
 
@@ -122,10 +122,10 @@ def test_langchain(ranked, caplog) -> None:
     compressor = BackpackCompressor(
         reranker=reranker, alpha=0.5, top_n=3, score_threshold=threshold, **CHUNKS
     )
-    found = []
+    id_and_score = []
     for document in compressor.compress_documents(given, QUERY):
-        found.append((document.metadata["n"], document.metadata["relevance_score"]))
-    assert found == kept(scores, threshold)
+        id_and_score.append((document.metadata["n"], document.metadata["relevance_score"]))
+    assert id_and_score == kept(scores, threshold)
     assert "2 of 4 documents are left out" in caplog.text
 
 

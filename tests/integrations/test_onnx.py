@@ -62,8 +62,8 @@ class Exported:
         """
         encoded = self.tokenizer.encode_batch(pairs)
         given = {
-            "input_ids": np.array([one.ids for one in encoded]),
-            "attention_mask": np.array([one.attention_mask for one in encoded]),
+            "input_ids": np.array([encoding.ids for encoding in encoded]),
+            "attention_mask": np.array([encoding.attention_mask for encoding in encoded]),
         }
         inputs = self.about["inputs"]
         if "alpha" in inputs:
@@ -74,11 +74,11 @@ class Exported:
                 if policy is None
                 else self.about["sense_weights_at_0"][policy]
             )
-            own = np.array(at_0) + weight * (1 - np.array(at_0))
-            given["sense_weights"] = np.tile(own.astype(np.float32), (len(pairs), 1))
+            dials = np.array(at_0) + weight * (1 - np.array(at_0))
+            given["sense_weights"] = np.tile(dials.astype(np.float32), (len(pairs), 1))
         return self.session.run(None, given)[0]
 
-    def turned(self, pairs, alpha: float) -> np.ndarray:
+    def at_alpha(self, pairs, alpha: float) -> np.ndarray:
         """The dial of the default policy of a ranker with senses, of paired tokens of any other."""
         if "alpha" in self.about["inputs"]:
             return self.scores(pairs, alpha)
@@ -104,13 +104,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory):
 def test_scores_are_those_of_python_at_every_dial_and_in_every_batch(kind: str, exported) -> None:
     graph, reranker = Exported(exported(kind)), backpack_rank.load(FIXTURES / kind, device="cpu")
     assert ("alpha" in graph.about["inputs"]) != reranker.local_scorer.ranker.has_senses
-    turned = "lowest_senses" if reranker.local_scorer.ranker.has_senses else "paired_tokens"
+    policy = "lowest_senses" if reranker.local_scorer.ranker.has_senses else "paired_tokens"
     for alpha in (1.0, 0.6, 0.0):
-        expected = reranker.predict(MORE, alpha=alpha, policy=turned)
-        np.testing.assert_allclose(graph.turned(MORE, alpha), expected, atol=1e-5)
+        expected = reranker.predict(MORE, alpha=alpha, policy=policy)
+        np.testing.assert_allclose(graph.at_alpha(MORE, alpha), expected, atol=1e-5)
         for size in (1, 2, 5):
             parts = [
-                graph.turned(MORE[start : start + size], alpha)
+                graph.at_alpha(MORE[start : start + size], alpha)
                 for start in range(0, len(MORE), size)
             ]
             np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-5)
@@ -147,16 +147,16 @@ def test_a_real_vocabulary_is_read_in_the_same_way(real_data: Path, tmp_path: Pa
     pairs = [("who can rewire a house?", text) for text in SENTENCES] + MORE
     for alpha in (1.0, 0.5, 0.0):
         expected = reranker.predict(pairs, alpha=alpha)
-        np.testing.assert_allclose(graph.turned(pairs, alpha), expected, atol=1e-5)
+        np.testing.assert_allclose(graph.at_alpha(pairs, alpha), expected, atol=1e-5)
 
 
 def test_every_text_of_a_batch_has_a_dial_of_its_own(exported) -> None:
     graph = Exported(exported("cross_encoder"))
     alphas = np.linspace(0, 1, 7, dtype=np.float32)[:, None]
-    found = graph.scores([MORE[0]] * 7, alphas)
+    scores = graph.scores([MORE[0]] * 7, alphas)
     expected = [graph.scores([MORE[0]], alpha)[0] for alpha in alphas.ravel()]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert len(set(found.round(4))) == 7
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    assert len(set(scores.round(4))) == 7
 
 
 @pytest.mark.parametrize("model", ["model.onnx", "model_int8.onnx"])
@@ -176,8 +176,10 @@ def test_the_graph_has_standard_operators_and_no_fixed_sizes(exported) -> None:
         model = onnx.load(folder / name)
         assert {node.domain for node in model.graph.node} <= {"", "ai.onnx"}
         shapes = {
-            one.name: [size.dim_param or size.dim_value for size in one.type.tensor_type.shape.dim]
-            for one in [*model.graph.input, *model.graph.output]
+            value.name: [
+                size.dim_param or size.dim_value for size in value.type.tensor_type.shape.dim
+            ]
+            for value in [*model.graph.input, *model.graph.output]
         }
         about = json.loads((folder / "ranker.json").read_text())
         assert shapes == about["inputs"] | {"scores": ["batch"]}
@@ -189,15 +191,15 @@ def test_the_graph_has_standard_operators_and_no_fixed_sizes(exported) -> None:
 
 def test_what_is_said_of_integers_is_what_they_do(exported) -> None:
     folder = exported("backpack_on_bert")
-    said = json.loads((folder / "ranker.json").read_text())["files"]["model_int8.onnx"]
+    entry = json.loads((folder / "ranker.json").read_text())["files"]["model_int8.onnx"]
     exact, rough = Exported(folder).scores(MORE), Exported(folder, "model_int8.onnx").scores(MORE)
     mean = np.abs(rough - exact).mean() / exact.std()
-    assert 0 < mean < 5 * said["mean_difference_in_standard_deviations"] < 1
+    assert 0 < mean < 5 * entry["mean_difference_in_standard_deviations"] < 1
     assert (
-        said["mean_difference_in_standard_deviations"]
-        < said["largest_difference_in_standard_deviations"]
+        entry["mean_difference_in_standard_deviations"]
+        < entry["largest_difference_in_standard_deviations"]
     )
-    assert 0.5 < said["correlation_of_what_alpha_changes"] <= 1
+    assert 0.5 < entry["correlation_of_what_alpha_changes"] <= 1
 
 
 def test_embeddings_and_products_behind_activations_stay_floats(exported) -> None:
@@ -206,28 +208,28 @@ def test_embeddings_and_products_behind_activations_stay_floats(exported) -> Non
     """
     model = onnx.load(exported("cross_encoder") / "model_int8.onnx")
     integers = [
-        one
-        for one in model.graph.initializer
-        if one.data_type == onnx.TensorProto.INT8 and len(one.dims) == 2
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) == 2
     ]
     config = backpack_rank.load(
         FIXTURES / "cross_encoder", device="cpu"
     ).local_scorer.ranker.config.backbone_config
     d, inner = config.hidden_size, config.intermediate_size
-    found = sorted(tuple(one.dims) for one in integers)
+    shapes = sorted(tuple(tensor.dims) for tensor in integers)
     layers = config.num_hidden_layers
-    assert found.count((d, inner)) == layers
-    assert (inner, d) not in found
-    assert found.count((d, d)) >= 4 * layers
+    assert shapes.count((d, inner)) == layers
+    assert (inner, d) not in shapes
+    assert shapes.count((d, d)) >= 4 * layers
 
 
 @pytest.mark.parametrize("kind", ["backpack", "backpack_on_bert", "cross_encoder_llama"])
 def test_other_readers_of_the_tokenizer_join_pairs_in_the_same_way(kind: str, exported) -> None:
-    own = Tokenizer.from_file(str(exported(kind) / "tokenizer.json"))
+    exported_tokenizer = Tokenizer.from_file(str(exported(kind) / "tokenizer.json"))
     library = AutoTokenizer.from_pretrained(exported(kind))
     for query, document in MORE:
-        found = library([query], [document], truncation="only_second")["input_ids"][0]
-        assert found == own.encode(query, document).ids
+        ids = library([query], [document], truncation="only_second")["input_ids"][0]
+        assert ids == exported_tokenizer.encode(query, document).ids
 
 
 def test_the_page_runs_without_torch(exported, tmp_path: Path) -> None:
@@ -241,15 +243,15 @@ def test_the_page_runs_without_torch(exported, tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    found = list(map(json.loads, done.stdout.splitlines()))
+    answers = list(map(json.loads, done.stdout.splitlines()))
     reranker = backpack_rank.load(FIXTURES / "backpack", device="cpu")
     pairs = [
         ("who can rewire a house?", text)
         for text in ("She is an electrician.", "He sells flowers.")
     ]
-    np.testing.assert_allclose(found[0], reranker.predict(pairs), atol=1e-5)
-    np.testing.assert_allclose(found[1], reranker.predict(pairs, alpha=0.5), atol=1e-5)
-    assert np.abs(np.subtract(*found)).max() > 1e-4
+    np.testing.assert_allclose(answers[0], reranker.predict(pairs), atol=1e-5)
+    np.testing.assert_allclose(answers[1], reranker.predict(pairs, alpha=0.5), atol=1e-5)
+    assert np.abs(np.subtract(*answers)).max() > 1e-4
 
 
 def test_a_graph_with_other_scores_leaves_nothing_and_an_earlier_export_as_it_was(
@@ -268,10 +270,10 @@ def test_a_graph_with_other_scores_leaves_nothing_and_an_earlier_export_as_it_wa
 
 
 @pytest.mark.parametrize(
-    ("number", "said", "later"), [(signal.SIGINT, "Ctrl-C", 0), (signal.SIGTERM, "SIGTERM", 3)]
+    ("number", "message", "later"), [(signal.SIGINT, "Ctrl-C", 0), (signal.SIGTERM, "SIGTERM", 3)]
 )
 def test_what_is_stopped_leaves_nothing(
-    number: int, said: str, later: float, tmp_path: Path
+    number: int, message: str, later: float, tmp_path: Path
 ) -> None:
     program = "import sys; from backpack_rank import cli; cli.main(sys.argv[1:])"
     command = ["export", "onnx", str(FIXTURES / "backpack"), "--output", str(tmp_path / "new")]
@@ -285,12 +287,12 @@ def test_what_is_stopped_leaves_nothing(
     process.send_signal(number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number
-    assert err.splitlines()[-1] == f"{said}: stopped before anything was written"
+    assert err.splitlines()[-1] == f"{message}: stopped before anything was written"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("ranker", "options", "said"),
+    ("ranker", "options", "message"),
     [
         (
             "dual_encoder",
@@ -311,7 +313,7 @@ def test_what_is_stopped_leaves_nothing(
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
-    ranker, options, said, tmp_path, monkeypatch, capsys
+    ranker, options, message, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
@@ -320,6 +322,6 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     given = options if "--output" in options else [*options, "--output", "new"]
     with pytest.raises(UsageError) as error:
         cli.main(["export", "onnx", str(FIXTURES / ranker), *given])
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert error.value.code == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"]

@@ -32,8 +32,8 @@ def inputs(example, padding: int = 4) -> dict[str, torch.Tensor]:
     """Padded texts, with the first token of a word of a class at padding."""
     texts = example.pair_tokenizer.pairs(QUERY, DOCUMENTS)
     shape = len(texts), max(map(len, texts)) + padding
-    own = example.ranker.backpack.attribute_senses
-    ids = np.full(shape, int(own.pieces[0, 0]))
+    attribute_senses = example.ranker.backpack.attribute_senses
+    ids = np.full(shape, int(attribute_senses.pieces[0, 0]))
     mask = np.zeros(shape, dtype=np.int64)
     for row, text in enumerate(texts):
         ids[row, : len(text)], mask[row, : len(text)] = text, 1
@@ -54,13 +54,13 @@ def test_scores_of_the_graph_are_those_of_torch(parts, tmp_path, where, read_as_
     gender = attribute(tmp_path, "gender", GENDER)
     example = new_example(*parts, [(gender, GENDER)], where, read_as_one)
     graph = RankerGraph(example.ranker, example.tokenizer.pad_token_id).eval()
-    batch, found = example.batch(QUERY, DOCUMENTS), []
+    batch, scores = example.batch(QUERY, DOCUMENTS), []
     for factors in dials(example):
         weights = torch.tensor(factors)
         expected = example.ranker(batch, sense_weights=weights).scores
-        found.append(graph(**inputs(example), sense_weights=weights.expand(len(DOCUMENTS), -1)))
-        torch.testing.assert_close(found[-1], expected, atol=1e-4, rtol=1e-4)
-    changes = (found[2] - found[0]).abs()
+        scores.append(graph(**inputs(example), sense_weights=weights.expand(len(DOCUMENTS), -1)))
+        torch.testing.assert_close(scores[-1], expected, atol=1e-4, rtol=1e-4)
+    changes = (scores[2] - scores[0]).abs()
     assert changes[[0, 1, 4]].min() > 1e-4
     if where == "documents":  # the others have no word of a class, but the query has
         assert changes[[2, 5]].max() < 1e-5
@@ -98,9 +98,9 @@ def test_an_exported_graph_gives_the_same_scores_in_onnxruntime(name, tmp_path):
             values = inputs(example, padding) | {
                 "sense_weights": torch.tensor(factors).expand(len(DOCUMENTS), -1)
             }
-            (found,) = session.run(None, {name: value.numpy() for name, value in values.items()})
+            (scores,) = session.run(None, {name: value.numpy() for name, value in values.items()})
             with torch.inference_mode():
                 expected = example.ranker(
                     example.batch(QUERY, DOCUMENTS), sense_weights=torch.tensor(factors)
                 ).scores
-            np.testing.assert_allclose(found, expected.numpy(), atol=1e-4)
+            np.testing.assert_allclose(scores, expected.numpy(), atol=1e-4)

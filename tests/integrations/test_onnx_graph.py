@@ -27,8 +27,8 @@ def inputs(reranker, pairs, longer: int = 0) -> dict[str, torch.Tensor]:
     ]
     shape = len(read), max(map(len, read)) + longer
     ids, mask = np.full(shape, 20), np.zeros(shape, dtype=np.int64)
-    for row, own in enumerate(read):
-        ids[row, : len(own)], mask[row, : len(own)] = own, 1
+    for row, ids_of_text in enumerate(read):
+        ids[row, : len(ids_of_text)], mask[row, : len(ids_of_text)] = ids_of_text, 1
     return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
 
@@ -65,11 +65,11 @@ def assert_weights_per_sense_turn(reranker) -> None:
     graph = RankerGraph(ranker, tokenizer.pad_token_id).eval()
     for alpha in (0.7, 0.0):
         weights = reranker.with_policy("lowest_senses", alpha).hook.views[0].sense_weights
-        found = graph(
+        scores = graph(
             **inputs(reranker, PAIRS), sense_weights=weights.expand(len(PAIRS), -1)
         ).numpy()
-        np.testing.assert_allclose(found, reranker.predict(PAIRS, alpha=alpha), atol=2e-6)
-    assert np.abs(found - reranker.predict(PAIRS)).max() > 1e-3
+        np.testing.assert_allclose(scores, reranker.predict(PAIRS, alpha=alpha), atol=2e-6)
+    assert np.abs(scores - reranker.predict(PAIRS)).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", ["dual_encoder", "knrm", "tk"])

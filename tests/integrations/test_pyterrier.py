@@ -53,13 +53,13 @@ def transformer(*args, **options):
 def test_scores_are_those_of_the_ranker_in_any_order_of_rows(saved, candidates) -> None:
     folder, reranker = saved("backpack")
     shuffled = candidates.sample(frac=1, random_state=3)
-    found = transformer(folder, alpha=0.5, policy="paired_tokens", batch_size=3, device="cpu")(
+    ranked = transformer(folder, alpha=0.5, policy="paired_tokens", batch_size=3, device="cpu")(
         shuffled
     )
-    pairs = list(zip(found["query"], found["text"], strict=True))
+    pairs = list(zip(ranked["query"], ranked["text"], strict=True))
     expected = reranker.predict(pairs, alpha=0.5, policy="paired_tokens")
-    assert found["score"].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
-    best = found.sort_values(["qid", "score"], ascending=[True, False])
+    assert ranked["score"].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    best = ranked.sort_values(["qid", "score"], ascending=[True, False])
     assert best["rank"].tolist() == [0, 1, 2, 3] * 2
 
 
@@ -76,17 +76,17 @@ def test_an_experiment_over_five_alphas_has_effectiveness_and_fairness(
     measures = ["ndcg_cut_10", pt.measures.RR @ 10, *fairness_measures(MEASURES, candidates)]
     names = [f"alpha={alpha:g}" for alpha in ALPHAS]
     for plan in ("linear", "tree"):
-        found = pt.Experiment(systems, topics(), qrels, measures, names=names, plan=plan).set_index(
-            "name"
-        )
-        assert found.index.tolist() == names
+        results = pt.Experiment(
+            systems, topics(), qrels, measures, names=names, plan=plan
+        ).set_index("name")
+        assert results.index.tolist() == names
         for alpha in ALPHAS:
             expected = measured(reranker.with_policy("paired_tokens", alpha), candidates)
-            row = found.loc[f"alpha={alpha:g}"]
+            row = results.loc[f"alpha={alpha:g}"]
             assert [row[name] for name in MEASURES] == pytest.approx(
                 [expected[name] for name in MEASURES], abs=1e-9
             )
-        assert found["ndcg_cut_10"].between(0, 1).all()
+        assert results["ndcg_cut_10"].between(0, 1).all()
 
 
 def measured(reranker, candidates: pd.DataFrame) -> dict[str, float]:
@@ -106,15 +106,15 @@ def measured(reranker, candidates: pd.DataFrame) -> dict[str, float]:
 
 def test_alpha_can_be_changed_on_a_copy_and_the_validator_is_satisfied(saved, monkeypatch) -> None:
     _, reranker = saved("backpack")
-    one = transformer(reranker, alpha=1.0)
-    other = pt.inspect.transformer_apply_attributes(one, alpha=0.25)
-    assert (one.alpha, other.alpha, other.model) == (1.0, 0.25, reranker)
-    assert pt.inspect.transformer_outputs(one, ["qid", "query", "docno", "text"])[-2:] == [
+    stage = transformer(reranker, alpha=1.0)
+    other = pt.inspect.transformer_apply_attributes(stage, alpha=0.25)
+    assert (stage.alpha, other.alpha, other.model) == (1.0, 0.25, reranker)
+    assert pt.inspect.transformer_outputs(stage, ["qid", "query", "docno", "text"])[-2:] == [
         "score",
         "rank",
     ]
     with pytest.raises(pt.validate.InputValidationError):
-        one(pd.DataFrame(columns=["qid", "query", "docno"]))
+        stage(pd.DataFrame(columns=["qid", "query", "docno"]))
 
 
 def test_what_does_not_fit_is_said_when_the_transformer_is_made(saved) -> None:

@@ -26,8 +26,8 @@ OTHERS = ("gpt2", "dual_encoder", "knrm")
 @pytest.mark.parametrize("name", [*FOREIGN, *CROSS_ENCODERS])
 def test_a_folder_gives_the_scores_without_trusting_code(name: str, saved) -> None:
     folder, reranker = saved(name)
-    found = sentence_transformers.CrossEncoder(str(folder), device="cpu").predict(PAIRS)
-    np.testing.assert_allclose(found, reranker.predict(PAIRS), atol=1e-5)
+    scores = sentence_transformers.CrossEncoder(str(folder), device="cpu").predict(PAIRS)
+    np.testing.assert_allclose(scores, reranker.predict(PAIRS), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", FOREIGN)
@@ -50,11 +50,11 @@ class Mirrored(Policy):
     name = "mirrored"
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
-        turned = View(
+        mirrored = View(
             rewrite=lambda query, document: (query, " ".join(document.split()[::-1])),
             coefficient=1 - alpha,
         )
-        return (View(coefficient=alpha), turned)
+        return (View(coefficient=alpha), mirrored)
 
 
 def test_a_policy_that_rewrites_texts_needs_the_module_of_this_package(saved) -> None:
@@ -86,13 +86,13 @@ def test_rank_has_the_setting_of_the_reranker_and_the_folder_can_be_saved_again(
     documents = [document for _, document in PAIRS]
     fair = reranker.with_policy("paired_tokens", 0.0)
     model = wrapped(fair)
-    found, expected = (
+    ranked, expected = (
         model.rank("doctor", documents, top_k=3),
         fair.rank("doctor", documents, top_k=3),
     )
-    assert [row["corpus_id"] for row in found] == [row["corpus_id"] for row in expected]
+    assert [row["corpus_id"] for row in ranked] == [row["corpus_id"] for row in expected]
     np.testing.assert_allclose(
-        [row["score"] for row in found], [row["score"] for row in expected], atol=1e-5
+        [row["score"] for row in ranked], [row["score"] for row in expected], atol=1e-5
     )
     model.save_pretrained(str(tmp_path / "again"))
     again = sentence_transformers.CrossEncoder(

@@ -137,13 +137,13 @@ def test_senses_and_scores_are_those_of_the_slow_calculation(example, everywhere
     query = "who is the king or her" if name == "everywhere" else QUERY
     batch = example.batch(query, documents)
     with torch.no_grad():
-        found = example.ranker(batch, return_senses=True)
+        output = example.ranker(batch, return_senses=True)
     k = example.ranker.config.num_senses
-    assert found.senses.shape == (len(documents), k + 2, 16)
-    assert found.senses[0, k:].abs().sum(dim=1).min() > 1e-3
+    assert output.senses.shape == (len(documents), k + 2, 16)
+    assert output.senses[0, k:].abs().sum(dim=1).min() > 1e-3
     for row, document in enumerate(documents):
         expected = slow_senses(example, query, document)
-        torch.testing.assert_close(found.senses[row].double(), expected, atol=2e-4, rtol=2e-4)
+        torch.testing.assert_close(output.senses[row].double(), expected, atol=2e-4, rtol=2e-4)
         for factors in (
             [1.0] * (k + 2),
             at_zero(example),
@@ -152,16 +152,16 @@ def test_senses_and_scores_are_those_of_the_slow_calculation(example, everywhere
         ):
             score = slow_score(example.ranker, expected, factors)
             assert scores(example, batch, factors)[row].item() == pytest.approx(score, abs=5e-4)
-    torch.testing.assert_close(scores(example, batch), found.scores, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(scores(example, batch), output.scores, atol=1e-4, rtol=1e-4)
 
 
 @few
 @given(document=texts)
 def test_any_document_is_read_as_by_the_slow_calculation(example, document):
     with torch.no_grad():
-        found = example.ranker(example.batch(QUERY, [document]), return_senses=True).senses[0]
+        senses = example.ranker(example.batch(QUERY, [document]), return_senses=True).senses[0]
     torch.testing.assert_close(
-        found.double(), slow_senses(example, QUERY, document), atol=2e-4, rtol=2e-4
+        senses.double(), slow_senses(example, QUERY, document), atol=2e-4, rtol=2e-4
     )
 
 
@@ -172,10 +172,10 @@ def test_splitting_at_load_changes_no_bit_at_alpha_1(plain, at_load, documents):
     batch = PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, documents))
     with torch.no_grad():
         expected = ranker(batch, return_senses=True)
-        found = at_load.ranker(batch, return_senses=True)
+        output = at_load.ranker(batch, return_senses=True)
         assert torch.equal(at_load.ranker(batch).scores, ranker(batch).scores)
     torch.testing.assert_close(
-        found.senses.sum(dim=1), expected.senses.sum(dim=1), atol=1e-4, rtol=1e-4
+        output.senses.sum(dim=1), expected.senses.sum(dim=1), atol=1e-4, rtol=1e-4
     )
     ones = [1.0] * at_load.ranker.config.total_senses
     torch.testing.assert_close(scores(at_load, batch, ones), expected.scores, atol=1e-4, rtol=1e-4)
@@ -210,14 +210,14 @@ def written(pieces, side: int) -> str:
 @given(templates=st.lists(template, min_size=1, max_size=3))
 def test_at_alpha_0_documents_that_differ_in_words_of_classes_have_one_score(example, templates):
     first, second = (
-        example.batch(QUERY, [written(one, side) for one in templates]) for side in (0, 1)
+        example.batch(QUERY, [written(text, side) for text in templates]) for side in (0, 1)
     )
-    found = [scores(example, batch, at_zero(example)) for batch in (first, second)]
+    scores_by_wording = [scores(example, batch, at_zero(example)) for batch in (first, second)]
     # Decoders read what neighbours begin with once; where a swap makes beginnings alike, sums
     # differ by rounding.
     if len(templates) == 1 or example.ranker.config.pooling == "first":
-        assert torch.equal(*found)
-    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+        assert torch.equal(*scores_by_wording)
+    torch.testing.assert_close(*scores_by_wording, atol=1e-5, rtol=1e-5)
 
 
 @few
@@ -228,10 +228,10 @@ def test_queries_too_where_all_words_are_read_as_one(everywhere, question, templ
         everywhere.batch(written(question, side), [written(t, side) for t in templates])
         for side in (0, 1)
     ]
-    found = [scores(everywhere, batch, at_zero(everywhere)) for batch in batches]
-    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+    scores_by_wording = [scores(everywhere, batch, at_zero(everywhere)) for batch in batches]
+    torch.testing.assert_close(*scores_by_wording, atol=1e-5, rtol=1e-5)
     if len(templates) == 1:
-        assert torch.equal(*found)
+        assert torch.equal(*scores_by_wording)
 
 
 def test_words_of_one_class_really_differ_at_alpha_1(example):
@@ -271,10 +271,10 @@ def test_paired_tokens_reach_words_that_are_split_at_load(plain, at_load, gender
                 expected = ranker(
                     batch, token_shift=token_shift(ranker, classes, scope, alpha)
                 ).scores
-                found = at_load.ranker(
+                output = at_load.ranker(
                     batch, token_shift=token_shift(at_load.ranker, classes, scope, alpha)
                 ).scores
-            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_words_end_with_their_text(everywhere):
@@ -292,18 +292,18 @@ def test_words_end_with_their_text(everywhere):
     together = everywhere.ranker.backpack.read(PackedBatch.from_sequences(texts))
     alone = [everywhere.ranker.backpack.read(PackedBatch.from_sequences([text])) for text in texts]
     assert together.input_ids.tolist() == [
-        token for one in alone for token in one.input_ids.tolist()
+        token for alone_batch in alone for token in alone_batch.input_ids.tolist()
     ]
-    assert together.lengths == [len(one.input_ids) for one in alone]
+    assert together.lengths == [len(alone_batch.input_ids) for alone_batch in alone]
 
 
 def test_every_form_is_found_and_the_longest_of_those_that_begin_alike(everywhere):
-    own = everywhere.ranker.backpack.attribute_senses
-    for number, row in enumerate(own.rows()):
-        read = own.read(PackedBatch.from_sequences([[*row.pieces]]))
-        assert read.input_ids.tolist() == [own.vocabulary + number]
-        assert own.form_of(row.pieces) == number
-        assert own.read(read).input_ids.tolist() == read.input_ids.tolist()
+    attribute_senses = everywhere.ranker.backpack.attribute_senses
+    for number, row in enumerate(attribute_senses.rows()):
+        read = attribute_senses.read(PackedBatch.from_sequences([[*row.pieces]]))
+        assert read.input_ids.tolist() == [attribute_senses.vocabulary + number]
+        assert attribute_senses.form_of(row.pieces) == number
+        assert attribute_senses.read(read).input_ids.tolist() == read.input_ids.tolist()
 
 
 def test_tokens_beyond_the_tokenizers_are_no_words(example):
@@ -332,9 +332,9 @@ def test_a_saved_ranker_has_its_senses_again(example, tmp_path):
     batch = example.batch(QUERY, ["She said", "the actress and his queen", ""])
     with torch.no_grad():
         for factors in (None, torch.tensor(at_zero(example))):
-            found = again.eval()(batch, sense_weights=factors).scores
+            loaded_scores = again.eval()(batch, sense_weights=factors).scores
             expected = example.ranker(batch, sense_weights=factors).scores
-            torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+            torch.testing.assert_close(loaded_scores, expected, atol=1e-6, rtol=0)
 
 
 def test_training_with_the_senses_summed_has_the_loss_and_gradients_of_the_senses_apart(example):
@@ -362,14 +362,14 @@ def test_sparse_gradients_are_the_dense_ones(example):
     ranker = copy.deepcopy(example.ranker).train()
     table = ranker.backpack.get_input_embeddings()
     ranker(batch).scores.square().sum().backward()
-    found = _dense(table.weight.grad)
+    gradient = _dense(table.weight.grad)
     ranker.zero_grad()
     # A table that is no leaf of the graph, as FSDP has it, gets dense gradients alone.
     leaf = table.weight
     del table.weight
     table.weight = leaf * 1.0
     ranker(batch).scores.square().sum().backward()
-    torch.testing.assert_close(found, leaf.grad, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(gradient, leaf.grad, atol=1e-5, rtol=1e-4)
 
 
 def _dense(gradient):
@@ -389,9 +389,11 @@ def test_other_number_formats_score_about_the_same(example, dtype):
         )
     except ValueError as error:
         pytest.skip(str(error))
-    for one in (UNCHANGED, view):
+    for tested_view in (UNCHANGED, view):
         np.testing.assert_allclose(
-            rough.score(QUERY, documents, one), exact.score(QUERY, documents, one), atol=0.1
+            rough.score(QUERY, documents, tested_view),
+            exact.score(QUERY, documents, tested_view),
+            atol=0.1,
         )
     swapped = ["He said (she is here)", "the actor and her king", "soup"]
     assert (
@@ -411,18 +413,20 @@ def test_one_pass_serves_all_alphas(example, tmp_path):
     cache = SenseCache(tmp_path)
     for alpha in (1.0, 0.5, 0.0):
         view = View(torch.tensor([1.0] * k + [alpha] * 2))
-        found = scorer.scores(pairs, view, cache)
+        controlled_scores = scorer.scores(pairs, view, cache)
         np.testing.assert_allclose(
-            found, scorer.score(QUERY, list(documents.values()), view), atol=1e-5
+            controlled_scores, scorer.score(QUERY, list(documents.values()), view), atol=1e-5
         )
     (file,) = tmp_path.glob("*.npy")
     assert np.load(file).shape == (3, k + 2, 16)
     senses = torch.from_numpy(scorer.senses(pairs))
-    fixed, turned = senses[:, :k].sum(dim=1), senses[:, k:].sum(dim=1)
+    word_part, attribute_part = senses[:, :k].sum(dim=1), senses[:, k:].sum(dim=1)
     with torch.no_grad():
-        linear = example.ranker.head(fixed + 0.5 * turned)
-    found = scores(example, example.batch(QUERY, list(documents.values())), [1.0] * k + [0.5] * 2)
-    torch.testing.assert_close(found, linear, atol=1e-5, rtol=1e-5)
+        linear = example.ranker.head(word_part + 0.5 * attribute_part)
+    controlled_scores = scores(
+        example, example.batch(QUERY, list(documents.values())), [1.0] * k + [0.5] * 2
+    )
+    torch.testing.assert_close(controlled_scores, linear, atol=1e-5, rtol=1e-5)
 
 
 def test_forms_of_a_class_are_of_one_case_and_stand_behind_the_same(parts, gender):
@@ -434,9 +438,9 @@ def test_forms_of_a_class_are_of_one_case_and_stand_behind_the_same(parts, gende
         by_class.setdefault(form.word_class, []).append(form)
     for members in by_class.values():
         assert len({form.word for form in members}) > 1
-        (own,) = [words for words in GENDER.values() if members[0].word in words]
+        (words_of_class,) = [words for words in GENDER.values() if members[0].word in words]
         for form in members:
-            assert own[form.word] == form.group
+            assert words_of_class[form.word] == form.group
             # Decoded, each is the word in the same case as the others.
             text = "".join(tokenizer.convert_ids_to_tokens(list(form.pieces)))
             core = text.replace("##", "").strip("Ġ▁")
@@ -495,8 +499,8 @@ def test_a_backbone_with_two_tables_of_tokens_is_refused(kind, gender):
             "altup_num_inputs": 2,
             "activation_sparsity_pattern": [0.0, 0.0],
         }
-    own = AutoConfig.for_model(kind, **shape)
-    ranker = BackpackForRanking(BackpackConfig(backbone_config=own, num_senses=4))
+    backbone_config = AutoConfig.for_model(kind, **shape)
+    ranker = BackpackForRanking(BackpackConfig(backbone_config=backbone_config, num_senses=4))
     with pytest.raises(
         ValueError, match=f"a backbone of type '{kind}' looks tokens up in more than one table"
     ):

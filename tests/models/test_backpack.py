@@ -79,9 +79,9 @@ def test_a_text_alone_and_in_a_batch_give_the_same(backpack):
 @torch.no_grad()
 def test_the_order_of_packing_does_not_matter(backpack):
     order = [2, 0, 3, 1]
-    one = backpack.pooled_senses(PackedBatch.from_sequences(TEXTS))
+    expected = backpack.pooled_senses(PackedBatch.from_sequences(TEXTS))
     other = backpack.pooled_senses(PackedBatch.from_sequences([TEXTS[i] for i in order]))
-    torch.testing.assert_close(other, one[order], atol=TOLERANCE[one.dtype], rtol=1e-5)
+    torch.testing.assert_close(other, expected[order], atol=TOLERANCE[expected.dtype], rtol=1e-5)
 
 
 @torch.no_grad()
@@ -103,8 +103,12 @@ def test_the_full_path_takes_padding_on_either_side(backpack, side):
 
 @torch.no_grad()
 def test_what_stands_in_the_padding_does_not_matter(backpack):
-    one, other = (backpack(*padded(TEXTS, "left", fill=fill)).mixed for fill in (3, 200))
-    torch.testing.assert_close(one, other, atol=TOLERANCE[one.dtype], rtol=0)
+    filled_with_3, filled_with_200 = (
+        backpack(*padded(TEXTS, "left", fill=fill)).mixed for fill in (3, 200)
+    )
+    torch.testing.assert_close(
+        filled_with_3, filled_with_200, atol=TOLERANCE[filled_with_3.dtype], rtol=0
+    )
 
 
 def test_gradients_of_both_paths_are_equal(make_backpack):
@@ -128,14 +132,16 @@ def test_gradients_of_both_paths_are_equal(make_backpack):
 def test_gradients_under_autocast_are_those_of_single_precision(make_backpack):
     backpack = make_backpack().backpack
     batch = PackedBatch.from_sequences(TEXTS)
-    found = []
+    gradients_by_name = []
     for mixed in (False, True):
         backpack.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
             backpack.pooled_senses(batch).float().square().mean().backward()
-        found.append({name: own.grad.clone() for name, own in backpack.named_parameters()})
+        gradients_by_name.append(
+            {name: parameter.grad.clone() for name, parameter in backpack.named_parameters()}
+        )
     for name in ("backbone.wte.weight", "sense_network.final_mlp.c_proj.weight"):
-        exact, mixed = (gradients[name] for gradients in found)
+        exact, mixed = (gradients[name] for gradients in gradients_by_name)
         assert mixed.dtype == torch.float32
         assert mixed.layout == torch.strided
         assert 0 < (mixed - exact).norm() < 0.05 * exact.norm()
@@ -241,6 +247,6 @@ def test_scores_are_those_without_a_cache_and_the_sense_network_sees_each_token_
         lambda _, inputs, __: seen.append(len(inputs[0]))
     )
     states = TokenStateCache(ranker.config.vocab_size)
-    found = [ranker(batch, token_states=states).scores for batch in batches]
+    scores = [ranker(batch, token_states=states).scores for batch in batches]
     assert seen == [4, 2]
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-5)

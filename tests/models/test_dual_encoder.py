@@ -188,12 +188,12 @@ def test_distinct_texts_against_a_loop():
             for _ in range(random.integers(1, 12))
         ]
         order = list(dict.fromkeys(map(tuple, texts)))
-        found, rows = distinct(PackedBatch.from_sequences(texts))
+        packed, rows = distinct(PackedBatch.from_sequences(texts))
         again = PackedBatch.from_sequences([list(text) for text in order])
         assert rows.tolist() == [order.index(tuple(text)) for text in texts]
         for name in ("input_ids", "position_ids", "text_ids", "offsets"):
-            assert torch.equal(getattr(found, name), getattr(again, name)), name
-        assert found.max_length == again.max_length
+            assert torch.equal(getattr(packed, name), getattr(again, name)), name
+        assert packed.max_length == again.max_length
 
 
 @torch.no_grad()
@@ -216,8 +216,8 @@ def test_gradients_reach_every_parameter(new):
     ranker(pairs(pair_tokenizer)).scores.square().mean().backward()
     without = {
         name
-        for name, own in ranker.named_parameters()
-        if own.grad is None or not own.grad.abs().max() > 0
+        for name, parameter_name in ranker.named_parameters()
+        if parameter_name.grad is None or not parameter_name.grad.abs().max() > 0
     }
     # A key's bias adds the same to all tokens; the second token type is that of no text here.
     assert {name for name in without if "key.bias" not in name} == set()

@@ -105,12 +105,12 @@ def test_a_ranker_of_every_listed_kind_is_made_and_loaded_or_refused(
     try:
         ranker = cross_encoder(tokenizer, name=str(tmp_path / "model")).eval()
     except ValueError as refusal:
-        said = str(refusal)
+        message = str(refusal)
     else:
-        said = ""
-    if said:
-        assert f"a backbone of type '{name}' " in said
-        assert "AttributeError" not in said, "an attribute that we took for granted"
+        message = ""
+    if message:
+        assert f"a backbone of type '{name}' " in message
+        assert "AttributeError" not in message, "an attribute that we took for granted"
         return
     pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 24)
     batch = PackedBatch.from_sequences(pair_tokenizer.pairs("w2 w3", ["w1 w4", "w5 w5 w6 w7"]))

@@ -27,9 +27,9 @@ def test_a_damaged_folder_is_refused_and_named(folder: Path, damage: str) -> Non
     DAMAGES[damage](folder)
     with pytest.raises((ValueError, OSError)) as refused:
         load_ranker(folder)
-    said = str(refused.value)
-    assert str(folder) in said or "max_length=" in said
-    assert len(said.splitlines()) <= 4, said
+    message = str(refused.value)
+    assert str(folder) in message or "max_length=" in message
+    assert len(message.splitlines()) <= 4, message
 
 
 @pytest.mark.parametrize("damage", QUIET)

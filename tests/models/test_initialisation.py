@@ -276,14 +276,14 @@ def test_auto_takes_the_backbones_attention_where_it_is_known_and_sharp_weights_
     monkeypatch,
 ):
     backpack = ranker_over(CONFIGS["bert"], 4).backpack
-    found = {}
+    taken = {}
     for weights in ("attention", "auto"):
         start_weights(backpack, weights, TEXTS)
-        found[weights] = backpack.sense_weight_net.c_attn.weight.detach().clone()
-    assert torch.equal(found["auto"], found["attention"])
+        taken[weights] = backpack.sense_weight_net.c_attn.weight.detach().clone()
+    assert torch.equal(taken["auto"], taken["attention"])
     monkeypatch.delitem(initialisation._READERS, "bert")
     for weights in ("sharp", "auto"):
         start_weights(backpack, weights, TEXTS)
-        found[weights] = backpack.sense_weight_net.c_attn.weight.detach().clone()
-    assert torch.equal(found["auto"], found["sharp"])
-    assert not torch.equal(found["sharp"], found["attention"])
+        taken[weights] = backpack.sense_weight_net.c_attn.weight.detach().clone()
+    assert torch.equal(taken["auto"], taken["sharp"])
+    assert not torch.equal(taken["sharp"], taken["attention"])

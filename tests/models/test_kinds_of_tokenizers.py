@@ -76,7 +76,7 @@ def with_attribute_senses(tokenizer, rankers):
     return ranker, view
 
 
-def said(sign, word):
+def in_a_sentence(sign, word):
     return f"nurse said{sign}{word} is here"
 
 
@@ -87,7 +87,7 @@ def test_a_word_is_moved_whatever_it_stands_behind(tokenizer, token_classes, ran
         scorer = Scorer(ranker, PairTokenizer(tokenizer, 64))
         at_zero = View(token_shift=token_shift(ranker, token_classes, scope, 0.0))
         for first, second in (("he", "she"), ("his", "her"), ("man", "woman")):
-            texts = [said(sign, case(word)) for word in (first, second)]
+            texts = [in_a_sentence(sign, case(word)) for word in (first, second)]
             plain = [scorer.score("the doctor", [text]) for text in texts]
             assert abs(plain[0] - plain[1]) > 1e-4, texts
             scores_by_text = [scorer.score("the doctor", [text], at_zero) for text in texts]
@@ -102,7 +102,7 @@ def test_a_ranker_with_attribute_senses_reads_words_as_one_whatever_they_stand_b
     unchanged, pair_tokenizer = rankers[0], PairTokenizer(tokenizer, 64)
     ranker, view = with_attribute_senses
     batch = PackedBatch.from_sequences(
-        pair_tokenizer.pairs("the doctor", [said(sign, "he"), said(sign, "she")])
+        pair_tokenizer.pairs("the doctor", [in_a_sentence(sign, "he"), in_a_sentence(sign, "she")])
     )
     plain, score = unchanged.backpack.pooled_weights(batch), unchanged(batch).scores
     merged = ranker.backpack.pooled_weights(ranker.backpack.read(batch))
@@ -125,13 +125,15 @@ def test_words_are_told_from_pieces_as_the_text_has_them(tokenizer):
             continue
         around = f" {text} "[start + core.start()], f" {text} "[start + core.end() + 1]
         expected.append(not any(sign.isalpha() for sign in around))
-    whole = WordBoundaries.of(tokenizer).whole_words(torch.tensor(encoded["input_ids"])).tolist()
+    whole_words = (
+        WordBoundaries.of(tokenizer).whole_words(torch.tensor(encoded["input_ids"])).tolist()
+    )
     known = [token != tokenizer.unk_token_id for token in encoded["input_ids"]]
-    found = [
+    words = [
         answer if known and is_word is not None else is_word
-        for answer, is_word, known in zip(whole, expected, known, strict=True)
+        for answer, is_word, known in zip(whole_words, expected, known, strict=True)
     ]
-    assert found == expected
+    assert words == expected
     assert expected.count(True) >= 8
 
 

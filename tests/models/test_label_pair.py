@@ -46,8 +46,8 @@ def test_the_score_is_the_difference_of_the_two_logits(tmp_path, make):
     scores = load(tmp_path, labels=("good", "irrelevant")).predict(PAIRS)
     np.testing.assert_allclose(scores, logits[:, 1] - logits[:, 0], atol=1e-5)
     assert np.ptp(scores) > 0.05
-    turned = load(tmp_path, labels=("irrelevant", "good")).predict(PAIRS)
-    np.testing.assert_array_equal(turned, -scores)
+    reversed_pair = load(tmp_path, labels=("irrelevant", "good")).predict(PAIRS)
+    np.testing.assert_array_equal(reversed_pair, -scores)
 
 
 def test_a_file_of_the_folder_says_it_and_the_call_counts_more(tmp_path):
@@ -74,9 +74,9 @@ def test_the_dial_acts_on_it(tmp_path):
 def test_two_rankings_of_one_classifier_have_two_configurations(tmp_path):
     """Whoever keeps scores on disk compares configurations."""
     save(bert, tmp_path, ["irrelevant", "good"])
-    one = load(tmp_path, labels=("good", "irrelevant")).scorer.ranker.config
+    config = load(tmp_path, labels=("good", "irrelevant")).scorer.ranker.config
     other = load(tmp_path, labels=("irrelevant", "good")).scorer.ranker.config
-    assert one.to_json_string() != other.to_json_string()
+    assert config.to_json_string() != other.to_json_string()
 
 
 MISTAKES = {

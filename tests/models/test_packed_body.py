@@ -93,9 +93,9 @@ def test_logits_are_those_of_the_padded_texts(classifier):
     assert isinstance(body, PackedBody)
     with torch.no_grad():
         expected = classifier(**inputs).logits
-        found = packed(**inputs).logits
+        logits = packed(**inputs).logits
     assert expected.std() > 0.05
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_text_has_the_same_logit_alone(classifier):

@@ -32,44 +32,46 @@ def batch() -> PackedBatch:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("pooling", ["first", "last"])
-@pytest.mark.parametrize(("kind", "own"), [("bert", {}), ("electra", {"embedding_size": 16})])
-def test_pooled_states_are_rows_of_the_whole_last_layer(kind, own, pooling, device, batch) -> None:
-    ranker = make(kind, own=own, pooling=pooling).to(device)
+@pytest.mark.parametrize(("kind", "options"), [("bert", {}), ("electra", {"embedding_size": 16})])
+def test_pooled_states_are_rows_of_the_whole_last_layer(
+    kind, options, pooling, device, batch
+) -> None:
+    ranker = make(kind, own=options, pooling=pooling).to(device)
     batch = batch.to(device)
     calls = []
     ranker.backbone.encoder.layer[-1].intermediate.register_forward_hook(
         lambda *call: calls.append(call[1][0].shape)
     )
     with torch.inference_mode():
-        whole = ranker.hidden_states(batch)[ranker.pooled_positions(batch)]
+        rows_of_all = ranker.hidden_states(batch)[ranker.pooled_positions(batch)]
         pooled = ranker.pooled_states(batch)
-    torch.testing.assert_close(pooled, whole, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(pooled, rows_of_all, rtol=1e-5, atol=1e-5)
     assert calls == [(1, 45, 32), (1, 4, 32)]
 
 
 def test_gradients_of_inference_are_those_of_the_whole_layer(batch) -> None:
     ranker = make("bert")
-    found = []
+    gradients = []
     for states in (
         ranker.pooled_states,
-        lambda one: ranker.hidden_states(one)[ranker.pooled_positions(one)],
+        lambda inputs: ranker.hidden_states(inputs)[ranker.pooled_positions(inputs)],
     ):
         ranker.zero_grad(set_to_none=True)
         states(batch).square().sum().backward()
-        found.append(
+        gradients.append(
             {name: p.grad.clone() for name, p in ranker.named_parameters() if p.grad is not None}
         )
-    pooled, whole = found
-    assert pooled.keys() == whole.keys()
-    for name, gradient in whole.items():
+    pooled, of_all_rows = gradients
+    assert pooled.keys() == of_all_rows.keys()
+    for name, gradient in of_all_rows.items():
         torch.testing.assert_close(pooled[name], gradient, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("kind", "own"), [("distilbert", {}), ("gpt2", {}), ("bert", {"is_decoder": True})]
+    ("kind", "options"), [("distilbert", {}), ("gpt2", {}), ("bert", {"is_decoder": True})]
 )
-def test_other_backbones_are_read_as_they_are(kind, own, batch) -> None:
-    ranker = make(kind, own=own)
+def test_other_backbones_are_read_as_they_are(kind, options, batch) -> None:
+    ranker = make(kind, own=options)
     before = [type(module) for module in ranker.modules()]
     with torch.inference_mode():
         expected = ranker.hidden_states(batch)[ranker.pooled_positions(batch)]

@@ -118,13 +118,13 @@ def test_the_dial_acts(qwen3):
 
 def test_words_are_left_out_of_its_prompts(qwen3):
     query, document = "who cures?", "She is a doctor; he cooks."
-    found = load(qwen3, template="qwen3_reranker").explain(query, document)
+    explanation = load(qwen3, template="qwen3_reranker").explain(query, document)
     words = document.split()
     texts = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
-    whole, *without = qwen3_card(qwen3, [(query, text) for text in (document, *texts)])
-    numbers = [word.contribution for word in found.words if word.segment == "document"]
-    assert found.score == pytest.approx(whole, abs=1e-5)
-    assert numbers == pytest.approx([whole - score for score in without], abs=2e-5)
+    score_of_all, *without = qwen3_card(qwen3, [(query, text) for text in (document, *texts)])
+    numbers = [word.contribution for word in explanation.words if word.segment == "document"]
+    assert explanation.score == pytest.approx(score_of_all, abs=1e-5)
+    assert numbers == pytest.approx([score_of_all - score for score in without], abs=2e-5)
 
 
 def test_mistakes_are_refused(qwen3, tmp_path):

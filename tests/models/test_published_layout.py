@@ -264,10 +264,10 @@ def test_loss_of_the_language_model_is_the_mean_over_next_tokens(state, expected
 
 
 def test_the_bare_network_loads_from_a_language_model(state, tmp_path):
-    whole = BackpackLMHeadModel.from_pretrained(write_bin(tmp_path, state))
+    language_model = BackpackLMHeadModel.from_pretrained(write_bin(tmp_path, state))
     bare = BackpackModel.from_pretrained(tmp_path)
     ids = torch.tensor([[3, 17, 3, 8]])
-    assert torch.equal(bare(ids).mixed, whole.backpack(ids).mixed)
+    assert torch.equal(bare(ids).mixed, language_model.backpack(ids).mixed)
 
 
 def test_a_ranker_takes_everything_but_its_head_from_a_language_model(state, tmp_path):

@@ -68,10 +68,10 @@ def test_texts_may_have_weights_of_their_own_and_score_bit_for_bit_as_under_shar
     make_backpack, batch
 ):
     ranker = make_backpack()
-    one, other = torch.linspace(0, 1, 8), torch.ones(8)
-    expected = [ranker(batch, sense_weights=weights).scores for weights in (one, other)]
-    assert torch.equal(ranker(batch, sense_weights=one.expand(3, -1)).scores, expected[0])
-    mixed = ranker(batch, sense_weights=torch.stack([one, other, one])).scores
+    rising, ones = torch.linspace(0, 1, 8), torch.ones(8)
+    expected = [ranker(batch, sense_weights=weights).scores for weights in (rising, ones)]
+    assert torch.equal(ranker(batch, sense_weights=rising.expand(3, -1)).scores, expected[0])
+    mixed = ranker(batch, sense_weights=torch.stack([rising, ones, rising])).scores
     assert mixed.tolist() == [expected[0][0], expected[1][1], expected[0][2]]
     assert mixed[1] == ranker(batch).scores[1]
     with pytest.raises(ValueError, match="need 8 finite weights"):

@@ -103,13 +103,13 @@ def test_moved_words_make_he_and_she_one(saved):
     reranker = load(folder)
     assert reranker.alpha is None
     assert reranker.policies == ("paired_tokens", "renditions")
-    plain, turned = (
+    plain, moved = (
         reranker.predict([(QUERY, text) for text in DOCUMENTS[:3]], **options)
         for options in ({}, {"alpha": 0, "policy": "paired_tokens"})
     )
     assert abs(plain[0] - plain[1]) > 1e-3
-    assert turned[0] == pytest.approx(turned[1], abs=1e-6)
-    assert turned[2] == pytest.approx(plain[2], abs=1e-6), "no word of it is moved"
+    assert moved[0] == pytest.approx(moved[1], abs=1e-6)
+    assert moved[2] == pytest.approx(plain[2], abs=1e-6), "no word of it is moved"
     in_senses = PairedTokens.of(reranker.attribute, scope="senses")
     with pytest.raises(
         ValueError, match=r"has no sense vectors, .*policy=paired_tokens without policy\.scope"

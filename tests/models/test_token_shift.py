@@ -154,8 +154,8 @@ def test_a_word_and_the_same_token_as_a_piece_are_told_apart_in_one_text(
     for place, token in enumerate(both):
         moved = edited(vectors, classes, 0.0) if place == both.index(she, 1) else vectors
         mix += (shares[:, place, None] * moved[token]).sum(dim=0)
-    found = backpack(batch, token_shift=shift).scores
-    assert float(found) == pytest.approx(float(backpack.head(mix)), abs=2e-5)
+    scores = backpack(batch, token_shift=shift).scores
+    assert float(scores) == pytest.approx(float(backpack.head(mix)), abs=2e-5)
 
 
 def test_a_vocabulary_without_any_class_is_refused(tokenizer):
@@ -226,9 +226,9 @@ def test_a_ranker_without_senses_equals_its_copy_with_edited_embeddings(without_
     batch = PackedBatch.from_sequences(
         factory.make_pair_tokenizer(tokenizer, ranker, 48).pairs("his soup", TEXTS)
     )
-    found = ranker(batch, token_shift=token_shift(ranker, classes, "weights", alpha)).scores
-    torch.testing.assert_close(found, other(batch).scores, atol=1e-5, rtol=1e-5)
-    assert (found - ranker(batch).scores).abs().max() > 1e-3
+    scores = ranker(batch, token_shift=token_shift(ranker, classes, "weights", alpha)).scores
+    torch.testing.assert_close(scores, other(batch).scores, atol=1e-5, rtol=1e-5)
+    assert (scores - ranker(batch).scores).abs().max() > 1e-3
 
 
 @torch.no_grad()
@@ -254,10 +254,10 @@ def test_a_backpack_equals_the_slow_formula(backpack, tokenizer, classes, scope,
             for sense in range(8):
                 mix += weights[row, sense, position] * vectors[token, sense]
         expected.append(float(backpack.head(mix)))
-    found = backpack(
+    scores = backpack(
         batch, token_shift=token_shift(backpack, classes, scope, alpha)
     ).scores.tolist()
-    assert found == pytest.approx(expected, abs=2e-5)
+    assert scores == pytest.approx(expected, abs=2e-5)
 
 
 partners = {
@@ -324,10 +324,10 @@ def test_the_guarantee_holds_where_documents_are_cut_and_in_half_precision(
 def test_means_of_classes_are_taken_without_dropout(tokenizer, classes):
     ranker = ranker_of(factory.new_backpack, tokenizer, senses=8, dropout=0.5)
     expected = token_shift(ranker, classes, "both", 0.0)
-    found = token_shift(ranker.train(), classes, "both", 0.0)
+    shift = token_shift(ranker.train(), classes, "both", 0.0)
     assert ranker.training
-    assert torch.equal(found.hidden_means, expected.hidden_means)
-    assert torch.equal(found.embedding_means, expected.embedding_means)
+    assert torch.equal(shift.hidden_means, expected.hidden_means)
+    assert torch.equal(shift.embedding_means, expected.embedding_means)
 
 
 def test_without_a_shift_the_same_swaps_change_scores(backpack, tokenizer):

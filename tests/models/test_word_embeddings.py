@@ -30,8 +30,8 @@ def glove(tmp_path):
 
 
 def test_only_the_words_in_use_are_kept_and_the_first_line_of_a_word_counts(glove):
-    found, vectors = read_vectors(glove, ["ward", "nurse", "the"])
-    assert found.tolist() == [0, 2]
+    words, vectors = read_vectors(glove, ["ward", "nurse", "the"])
+    assert words.tolist() == [0, 2]
     assert vectors.dtype == np.float32
     assert vectors.tolist() == [[-0.25, 0, 4], [0.5, -1, pytest.approx(0.2)]]
 
@@ -42,16 +42,16 @@ def test_compressed_files_and_word2vecs_header_are_read(glove, tmp_path):
         gzip.compress(("5 3\n" + LINES.replace("\n", " \n")).encode())
     )  # word2vec ends lines in a space
     expected = read_vectors(glove, ["ward", "the"])
-    found, vectors = read_vectors(packed, ["ward", "the"])
-    assert found.tolist() == expected[0].tolist()
+    words, vectors = read_vectors(packed, ["ward", "the"])
+    assert words.tolist() == expected[0].tolist()
     assert np.array_equal(vectors, expected[1])
 
 
 def test_a_word_with_spaces_is_no_error_and_hides_no_other_word(tmp_path):
     path = tmp_path / "glove.840B.txt"
     path.write_text("the 1 2 3\nat name@domain.com 4 5 6\n. . . 7 8 9\nat 1 1 1\n")
-    found, vectors = read_vectors(path, ["at", "the"])
-    assert found.tolist() == [0, 1]
+    words, vectors = read_vectors(path, ["at", "the"])
+    assert words.tolist() == [0, 1]
     assert vectors.tolist() == [[1, 1, 1], [1, 2, 3]]
 
 
@@ -163,8 +163,8 @@ def bert(tmp_path):
 
 def test_a_word_has_the_mean_of_its_pieces_in_a_pretrained_model(bert):
     folder, table = bert
-    found, vectors = pretrained_vectors(str(folder), ["nurses", "zork", "the", "ward"])
-    assert found.tolist() == [0, 2, 3], "a word that cannot be spelled is left out"
+    words, vectors = pretrained_vectors(str(folder), ["nurses", "zork", "the", "ward"])
+    assert words.tolist() == [0, 2, 3], "a word that cannot be spelled is left out"
     expected = torch.stack([(table[5] + table[6]) / 2, table[4], (table[7] + table[8]) / 2])
     assert np.abs(vectors - expected.numpy()).max() < 1e-6
     assert word_vectors(["the", "zork"], str(folder), others=1).shape == (3, 8)

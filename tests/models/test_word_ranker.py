@@ -96,9 +96,9 @@ def test_scores_depend_on_every_parameter(words, name):
     ranker = make(words, name)
     texts = rows(words, ranker)
     ranker(PackedBatch.from_sequences(texts)).scores.sum().backward()
-    for own, parameter in ranker.named_parameters():
-        assert parameter.grad is not None, own
-        assert parameter.grad.abs().max() > 0, own
+    for parameter_name, parameter in ranker.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.abs().max() > 0, parameter_name
     read = {int(number) for text in texts for number in text}
     moved = set(ranker.backbone.weight.grad.abs().sum(1).nonzero().flatten().tolist())
     assert moved <= read - {words.sep_token_id}, "no word gets a gradient that no text has"
@@ -110,12 +110,15 @@ def test_a_saved_folder_gives_the_same_scores_and_the_same_words(words, name, tm
     ranker = make(words, name)
     pair_tokenizer = make_pair_tokenizer(words, ranker, 60)
     save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
-    again, own = load_ranker(tmp_path / "ranker")
+    again, loaded_tokenizer = load_ranker(tmp_path / "ranker")
     assert type(again) is InteractionForRanking
-    assert type(own) is WordPairTokenizer
-    assert (own.max_length, own.fingerprint) == (60, pair_tokenizer.fingerprint)
+    assert type(loaded_tokenizer) is WordPairTokenizer
+    assert (loaded_tokenizer.max_length, loaded_tokenizer.fingerprint) == (
+        60,
+        pair_tokenizer.fingerprint,
+    )
     assert again.config.sizes == ranker.config.sizes
-    texts = own.pairs("zork in the ward", ["The doctor", "zork"])
+    texts = loaded_tokenizer.pairs("zork in the ward", ["The doctor", "zork"])
     assert [ids.tolist() for ids in texts] == [
         ids.tolist() for ids in pair_tokenizer.pairs("zork in the ward", ["The doctor", "zork"])
     ]
@@ -235,9 +238,13 @@ def test_frozen_parts_are_embeddings_and_interaction(words):
     for part, left in (("embeddings", "interaction."), ("interaction", "backbone.")):
         ranker = make(words, "tk")
         FrozenParts([part]).apply(ranker)
-        trained = [own for own, parameter in ranker.named_parameters() if parameter.requires_grad]
+        trained = [
+            parameter_name
+            for parameter_name, parameter in ranker.named_parameters()
+            if parameter.requires_grad
+        ]
         assert trained
-        assert all(own.startswith(left) for own in trained)
+        assert all(parameter_name.startswith(left) for parameter_name in trained)
     with pytest.raises(
         ValueError, match=r"'head' is no part of Interaction.*Parts are embeddings, interaction"
     ):
@@ -249,7 +256,9 @@ def test_word_vectors_and_interaction_have_their_own_learning_rates(words):
         make(words, "knrm")
     )
     rates = {
-        tuple(own.shape): group["lr"] for group in optimizer.param_groups for own in group["params"]
+        tuple(parameter.shape): group["lr"]
+        for group in optimizer.param_groups
+        for parameter in group["params"]
     }
     assert rates == {(len(words) + 20, 12): 0.5, (1, 11): 0.25, (1,): 0.25}
 

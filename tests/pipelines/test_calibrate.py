@@ -112,10 +112,12 @@ def test_the_table_has_the_errors_of_what_rank_shows_and_calibration_mends_them(
         alpha = float(row["alpha"])
         raw = reranker.predict(pairs, alpha=alpha)
         sigmoid = 1 / (1 + np.exp(-raw.astype(float)))
-        own = reranker.predict(pairs, alpha=alpha, activation="calibrated")
+        probabilities = reranker.predict(pairs, alpha=alpha, activation="calibrated")
         first = Calibration.read(path).maps[1.0](raw)
         assert float(row["sigmoid"]) == pytest.approx(error_by_hand(sigmoid, relevant), abs=1e-4)
-        assert float(row["own_map"]) == pytest.approx(error_by_hand(own, relevant), abs=1e-4)
+        assert float(row["own_map"]) == pytest.approx(
+            error_by_hand(probabilities, relevant), abs=1e-4
+        )
         assert float(row["first_map"]) == pytest.approx(error_by_hand(first, relevant), abs=1e-4)
         assert float(row["own_map"]) < 0.5 * float(row["sigmoid"])
         assert float(row["change_low"]) <= float(row["change"]) <= float(row["change_high"])
@@ -165,9 +167,9 @@ def test_a_server_gives_probabilities_and_warns_once_at_other_alphas(place, tmp_
         for alpha in (1.0, 0.0):
             rows = reranker.rank(query, texts, alpha=alpha)
             expected = {row["corpus_id"]: row["score"] for row in rows}
-            found = shown(server, model="ready", alpha=alpha)
-            assert list(found) == list(expected)
-            assert found == pytest.approx(expected, abs=1e-6)
+            shown_scores = shown(server, model="ready", alpha=alpha)
+            assert list(shown_scores) == list(expected)
+            assert shown_scores == pytest.approx(expected, abs=1e-6)
         logits = plain.predict([(query, text) for text in texts]).astype(float)
         sigmoid = dict(enumerate(1 / (1 + np.exp(-logits))))
         assert shown(server, model="plain") == pytest.approx(sigmoid, abs=1e-6)
@@ -182,18 +184,18 @@ def test_a_server_gives_probabilities_and_warns_once_at_other_alphas(place, tmp_
         with caplog.at_level(logging.WARNING, "backpack_rank.reranking.score_calibration"):
             shown(server, model="ready", alpha=0.5)
             shown(server, model="ready", alpha=0.75)
-        said = [record.getMessage() for record in caplog.records if "fitted" in record.msg]
-        assert len(said) == 1
-        assert "alpha=0.5" in said[0]
+        message = [record.getMessage() for record in caplog.records if "fitted" in record.msg]
+        assert len(message) == 1
+        assert "alpha=0.5" in message[0]
 
-        for body, status, said in (
+        for body, status, message in (
             ({"model": "plain", "activation": "calibrated"}, 400, "plain has no calibration"),
             ({"activation": "softmax"}, 422, "activation"),
             ({"raw_scores": True, "activation": "sigmoid"}, 400, "leave one of them out"),
         ):
             answer = server.rerank(query=query, documents=texts, **body)
             assert answer.status_code == status
-            assert said in answer.json()["message"]
+            assert message in answer.json()["message"]
 
 
 def test_it_lies_beside_the_ranker_unless_another_folder_is_given(place, tmp_path):
@@ -264,7 +266,7 @@ def test_a_process_that_is_killed_leaves_a_complete_file_or_none(place, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["method=spline"], "method=spline"),
         (["alphas=[]"], "alphas"),
@@ -275,8 +277,8 @@ def test_a_process_that_is_killed_leaves_a_complete_file_or_none(place, tmp_path
         (["policy=lowest_senses"], "has no sense vectors"),
     ],
 )
-def test_wrong_options_are_named(place, tmp_path, options, said):
-    with pytest.raises(ValueError, match=said):
+def test_wrong_options_are_named(place, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
         calibrate(composed(place, tmp_path, *options))
     assert list(tmp_path.iterdir()) == []
 
@@ -321,9 +323,9 @@ def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(
     calibrate(composed(place, tmp_path / "judged", "alphas=[1]"))
     written = (tmp_path / "listed" / "calibration.md").read_text()
     assert "unjudged ones counted as not relevant" in written
-    one, other = (
+    counted, left_out = (
         (tmp_path / name / "calibration.csv").read_text() for name in ("listed", "judged")
     )
-    assert one == other
+    assert counted == left_out
     with pytest.raises(ValueError, match="a calibration needs both kinds"):
         calibrate(composed(place, tmp_path, "unjudged=left_out", **splits))

@@ -58,7 +58,7 @@ def kinds(folder: Path) -> dict[tuple[str, str], str]:
 def test_every_candidate_is_covered_or_it_says_why_not(
     reranker: PointwiseReranker, tmp_path: Path
 ) -> None:
-    found = certify(reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path)
+    certificate = certify(reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path)
     assert kinds(tmp_path) == {
         ("q", "plain"): NO_WORDS,
         ("q", "she"): COVERED,
@@ -67,8 +67,8 @@ def test_every_candidate_is_covered_or_it_says_why_not(
         ("his", "she"): QUERY,
         ("his", "plain"): NO_WORDS,
     }
-    assert found.kept
-    by_kind = {part.kind: part for part in found.parts}
+    assert certificate.kept
+    by_kind = {part.kind: part for part in certificate.parts}
     assert (by_kind[COVERED].candidates, by_kind[NO_WORDS].candidates) == (2, 2)
     assert by_kind[COVERED].largest is not None
     assert by_kind[COVERED].largest < 1e-6
@@ -79,7 +79,7 @@ def test_every_candidate_is_covered_or_it_says_why_not(
         True,
         "Invariance to the listed words, not fairness.",
     )
-    assert "2 of 4 candidates with class words are covered" in found.sentences[0]
+    assert "2 of 4 candidates with class words are covered" in certificate.sentences[0]
 
 
 def test_first_names_are_covered_but_for_those_of_the_query(
@@ -99,7 +99,7 @@ def test_first_names_are_covered_but_for_those_of_the_query(
     )
     run = {query_id: dict.fromkeys(documents, 1.0) for query_id in ("q", "mary")}
     policy = MeanOfRenditions(Attribute.named("gender"), names=True)
-    found = certify(reranker.with_policy(policy, 0), texts, run, tmp_path)
+    certificate = certify(reranker.with_policy(policy, 0), texts, run, tmp_path)
     assert kinds(tmp_path) == {
         ("q", "name"): COVERED,
         ("q", "alone"): COVERED,
@@ -110,8 +110,8 @@ def test_first_names_are_covered_but_for_those_of_the_query(
         ("mary", "place"): NO_WORDS,
         ("mary", "both"): NAME_OF_QUERY,
     }
-    assert found.kept
-    assert "each name and its partner" in " ".join(found.sentences)
+    assert certificate.kept
+    assert "each name and its partner" in " ".join(certificate.sentences)
     written = json.loads((tmp_path / "certificate.json").read_text(encoding="utf-8"))
     assert "each name and its partner" in written["says"]
 
@@ -127,38 +127,38 @@ def test_a_query_that_takes_the_rendition_is_covered_with_its_documents(
         (MeanOfRenditions(reranker.attribute, queries="all"), 2),
         ("paired_tokens", 1),
     ):
-        found = certify(reranker.with_policy(policy, 0), texts, run, tmp_path)
+        certificate = certify(reranker.with_policy(policy, 0), texts, run, tmp_path)
         assert kinds(tmp_path)["his", "he"] == COVERED
-        assert f"{covered} of 2" in found.sentences[0]
-        assert found.kept
-        assert {part.kind: part.largest for part in found.parts}[COVERED] == 0, "bit for bit"
+        assert f"{covered} of 2" in certificate.sentences[0]
+        assert certificate.kept
+        assert {part.kind: part.largest for part in certificate.parts}[COVERED] == 0, "bit for bit"
 
 
 def test_where_nothing_is_covered_nothing_is_certified(
     reranker: PointwiseReranker, tmp_path: Path
 ) -> None:
-    found = certify(
+    certificate = certify(
         reranker.with_policy("renditions", 0), TEXTS, {"q": {"plain": 1.0, "name": 0.5}}, tmp_path
     )
-    assert found.kept is None
-    assert "nothing to certify. 0 of 1" in found.sentences[0]
-    assert [line.split(":")[0].strip() for line in found.sentences[1:]] == [NO_WORDS, NAME], (
+    assert certificate.kept is None
+    assert "nothing to certify. 0 of 1" in certificate.sentences[0]
+    assert [line.split(":")[0].strip() for line in certificate.sentences[1:]] == [NO_WORDS, NAME], (
         "kinds that occur"
     )
-    assert {part.kind: part.largest for part in found.parts}[COVERED] is None
+    assert {part.kind: part.largest for part in certificate.parts}[COVERED] is None
 
 
 def test_paired_tokens_have_their_own_conditions(
     reranker: PointwiseReranker, tmp_path: Path
 ) -> None:
-    found = certify(reranker.with_policy("paired_tokens", 0), TEXTS, RUN, tmp_path)
+    certificate = certify(reranker.with_policy("paired_tokens", 0), TEXTS, RUN, tmp_path)
     assert kinds(tmp_path)["q", "two"] == UNLIKE, (
         "'stepmother' and 'stepfather' are several tokens here"
     )
-    by_kind = {part.kind: part for part in found.parts}
+    by_kind = {part.kind: part for part in certificate.parts}
     assert by_kind[UNLIKE].largest is not None
     assert by_kind[UNLIKE].largest > 1e-5
-    assert found.kept is None, "nothing is covered here"
+    assert certificate.kept is None, "nothing is covered here"
 
 
 class OtherBitsInBatches(PointwiseReranker):
@@ -175,9 +175,9 @@ def test_a_promise_is_about_texts_by_themselves_and_not_about_what_they_are_scor
     reranker: PointwiseReranker, tmp_path: Path
 ) -> None:
     hook = reranker.with_policy("renditions", 0).hook
-    found = certify(OtherBitsInBatches(reranker.scorer, hook), TEXTS, RUN, tmp_path)
-    assert {part.kind: part.largest for part in found.parts}[COVERED] == 0
-    assert found.kept
+    certificate = certify(OtherBitsInBatches(reranker.scorer, hook), TEXTS, RUN, tmp_path)
+    assert {part.kind: part.largest for part in certificate.parts}[COVERED] == 0
+    assert certificate.kept
 
 
 def test_human_pairs_are_counted_and_scored(reranker: PointwiseReranker, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_human_pairs_are_counted_and_scored(reranker: PointwiseReranker, tmp_pat
         )
     }
     wordings = WordingVariants("worded", items, {}, {})
-    found = certify(
+    certificate = certify(
         reranker.with_policy("renditions", 0),
         TEXTS,
         RUN,
@@ -202,7 +202,7 @@ def test_human_pairs_are_counted_and_scored(reranker: PointwiseReranker, tmp_pat
         variants=(wordings, TEXTS),
         files=[sentences],
     )
-    worded, read = found.human
+    worded, read = certificate.human
     assert (worded.source, worded.pairs, worded.alike, worded.largest_alike) == (
         "worded",
         1,
@@ -239,7 +239,7 @@ def test_files_of_pairs_are_one_or_a_list(given: str, read: tuple[str, ...]) -> 
 
 
 def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path: Path) -> None:
-    for turned, said in (
+    for controlled, message in (
         (reranker.with_policy("renditions", 0.5), "is about alpha=0.*not alpha=0.5"),
         (reranker.with_policy(LowestSenses(), 0), "promises nothing about single texts"),
         (
@@ -247,14 +247,14 @@ def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path:
             r"promises nothing.*without policy\.scope",
         ),
     ):
-        with pytest.raises(ValueError, match=said):
-            certify(turned, TEXTS, RUN, tmp_path)
-        with pytest.raises(ValueError, match=said):
-            check_certificate(turned)
+        with pytest.raises(ValueError, match=message):
+            certify(controlled, TEXTS, RUN, tmp_path)
+        with pytest.raises(ValueError, match=message):
+            check_certificate(controlled)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             ["run=[a.trec]", "alpha=1"],
@@ -272,12 +272,12 @@ def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path:
     ],
 )
 def test_options_that_a_certificate_would_ignore_are_refused(
-    options: list[str], said: str, tmp_path: Path
+    options: list[str], message: str, tmp_path: Path
 ) -> None:
     config = configured(
         "evaluate", "data=synthetic", "policy=renditions", "certificate=true", *options
     )
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         evaluate(config, tmp_path)
 
 
@@ -287,9 +287,9 @@ def test_other_number_formats_are_measured_and_not_certified(
     reranker = PointwiseReranker(
         Scorer(make_backpack(), pair_tokenizer, ScoringSettings(dtype="bfloat16"))
     )
-    found = certify(reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path)
-    assert found.kept is None
-    assert "measured in bfloat16 on cpu, not certified" in found.sentences[0]
+    certificate = certify(reranker.with_policy("renditions", 0), TEXTS, RUN, tmp_path)
+    assert certificate.kept is None
+    assert "measured in bfloat16 on cpu, not certified" in certificate.sentences[0]
 
 
 def test_a_promise_that_is_not_kept_is_said() -> None:

@@ -29,7 +29,7 @@ def looked_at(config: DictConfig) -> None:
     task_of(config).check()
 
 
-def wrong(found: Iterable[Leaf], every: int = 1) -> list[str]:
+def wrong(leaves: Iterable[Leaf], every: int = 1) -> list[str]:
     """Outcomes that are neither taken nor refused by a sentence, or that took too long.
 
     Args:
@@ -37,13 +37,13 @@ def wrong(found: Iterable[Leaf], every: int = 1) -> list[str]:
             in the tests that take minutes.
     """
     lines = []
-    for place, leaf in enumerate(found):
+    for place, leaf in enumerate(leaves):
         for name in list(VALUES)[place % every :: every]:
             begun = time.process_time()
-            verdict, said = outcome(leaf, VALUES[name])
+            verdict, answer = outcome(leaf, VALUES[name])
             if verdict in ("bad", "absent") or time.process_time() - begun > SECONDS:
                 lines.append(
-                    f"{leaf.script} {leaf.choices} {leaf.option}={name}: {verdict}: {said[:300]}"
+                    f"{leaf.script} {leaf.choices} {leaf.option}={name}: {verdict}: {answer[:300]}"
                 )
     return lines
 
@@ -53,9 +53,9 @@ def test_options_of_the_scripts_are_taken_or_named(
     script: str, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
-    found = own_leaves(script)
-    assert len(found) > 10
-    assert wrong(found) == []
+    leaves = own_leaves(script)
+    assert len(leaves) > 10
+    assert wrong(leaves) == []
 
 
 @pytest.mark.parametrize("file", group_files())
@@ -86,7 +86,7 @@ def test_what_constructors_take_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["bias.threshold=nan"], "bias.threshold=nan must be a whole number of at least 0"),
         (["bias.threshold=inf"], "bias.threshold=inf must be a whole number"),
@@ -133,14 +133,14 @@ def test_what_constructors_take_can_be_read() -> None:
         ),
     ],
 )
-def test_an_evaluation_names_the_option_and_what_it_takes(options: list[str], said: str) -> None:
+def test_an_evaluation_names_the_option_and_what_it_takes(options: list[str], message: str) -> None:
     config = configured("evaluate", *options)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         looked_at(config)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["model.ranker.layers=0"], "model.ranker.layers=0 must be a whole number from 1 to 1000"),
         (["model.ranker.layers=-1"], "model.ranker.layers=-1 must be"),
@@ -165,8 +165,8 @@ def test_an_evaluation_names_the_option_and_what_it_takes(options: list[str], sa
         (["model=knrm", "model.ranker.sizes.kernels=1"], "model.ranker.sizes.kernels=1"),
     ],
 )
-def test_a_training_names_the_option_and_what_it_takes(options: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_training_names_the_option_and_what_it_takes(options: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         TrainingSettings.of(configured("train", *options)).ranking()
 
 

@@ -31,7 +31,7 @@ def run_and_record(*arguments: str, folder: Path) -> list[DictConfig]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["seed=1,2"], "Ambiguous value for argument 'seed=1,2'.*-m sweeps over the values"),
         (["nonsense=1"], "nonsense: backpack-rank train has no such option"),
@@ -42,9 +42,9 @@ def run_and_record(*arguments: str, folder: Path) -> list[DictConfig]:
     ],
 )
 def test_what_cannot_be_composed_is_a_sentence_and_runs_nothing(
-    arguments: list[str], said: str, tmp_path: Path
+    arguments: list[str], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=said) as refused:
+    with pytest.raises(UsageError, match=message) as refused:
         run_and_record(*arguments, folder=tmp_path)
     assert refused.value.code == 2
     assert not GlobalHydra.instance().is_initialized()

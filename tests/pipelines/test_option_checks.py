@@ -32,7 +32,7 @@ def test_wrong_values_are_named_with_their_option(script: str) -> None:
     mistakes = [
         mistake(script, option, value) for option, values in table.items() for value in values
     ]
-    assert [found for found in mistakes if found] == []
+    assert [unnamed for unnamed in mistakes if unnamed] == []
 
 
 ENDS_OF_RANGES = [

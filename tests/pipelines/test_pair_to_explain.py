@@ -34,7 +34,7 @@ def test_texts_files_and_ids_may_be_mixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "said"),
+    ("node", "message"),
     [
         ({"query": "a"}, "needs both texts"),
         ({"doc_id": "d1"}, "needs both texts"),
@@ -58,17 +58,17 @@ def test_texts_files_and_ids_may_be_mixed(tmp_path: Path) -> None:
         ({"query": "a", "document": "\udcff"}, "explain.document holds half of a surrogate pair"),
     ],
 )
-def test_what_is_missing_or_too_much_is_named(node: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_what_is_missing_or_too_much_is_named(node: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
         texts(**node)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"", "is empty"), (b"\xff\xfe", "line 1: not UTF-8")]
+    ("content", "message"), [(b"", "is empty"), (b"\xff\xfe", "line 1: not UTF-8")]
 )
-def test_a_bad_file_is_named_with_its_option(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_bad_file_is_named_with_its_option(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "q.txt").write_bytes(content)
-    with pytest.raises(ValueError, match=f"explain.query_file.*{said}"):
+    with pytest.raises(ValueError, match=f"explain.query_file.*{message}"):
         texts(query_file=str(tmp_path / "q.txt"), document="b")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         texts(query_file=str(tmp_path / "nowhere"), document="b")

@@ -32,8 +32,8 @@ def test_the_run_is_that_of_bm25(here: Path, capsys: pytest.CaptureFixture[str])
     expected = Bm25(depth=20, cache=False).candidates(
         load_synthetic("test", test_queries=6, documents=40)
     )
-    found = read_run(written)
-    assert {query_id: list(documents) for query_id, documents in found.items()} == {
+    run = read_run(written)
+    assert {query_id: list(documents) for query_id, documents in run.items()} == {
         query_id: list(documents) for query_id, documents in expected.items()
     }
     assert {line.split()[-1] for line in written.read_text().splitlines()} == {"BM25"}

@@ -28,10 +28,10 @@ def test_a_first_stage_takes_the_place_of_all_those_of_the_data(
         "+data.test.documents=30",
         "first_stage.other_queries=true",
     ]
-    own = "+data.test_first_stage={_target_:backpack_rank.data.first_stage.Bm25}"
+    first_stage_of_data = "+data.test_first_stage={_target_:backpack_rank.data.first_stage.Bm25}"
     options = [
         "data=synthetic",
-        own,
+        first_stage_of_data,
         "first_stage=run",
         f"first_stage.path={tmp_path / 'run.trec'}",
         *small,
@@ -86,7 +86,7 @@ def test_equal_scores_are_ranked_as_the_lines_stand_under_a_published_preset(
         "".join(json.dumps({"_id": i, "text": t}) + "\n" for i, t in texts.items())
     )
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "soup"}\n')
-    found = {}
+    values = {}
     for name in ("d1 d2", "d2 d1"):
         run = tmp_path / f"{name[:2]}.trec"
         run.write_text("".join(f"q Q0 {doc_id} 1 2.0 x\n" for doc_id in name.split()))
@@ -98,10 +98,10 @@ def test_equal_scores_are_ranked_as_the_lines_stand_under_a_published_preset(
             report = evaluate(config, tmp_path / preset / name[:2])
             assert report is not None
             assert report.rows[-1].bias is not None
-            found[preset, name] = report.rows[-1].bias.figures["RaB(bool)@1"].mean
+            values[preset, name] = report.rows[-1].bias.figures["RaB(bool)@1"].mean
     # "he" in the first document; by default the document with the last id is the first.
-    assert (found["rekabsaz2020", "d1 d2"], found["rekabsaz2020", "d2 d1"]) == (1.0, 0.0)
-    assert (found["default", "d1 d2"], found["default", "d2 d1"]) == (0.0, 0.0)
+    assert (values["rekabsaz2020", "d1 d2"], values["rekabsaz2020", "d2 d1"]) == (1.0, 0.0)
+    assert (values["default", "d1 d2"], values["default", "d2 d1"]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_no_experiment_ignores_alpha_or_a_budget(
     monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
     data = [] if name == "recruitment" else ["data=synthetic"]  # it has texts of its own
     data += ["listwise=trained"] if name == "lists/bias" else []
-    for option, said in (
+    for option, message in (
         ("alpha=0.5", "alpha=0.5"),
         ("budget='nDCG@10>=0.1'", "budget=.* does nothing to this exp"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             evaluate(
                 configured("evaluate", f"experiment={name}", *data, option, f"output={tmp_path}"),
                 tmp_path,

@@ -23,17 +23,17 @@ def choice(dev: dict[tuple[str, float | None], SystemResult]) -> Choice:
         LOWEST: [row(0, 0.7, 0.15)],
     }
     entries = tuple(
-        SweepEntry(one, setting, f"{setting}-{one.alpha}")
+        SweepEntry(sweep_entry, setting, f"{setting}-{sweep_entry.alpha}")
         for setting in rows
-        for one in rows[setting]
+        for sweep_entry in rows[setting]
     )
-    turned = tuple(entry for entry in entries if entry.row.alpha != 1)
-    return Choice(Sweep(entries, (), RunInfo()), turned, (), dev, bool(dev))
+    controlled = tuple(entry for entry in entries if entry.row.alpha != 1)
+    return Choice(Sweep(entries, (), RunInfo()), controlled, (), dev, bool(dev))
 
 
 def test_without_dev_queries_those_of_the_sweep_decide():
-    found = choice({})
-    best = found.least(found.ranks)
+    chosen = choice({})
+    best = chosen.least(chosen.ranks)
     assert best is not None
     assert (best.setting, best.row.alpha) == (PAIRED, 0)
 
@@ -45,8 +45,8 @@ def test_dev_queries_decide_where_they_were_measured():
         (PAIRED, 0.0): row(0, 0.5, 0.0),
         (LOWEST, 0.0): row(0, 0.6, 0.2),
     }
-    found = choice(lost)
-    best = found.least(found.ranks)
+    chosen = choice(lost)
+    best = chosen.least(chosen.ranks)
     assert best is not None
     assert (best.setting, best.row.alpha) == (PAIRED, 0.5), (
         "alpha 0 loses a sixth of nDCG@10 on dev"

@@ -72,28 +72,28 @@ def report_of(folder: Path) -> str:
 def test_every_alpha_is_tested_against_alpha_one_and_corrected_for_the_number_of_alphas(
     multirun: Path,
 ):
-    bm25, one, half, zero = sweep_of(multirun).entries
-    assert [entry.row.label for entry in (bm25, one, half, zero)] == [
+    bm25, at_one, at_half, at_zero = sweep_of(multirun).entries
+    assert [entry.row.label for entry in (bm25, at_one, at_half, at_zero)] == [
         "BM25",
         "alpha=1",
         "alpha=0.5",
         "alpha=0",
     ]
-    assert bm25.tests == one.tests == ()
+    assert bm25.tests == at_one.tests == ()
     both = {"half": values("nDCG@10", QUALITY / 2), "whole": values("nDCG@10", QUALITY)}
     (alone,) = compare(both).measures[0].tests
-    found = zero.test("nDCG@10")
-    assert (found.first, found.second, found.average, found.queries) == (
+    test = at_zero.test("nDCG@10")
+    assert (test.first, test.second, test.average, test.queries) == (
         "alpha=0",
         "alpha=1",
         "mean",
         40,
     )
-    assert found.difference == pytest.approx(-QUALITY.mean() / 2)
-    assert found.p_randomisation == pytest.approx(alone.p_randomisation)
-    assert found.p_holm == pytest.approx(2 * alone.p_randomisation)
-    assert half.test("nDCG@10").p_holm > 0.05
-    assert half.test("unknown") is None
+    assert test.difference == pytest.approx(-QUALITY.mean() / 2)
+    assert test.p_randomisation == pytest.approx(alone.p_randomisation)
+    assert test.p_holm == pytest.approx(2 * alone.p_randomisation)
+    assert at_half.test("nDCG@10").p_holm > 0.05
+    assert at_half.test("unknown") is None
 
 
 def test_bias_is_tested_for_its_distance_from_zero(multirun: Path):
@@ -158,12 +158,12 @@ def test_settings_are_tested_apart(tmp_path: Path):
         job(tmp_path, 1, QUALITY + shift, BIAS, seed)
         job(tmp_path, 0, QUALITY, BIAS, seed)
     sweep = sweep_of(tmp_path)
-    found = {
+    tests = {
         entry.setting: entry.test("nDCG@10") for entry in sweep.entries if entry.row.alpha == 0
     }
-    assert found["seed=0"].difference == 0.0
-    assert found["seed=1"].difference == pytest.approx(-0.1)
-    assert found["seed=1"].p_holm == found["seed=1"].p_randomisation < 0.001
+    assert tests["seed=0"].difference == 0.0
+    assert tests["seed=1"].difference == pytest.approx(-0.1)
+    assert tests["seed=1"].p_holm == tests["seed=1"].p_randomisation < 0.001
 
 
 def test_a_job_without_per_query_values_is_named_and_the_others_are_tested(multirun: Path):

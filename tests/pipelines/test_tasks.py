@@ -89,14 +89,14 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(
-    ("options", "other", "said"), OTHERS, ids=[f"{o[0]}-{other}" for o, other, _ in OTHERS]
+    ("options", "other", "message"), OTHERS, ids=[f"{o[0]}-{other}" for o, other, _ in OTHERS]
 )
 def test_an_option_that_the_task_does_not_take_is_refused(
-    options: list[str], other: str, said: str
+    options: list[str], other: str, message: str
 ) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011  the sentence is compared as a whole
         task_of(configured("evaluate", *options, other))
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)
 
 
 @pytest.mark.parametrize("options", [RUNS, EXPLAIN, LISTS, ["experiment=recruitment"]])

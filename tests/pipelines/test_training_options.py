@@ -47,20 +47,20 @@ def test_a_run_with_adapters_and_frozen_parts_saves_an_ordinary_ranker(tmp_path:
     state = {
         name.removeprefix("ranker."): value for name, value in checkpoint["state_dict"].items()
     }
-    found = ranker.state_dict()
+    weights = ranker.state_dict()
     module = "backpack.backbone.h.0.attn.c_attn"
     product = state[f"{module}.lora_B.default.weight"] @ state[f"{module}.lora_A.default.weight"]
     assert product.abs().max() > 1e-4
     torch.testing.assert_close(
-        found[f"{module}.weight"], state[f"{module}.base_layer.weight"] + 2.0 * product.T
+        weights[f"{module}.weight"], state[f"{module}.base_layer.weight"] + 2.0 * product.T
     )
-    assert set(state) - set(found) == {
+    assert set(state) - set(weights) == {
         f"{module}.{name}"
         for name in ("base_layer.weight", "base_layer.bias", "lora_A.default.weight")
     } | {f"{module}.lora_B.default.weight"}
     (optimizer,) = checkpoint["optimizer_states"]
     changed = sum(len(group["params"]) for group in optimizer["param_groups"])
-    sense = sum(name.startswith(("backpack.sense_network.", "head.")) for name in found)
+    sense = sum(name.startswith(("backpack.sense_network.", "head.")) for name in weights)
     assert changed == sense + 2
 
 

@@ -80,14 +80,14 @@ def left_unfinished(folder: Path, *options: str, multirun: bool = False, mine: b
 def test_a_mark_stands_from_the_first_moment_to_the_last(tmp_path: Path) -> None:
     folder = Path(NewFolders(Command(("seed=1", "output=x")))(str(tmp_path / "train" / "now")))
     assert folder == tmp_path / "train" / "now"
-    found = Unfinished.read(folder)
-    assert found is not None
-    assert (found.options, found.multirun, found.process) == (
+    mark = Unfinished.read(folder)
+    assert mark is not None
+    assert (mark.options, mark.multirun, mark.process) == (
         ("seed=1", "output=x"),
         False,
         os.getpid(),
     )
-    assert found.alive
+    assert mark.alive
     assert finish(folder)
     assert os.listdir(folder) == []
     assert Unfinished.read(folder) is None
@@ -389,8 +389,8 @@ def stopped(folder: Path, when: str, number: int, worker: str = "alone") -> tupl
 def test_a_signal_ends_with_one_line_and_its_number(
     tmp_path: Path, number: int, name: str, worker: str
 ) -> None:
-    said = f"{name}: stopped before anything was written\n"
-    assert stopped(tmp_path, "early", number, worker) == (128 + number, said)
+    line = f"{name}: stopped before anything was written\n"
+    assert stopped(tmp_path, "early", number, worker) == (128 + number, line)
 
 
 STOPPED_IN_A_CALLBACK = """
@@ -413,9 +413,9 @@ def test_a_signal_is_not_lost_where_python_drops_what_is_raised() -> None:
 
 
 def test_the_line_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
-    code, said = stopped(tmp_path, "late", signal.SIGINT)
+    code, output = stopped(tmp_path, "late", signal.SIGINT)
     assert code == 130
-    assert said == (
+    assert output == (
         "Ctrl-C: stopped before the end of the first epoch of o/train/now; "
         "go on with: backpack-rank train resume=o/train/now output=o\n"
     )

@@ -46,18 +46,22 @@ def sweep(alphas: list[float]) -> list[SystemResult]:
 
 def drawn(spec: Spec, mark: str) -> list[list[dict[str, Any]]]:
     """Rows of every layer with a mark."""
-    layers = [one for one in spec["layer"] if one["mark"]["type"] == mark]
-    return [spec["datasets"][one["data"]["name"]] for one in layers]
+    layers = [layer for layer in spec["layer"] if layer["mark"]["type"] == mark]
+    return [spec["datasets"][layer["data"]["name"]] for layer in layers]
 
 
 def texts(svg: Path) -> list[str]:
-    return [one.text or "" for one in ElementTree.parse(svg).iter() if one.tag.endswith("text")]
+    return [
+        element.text or ""
+        for element in ElementTree.parse(svg).iter()
+        if element.tag.endswith("text")
+    ]
 
 
 def example(**options: Any) -> Spec:
-    found = tradeoff_of(sweep([1.0, 0.5, 0.0]), "nDCG@10", "RaB(tf)@10", **options)
-    assert found is not None
-    return found[0]
+    tradeoff = tradeoff_of(sweep([1.0, 0.5, 0.0]), "nDCG@10", "RaB(tf)@10", **options)
+    assert tradeoff is not None
+    return tradeoff[0]
 
 
 KINDS: dict[str, Spec] = {
@@ -117,26 +121,32 @@ def test_equal_charts_give_equal_files(tmp_path: Path):
 def test_points_lie_at_signed_bias_and_effectiveness_with_only_the_ends_labelled():
     spec = example()
     dial, base, references = drawn(spec, "point")
-    assert [(one["x"], one["y"]) for one in dial] == [(0.06, 0.4), (0.045, 0.3925), (0.04, 0.37)]
-    assert [(one["x"], one["alpha"]) for one in base] == [(0.06, 1)]
-    assert [one["name"] for one in references] == ["BM25"]
-    assert [one["label"] for (one,) in drawn(spec, "text")] == ["alpha 1", "alpha 0"]
+    assert [(point["x"], point["y"]) for point in dial] == [
+        (0.06, 0.4),
+        (0.045, 0.3925),
+        (0.04, 0.37),
+    ]
+    assert [(point["x"], point["alpha"]) for point in base] == [(0.06, 1)]
+    assert [point["name"] for point in references] == ["BM25"]
+    assert [point["label"] for (point,) in drawn(spec, "text")] == ["alpha 1", "alpha 0"]
     assert dial[1]["told0"] == "0.0450 [0.0350, 0.0550]"
 
 
 def test_labels_of_the_two_ends_lie_on_opposite_sides():
-    sides = [one["mark"]["dy"] for one in example()["layer"] if one["mark"]["type"] == "text"]
+    sides = [layer["mark"]["dy"] for layer in example()["layer"] if layer["mark"]["type"] == "text"]
     assert sides[0] < 0 < sides[1]
     up = [row("a", 1.0, 0.4, 0.05), row("b", 0.0, 0.41, 0.05)]
-    found = tradeoff_of(up, "nDCG@10", "RaB(tf)@10")
-    assert found is not None
-    sides = [one["mark"]["dy"] for one in found[0]["layer"] if one["mark"]["type"] == "text"]
+    tradeoff = tradeoff_of(up, "nDCG@10", "RaB(tf)@10")
+    assert tradeoff is not None
+    sides = [
+        layer["mark"]["dy"] for layer in tradeoff[0]["layer"] if layer["mark"]["type"] == "text"
+    ]
     assert sides[1] < 0 < sides[0]
 
 
 def test_the_control_is_grey_and_lies_below():
     spec = example(name="paired", control=("uniform", sweep([1.0, 0.3])))
-    scale = next(one for one in spec["layer"] if one["mark"]["type"] == "line")["encoding"][
+    scale = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "line")["encoding"][
         "color"
     ]["scale"]
     assert dict(zip(scale["domain"], scale["range"], strict=True)) == {
@@ -148,12 +158,12 @@ def test_the_control_is_grey_and_lies_below():
 
 def test_a_position_that_ranks_nothing_stretches_no_axis_and_is_told():
     rows = [row("a", 1.0, 0.4, 0.05), row("b", 0.5, 0.39, 0.04), row("c", 0.0, 0.1, 3.0)]
-    found = tradeoff_of(rows, "nDCG@10", "RaB(tf)@10")
-    assert found is not None
-    layer = found[0]["layer"][-1]["encoding"]
+    tradeoff = tradeoff_of(rows, "nDCG@10", "RaB(tf)@10")
+    assert tradeoff is not None
+    layer = tradeoff[0]["layer"][-1]["encoding"]
     assert layer["x"]["scale"]["domain"][1] < 0.1
     assert layer["y"]["scale"]["domain"][0] > 0.3
-    assert [one.alpha for one in found[1]] == [0.0]
+    assert [entry.alpha for entry in tradeoff[1]] == [0.0]
 
 
 def test_the_axes_hold_the_interval_of_the_ranker_as_it_is_and_zero():
@@ -176,7 +186,7 @@ def test_a_grey_line_stretches_no_axis_where_that_is_asked_for():
 
 def test_more_lines_than_colours_are_told_apart():
     spec = lines([Line(f"s{n}", [0.0, 1.0], [0.0, 1.0]) for n in range(12)], "x", "y")
-    layers = {one["mark"]["type"]: one["encoding"] for one in spec["layer"]}
+    layers = {layer["mark"]["type"]: layer["encoding"] for layer in spec["layer"]}
     looks = zip(
         *(layers["point"][part]["scale"]["range"] for part in ("color", "shape")), strict=True
     )
@@ -186,9 +196,9 @@ def test_more_lines_than_colours_are_told_apart():
 def test_the_trade_off_has_four_panels_and_takes_the_place_of_an_ending(tmp_path: Path):
     written = tradeoff_plot(tmp_path / "plot.png", sweep([1.0, 0.0]))
     assert written == (tmp_path / "plot.png", tmp_path / "plot.svg")
-    found = texts(written[1])
-    assert {"RaB (TF)", "ARaB (TF)", "RaB (Boolean)", "ARaB (Boolean)"} <= set(found)
-    assert found.count("alpha 0") == 4
+    labels = texts(written[1])
+    assert {"RaB (TF)", "ARaB (TF)", "RaB (Boolean)", "ARaB (Boolean)"} <= set(labels)
+    assert labels.count("alpha 0") == 4
     both = tradeoff_plot(
         tmp_path / "both", sweep([1.0, 0.0]), control=("uniform", sweep([1.0, 0.3])), name="paired"
     )
@@ -214,8 +224,8 @@ def test_a_missing_measure_is_an_error_that_names_it_and_writes_nothing(tmp_path
 
 
 def test_a_setting_has_a_policy_and_the_rest():
-    found = Setting.of("policy=uniform,data=dl19,+model.layers=[1,2],policy.k=3")
-    assert (found.policy, found.rest, found.is_control) == (
+    setting = Setting.of("policy=uniform,data=dl19,+model.layers=[1,2],policy.k=3")
+    assert (setting.policy, setting.rest, setting.is_control) == (
         "uniform k=3",
         "data=dl19,model.layers=[1,2]",
         True,

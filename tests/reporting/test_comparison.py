@@ -161,10 +161,10 @@ def test_the_best_figure_is_marked_and_ties_are_all_marked():
 
 
 def test_one_system_is_shown_without_letters_or_bold():
-    one = Comparison(("only",), (compared("AP", "higher", {"only": 0.3}, set()),), 5)
-    (table,) = comparison_tables([one])
+    comparison = Comparison(("only",), (compared("AP", "higher", {"only": 0.3}, set()),), 5)
+    (table,) = comparison_tables([comparison])
     assert not table.rows[0].cells[0].bold
-    assert describe_comparison([one]) == ["Higher is better: AP."]
+    assert describe_comparison([comparison]) == ["Higher is better: AP."]
 
 
 def test_many_measures_are_shown_by_cut_off():

@@ -135,16 +135,16 @@ def test_the_notes_say_what_was_measured_where_and_the_sign():
 
 
 def test_csv_has_all_digits_with_and_without_signs():
-    found = lines(table2(measured(), "dl19"))
-    assert len(found) == 4 * 8 * 4
+    records = lines(table2(measured(), "dl19"))
+    assert len(records) == 4 * 8 * 4
     chosen = next(
-        line for line in found if (line["system"], line["measure"]) == ("alpha=0", "RaB(tf)@20")
+        line for line in records if (line["system"], line["measure"]) == ("alpha=0", "RaB(tf)@20")
     )
     mean = -0.9 + BIAS.index("RaB(tf)@20") / 100
     assert (float(chosen["mean"]), float(chosen["measured"])) == (mean, -mean)
     assert (float(chosen["low"]), float(chosen["high"])) == (-0.91, -0.4)
     assert (chosen["table"], chosen["cutoff"], chosen["published"]) == ("table2", "20", "")
-    only = next(line for line in found if line["row"] == "PACRR")
+    only = next(line for line in records if line["row"] == "PACRR")
     assert (only["published"], only["measured"], only["mean"], only["system"]) == (
         "0.08",
         "",

@@ -84,7 +84,11 @@ class Outline(HTMLParser):
 
     def all(self, tag: str, **attributes: str) -> list[dict[str, str]]:
         wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
-        return [own for name, own in self.tags if name == tag and wanted.items() <= own.items()]
+        return [
+            attributes_of_tag
+            for name, attributes_of_tag in self.tags
+            if name == tag and wanted.items() <= attributes_of_tag.items()
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -98,24 +102,26 @@ def outline(html: str) -> Outline:
 
 
 def test_every_section_is_there_in_order_and_reachable(outline: Outline):
-    assert [own["id"] for own in outline.all("section")] == list(SECTIONS)
-    assert [own["href"] for own in outline.all("a")][1:] == [f"#{name}" for name in SECTIONS]
+    assert [attributes["id"] for attributes in outline.all("section")] == list(SECTIONS)
+    assert [attributes["href"] for attributes in outline.all("a")][1:] == [
+        f"#{name}" for name in SECTIONS
+    ]
 
 
 def test_ids_are_unique_and_references_lead_somewhere(outline: Outline):
-    ids = [own["id"] for _, own in outline.tags if "id" in own]
+    ids = [attributes["id"] for _, attributes in outline.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    for _, own in outline.tags:
+    for _, attributes in outline.tags:
         for name in ("href", "for", "aria-labelledby"):
-            if name in own:
-                assert own[name].lstrip("#") in ids
+            if name in attributes:
+                assert attributes[name].lstrip("#") in ids
 
 
 def test_nothing_is_asked_from_anywhere(html: str, outline: Outline):
-    for tag, own in outline.tags:
+    for tag, attributes in outline.tags:
         assert tag not in ("link", "img", "iframe", "object", "base")
-        assert "src" not in own
-        assert not own.get("href", "#").startswith(("http", "//", "file"))
+        assert "src" not in attributes
+        assert not attributes.get("href", "#").startswith(("http", "//", "file"))
     # The policy below forbids what the script of the charts could ask for.
     assert not re.search(
         r"url\(|@import|https?://|fetch\(|XMLHttpRequest", html.replace(chart_script(), "")
@@ -130,7 +136,7 @@ def test_the_configuration_keeps_its_blank_lines_and_indentation():
 
 
 def test_every_text_is_escaped(html: str, outline: Outline):
-    scripts = [own.get("type", "") for own in outline.all("script")]
+    scripts = [attributes.get("type", "") for attributes in outline.all("script")]
     assert sorted(set(scripts)) == ["", "application/json"]
     assert scripts.count("") == 2  # the charts' and the page's
     assert "alert(1)</script>" not in html
@@ -162,11 +168,14 @@ def test_headings_do_not_skip_a_level(outline: Outline):
 def test_tables_have_captions_and_figures_descriptions(outline: Outline):
     assert len(outline.all("table")) == len(outline.all("caption")) > 5
     pictures = [
-        own for tag in ("div", "span") for own in outline.all(tag) if own.get("role") == "img"
+        attributes
+        for tag in ("div", "span")
+        for attributes in outline.all(tag)
+        if attributes.get("role") == "img"
     ]
     assert len(pictures) > 10
-    assert all(own["role"] == "img" and own["aria-label"] for own in pictures)
-    assert all("scope" in own for own in outline.all("th"))
+    assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in pictures)
+    assert all("scope" in attributes for attributes in outline.all("th"))
 
 
 def test_the_style_has_dark_and_print_and_narrow_parts(html: str):
@@ -185,8 +194,8 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: str, other: str) -> float:
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(colour: str, other: str) -> float:
+    high, low = sorted((luminance(colour), luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
@@ -267,7 +276,7 @@ def test_the_main_numbers_have_the_ranker_as_it_is_once():
         "t",
         {"policy=a": ROWS, "policy=b": ROWS},
         ABOUT,
-        significant=lambda name, one, _: one.alpha == 0,
+        significant=lambda name, entry, _: entry.alpha == 0,
     ).headline
     assert both is not None
     assert [labels for labels, _ in both.rows[1:]] == [
@@ -298,14 +307,22 @@ def test_missing_sections_say_why():
     why = "the run file ranks documents whose texts are not here <x>"
     page = Page("t", changes=why, senses="the ranker has no senses", attribution=why)
     outline = Outline(render(page))
-    assert [own["id"] for own in outline.all("section")] == ["changes", "senses", "attribution"]
-    said = [text.strip() for text in outline.text["p"] if text.strip()]
-    assert said == [f"Not shown: {why}", "Not shown: the ranker has no senses", f"Not shown: {why}"]
+    assert [attributes["id"] for attributes in outline.all("section")] == [
+        "changes",
+        "senses",
+        "attribution",
+    ]
+    paragraphs = [text.strip() for text in outline.text["p"] if text.strip()]
+    assert paragraphs == [
+        f"Not shown: {why}",
+        "Not shown: the ranker has no senses",
+        f"Not shown: {why}",
+    ]
 
 
 def test_rankings_without_texts_are_shown_by_ids():
     query = changed()
-    before = tuple(RankedDocument(one.doc_id) for one in query.before)
+    before = tuple(RankedDocument(document.doc_id) for document in query.before)
     bare = replace(query, before=before, after=before[::-1])
     text = render(Page("t", changes=(Changes("a", "b", (bare,)),)))
     assert "texts are not available" in text
@@ -315,7 +332,11 @@ def test_rankings_without_texts_are_shown_by_ids():
 
 def test_documents_say_where_they_came_from_and_texts_stand_once():
     outline = Outline(render(Page("t", changes=(Changes("alpha=1", "alpha=0.5", (changed(),)),))))
-    moves = [own["class"] for own in outline.all("span") if own.get("class", "").startswith("move")]
+    moves = [
+        attributes["class"]
+        for attributes in outline.all("span")
+        if attributes.get("class", "").startswith("move")
+    ]
     assert moves == ["move down", "move same", "move up", "move up", "move same", "move down"]
     text = render(
         Page("t", changes=(Changes("a", "b", (changed(documents=1, text="The man in town. "),)),))
@@ -348,8 +369,8 @@ def test_two_hundred_queries_with_forty_documents_stay_small(tmp_path: Path):
     page = full_page(queries=200, documents=40)
     assert write_page(tmp_path / "report.html", page) == tmp_path / "report.html"
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
-    whole = render(page, Limits(queries=200, documents=40, snippet=120, text=120))
-    assert len(whole.encode()) < 10_000_000
+    rendered = render(page, Limits(queries=200, documents=40, snippet=120, text=120))
+    assert len(rendered.encode()) < 10_000_000
 
 
 def test_equal_pages_give_equal_files(tmp_path: Path):

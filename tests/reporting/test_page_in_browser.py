@@ -79,10 +79,10 @@ LOOK = """<script>addEventListener("load", async () => {
 @pytest.fixture(scope="module")
 def browser() -> str:
     given = os.environ.get("BACKPACK_RANK_BROWSER")
-    found = shutil.which(given) if given else next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    program = shutil.which(given) if given else next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
         pytest.skip(f"no browser: put {NAMES[0]} on the PATH or set BACKPACK_RANK_BROWSER")
-    return found
+    return program
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +126,9 @@ def looked(
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    said = re.search(r'data-said="([^"]*)"', done.stdout)
-    assert said, done.stdout[:500]
-    return json.loads(html.unescape(said[1])), [
+    answer = re.search(r'data-said="([^"]*)"', done.stdout)
+    assert answer, done.stdout[:500]
+    return json.loads(html.unescape(answer[1])), [
         line for line in done.stderr.splitlines() if ":CONSOLE" in line
     ]
 
@@ -139,15 +139,15 @@ def looked(
 def test_every_chart_is_drawn_and_nothing_overlaps_or_overflows(
     browser: str, report: Path, tmp_path: Path, width: int, light: bool
 ):
-    said, console = looked(browser, report, tmp_path, width, light)
+    measured, console = looked(browser, report, tmp_path, width, light)
     assert console == []
-    assert said["errors"] == "0"
-    assert said["overlaps"] == []
-    assert (said["width"], said["wide"]) == (width, width)
-    assert int(said["figures"]) > 5
-    assert said["figures"] == said["figuresDrawn"]
-    assert {"RaB(tf)", "NFaiRR", "5", "paired_tokens", "other alpha=0"} <= set(said["shown"])
-    assert (said["paper"], said["ink"]) == (
+    assert measured["errors"] == "0"
+    assert measured["overlaps"] == []
+    assert (measured["width"], measured["wide"]) == (width, width)
+    assert int(measured["figures"]) > 5
+    assert measured["figures"] == measured["figuresDrawn"]
+    assert {"RaB(tf)", "NFaiRR", "5", "paired_tokens", "other alpha=0"} <= set(measured["shown"])
+    assert (measured["paper"], measured["ink"]) == (
         ("rgb(255, 255, 255)", "#5b6270") if light else ("rgb(20, 23, 28)", "#a3abb8")
     )
 
@@ -158,10 +158,10 @@ def test_overlaps_and_errors_would_be_noticed(browser: str, report: Path, tmp_pa
     head, _, tail = text.rpartition("</body>")
     style = "<style>.top { width: 3000px }</style>"
     broken.write_text(f"{head}{style}<script>noSuchFunction();</script></body>{tail}", "utf-8")
-    said, console = looked(browser, broken, tmp_path, 1300, True)
+    measured, console = looked(browser, broken, tmp_path, 1300, True)
     assert any("noSuchFunction" in line for line in console)
-    assert said["errors"] == "1"
-    assert said["wide"] > said["width"]
+    assert measured["errors"] == "1"
+    assert measured["wide"] > measured["width"]
 
 
 def test_the_page_can_be_printed_with_everything_open(browser: str, report: Path, tmp_path: Path):

@@ -82,9 +82,9 @@ def test_tables_of_one_paper_agree_where_they_repeat_figures() -> None:
     assert base == published("capcal_table6").values("Qwen3-0.6B", "Base")
     small = first.values("Qwen3-0.6b", "Base")
     assert {name: round(100 * small[name], 2) for name in TREC} == base
-    one = published("debias_first_table1").values("DebiasFirst", "Original")
-    assert one == published("debias_first_table2").values("DebiasFirst", "Contriever")
-    assert one == published("debias_first_table3").values("DebiasFirst", "Original")
+    of_table_1 = published("debias_first_table1").values("DebiasFirst", "Original")
+    assert of_table_1 == published("debias_first_table2").values("DebiasFirst", "Contriever")
+    assert of_table_1 == published("debias_first_table3").values("DebiasFirst", "Original")
     sorting, borda, reranked = (published(f"psc_table{number}") for number in (3, 9, 4))
     for model in ("GPT-3.5", "GPT-4"):
         for kind, name in (("Orig.", "Orig."), ("PSC", "Our PSC")):
@@ -102,14 +102,14 @@ def test_tables_of_one_paper_agree_where_they_repeat_figures() -> None:
 def test_gains_of_tang_et_al_are_those_that_its_text_names() -> None:
     # "LLaMA2-7B, 13B, and 70B attain average score increases of 157%, 28%, and 12%", "Mistral and
     # Zephyr improve by 42% and 106%".
-    told = {
+    named = {
         "LLaMA2-7B": 157,
         "LLaMA2-13B": 28,
         "LLaMA2-70B": 12,
         "Mistral-7B": 42,
         "Zephyrβ-7B": 106,
     }
-    for model, percent in told.items():
+    for model, percent in named.items():
         row = published("psc_table3").values(model)
         gains = [row[f"{task} PSC"] / row[f"{task} Orig."] - 1 for task in SORTING]
         assert 100 * np.mean(gains) == pytest.approx(percent, abs=1), model

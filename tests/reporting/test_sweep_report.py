@@ -72,13 +72,13 @@ def test_systems_come_reference_first_then_by_falling_alpha(multirun: Path):
 
 def test_changes_are_of_the_absolute_mean_against_alpha_one(multirun: Path):
     sweep = collect_sweep(multirun)
-    bm25, one, half, zero = sweep.entries
-    assert sweep.change(half, "nDCG@10") == pytest.approx(-10.0)
-    assert sweep.change(half, "RaB(tf)@10") == pytest.approx(-40.0)
-    assert sweep.change(zero, "RaB(tf)@10") == pytest.approx(-80.0)  # from 0.05 to |-0.01|
-    assert sweep.change(one, "nDCG@10") == 0.0
+    bm25, at_one, at_half, at_zero = sweep.entries
+    assert sweep.change(at_half, "nDCG@10") == pytest.approx(-10.0)
+    assert sweep.change(at_half, "RaB(tf)@10") == pytest.approx(-40.0)
+    assert sweep.change(at_zero, "RaB(tf)@10") == pytest.approx(-80.0)  # from 0.05 to |-0.01|
+    assert sweep.change(at_one, "nDCG@10") == 0.0
     assert sweep.change(bm25, "nDCG@10") is None
-    assert sweep.change(half, "unknown") is None
+    assert sweep.change(at_half, "unknown") is None
 
 
 def test_a_failed_job_is_named_everywhere(multirun: Path):
@@ -114,8 +114,8 @@ def test_the_terminal_tables_have_the_ranker_as_it_is_once_and_fit_80_columns(mu
 def test_policies_are_blocks_below_the_ranker_as_it_is(tmp_path: Path):
     for policy, bias in (("paired_tokens", 0.01), ("uniform", 0.05)):
         for alpha in (1.0, 0.5):
-            own = row(f"alpha={alpha:g}", alpha, 0.4, 0.05 if alpha == 1 else bias)
-            job(tmp_path, f"{alpha},{policy}", [f"alpha={alpha}", f"policy={policy}"], own)
+            ranker_row = row(f"alpha={alpha:g}", alpha, 0.4, 0.05 if alpha == 1 else bias)
+            job(tmp_path, f"{alpha},{policy}", [f"alpha={alpha}", f"policy={policy}"], ranker_row)
     lines = [line.strip() for line in report_of(tmp_path, 80).splitlines()]
     first = [line.partition("  ")[0] for line in lines[2 : lines.index("uniform") + 2] if line]
     assert first == ["alpha 1 (as is)", "paired_tokens", "alpha 0.5", "uniform", "alpha 0.5"]
@@ -132,8 +132,10 @@ def test_where_the_base_may_be_zero_changes_are_no_percentages(tmp_path: Path):
         (0.0, Estimate(0.002, 0.2, -0.06, 0.06)),
     ):
         quality = Summary({"nDCG@10": Estimate(0.4, 0.4, 0.3, 0.5)}, 10)
-        own = SystemResult(f"alpha={alpha:g}", alpha, quality, Summary({"RaB(tf)@10": bias}, 10))
-        job(tmp_path, f"{alpha}", [f"alpha={alpha}"], own)
+        ranker_row = SystemResult(
+            f"alpha={alpha:g}", alpha, quality, Summary({"RaB(tf)@10": bias}, 10)
+        )
+        job(tmp_path, f"{alpha}", [f"alpha={alpha}"], ranker_row)
     line = next(line for line in report_of(tmp_path).splitlines() if line.startswith("alpha 0"))
     assert line.split() == ["alpha", "0", "0.4000", "+0.0%", "+0.0020", "-0.008"]
 
@@ -199,12 +201,12 @@ def test_a_change_from_zero_is_not_a_number_in_percent(tmp_path: Path):
 
 
 def test_other_overrides_that_vary_are_settings_with_their_own_baseline_and_plot(tmp_path: Path):
-    for data, bm25, one in (("dl19", 0.3, 0.4), ("dl20", 0.2, 0.8)):
+    for data, bm25, at_one in (("dl19", 0.3, 0.4), ("dl20", 0.2, 0.8)):
         for alpha, factor in ((1.0, 1.0), (0.5, 0.75)):
             about = RunInfo(f"{data}/test", f"{data}/test", alpha)
             rows = (
                 row("BM25", None, bm25, 0.05),
-                row(f"alpha={alpha:g}", alpha, one * factor, 0.1),
+                row(f"alpha={alpha:g}", alpha, at_one * factor, 0.1),
             )
             overrides = [f"alpha={alpha}", f"data={data}", "checkpoint=/some/where"]
             job(

@@ -23,7 +23,7 @@ from backpack_rank.reranking.scorer import Scorer
 def checkpoint(tokenizer, tmp_path_factory):
     """A run's folder with a saved dual encoder over a small random BERT."""
     folder = tmp_path_factory.mktemp("dual")
-    own = PreTrainedTokenizerFast(
+    fast_tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer.backend_tokenizer,
         cls_token="<|endoftext|>",
         sep_token="<|separator|>",
@@ -35,11 +35,11 @@ def checkpoint(tokenizer, tmp_path_factory):
         "num_attention_heads": 2,
         "intermediate_size": 32,
     }
-    BertModel(BertConfig(vocab_size=len(own), initializer_range=0.3, **shape)).save_pretrained(
-        folder / "bert"
-    )
-    ranker = dual_encoder(own, name=str(folder / "bert"))
-    save_ranker(folder / "run" / "ranker", ranker, make_pair_tokenizer(own, ranker, 20))
+    BertModel(
+        BertConfig(vocab_size=len(fast_tokenizer), initializer_range=0.3, **shape)
+    ).save_pretrained(folder / "bert")
+    ranker = dual_encoder(fast_tokenizer, name=str(folder / "bert"))
+    save_ranker(folder / "run" / "ranker", ranker, make_pair_tokenizer(fast_tokenizer, ranker, 20))
     return folder / "run"
 
 
@@ -65,27 +65,27 @@ def test_candidates_are_the_rankers_best_documents(checkpoint, collection, tmp_p
     texts = dict(collection.documents)
     for query_id, query in collection.queries.items():
         every = dict(zip(texts, scorer.score(query, list(texts.values())).tolist(), strict=True))
-        found = run[query_id]
-        assert len(found) == 7
-        for doc_id, score in found.items():
+        scores = run[query_id]
+        assert len(scores) == 7
+        for doc_id, score in scores.items():
             assert score == pytest.approx(
                 every[doc_id], rel=2e-3, abs=2e-2
             )  # vectors are rounded to fp16
-        assert list(found) == sorted(found, key=lambda doc_id: (-found[doc_id], doc_id))
-        left = [score for doc_id, score in every.items() if doc_id not in found]
-        assert max(left) <= min(found.values()) + 2e-2
+        assert list(scores) == sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
+        left = [score for doc_id, score in every.items() if doc_id not in scores]
+        assert max(left) <= min(scores.values()) + 2e-2
 
 
 def test_equal_documents_come_in_the_order_of_their_ids(checkpoint, collection, tmp_path):
     run = dense(checkpoint, tmp_path, depth=100).candidates(collection)
-    for found in run.values():
-        assert len(found) == len(collection.documents)
-        bread = [doc_id for doc_id in found if doc_id[0] in "bé"]
+    for scores in run.values():
+        assert len(scores) == len(collection.documents)
+        bread = [doc_id for doc_id in scores if doc_id[0] in "bé"]
         assert bread == ["b0", "b1", "é1", "é2", "é3"]
-        assert len({found[doc_id] for doc_id in bread}) == 1
+        assert len({scores[doc_id] for doc_id in bread}) == 1
     cut = dense(checkpoint, tmp_path, depth=3).candidates(collection)
-    assert {q: list(found) for q, found in cut.items()} == {
-        q: list(found)[:3] for q, found in run.items()
+    assert {q: list(scores) for q, scores in cut.items()} == {
+        q: list(scores)[:3] for q, scores in run.items()
     }
 
 
@@ -134,7 +134,7 @@ def test_other_texts_weights_and_lengths_have_other_vectors(checkpoint, collecti
 def test_a_stopped_encoding_goes_on_where_it_was(
     checkpoint, collection, tmp_path, monkeypatch, stopped_after
 ):
-    whole = dense(checkpoint, tmp_path / "whole").candidates(collection)
+    uninterrupted = dense(checkpoint, tmp_path / "whole").candidates(collection)
     monkeypatch.setattr(module, "_CHUNK", 5)
     encode = Encoding.documents
     seen = []
@@ -155,8 +155,8 @@ def test_a_stopped_encoding_goes_on_where_it_was(
         Encoding, "documents", lambda self, texts: later.append(list(texts)) or encode(self, texts)
     )
     again = dense(checkpoint, folder).candidates(collection)
-    assert {q: list(found) for q, found in again.items()} == {
-        q: list(found) for q, found in whole.items()
+    assert {q: list(scores) for q, scores in again.items()} == {
+        q: list(scores) for q, scores in uninterrupted.items()
     }
     assert [text for texts in seen + later for text in texts] == [
         text for _, text in collection.documents
@@ -170,22 +170,22 @@ def test_a_stopped_encoding_goes_on_where_it_was(
 def test_what_a_killed_job_left_before_its_first_note_is_not_trusted(
     checkpoint, collection, tmp_path
 ):
-    whole = dense(checkpoint, tmp_path).candidates(collection)
+    expected = dense(checkpoint, tmp_path).candidates(collection)
     (final,) = (path for path in tmp_path.iterdir() if path.is_dir())
     partial = final.with_name(f"{final.name}.partial")
     final.rename(partial)
     (partial / "vectors.npy").write_bytes(b"half a header")
-    assert dense(checkpoint, tmp_path).candidates(collection) == whole
+    assert dense(checkpoint, tmp_path).candidates(collection) == expected
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "doc_ids.npy", "seal.json"])
 def test_damaged_vectors_are_encoded_anew(checkpoint, collection, tmp_path, caplog, name):
-    whole = dense(checkpoint, tmp_path).candidates(collection)
+    expected = dense(checkpoint, tmp_path).candidates(collection)
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     (folder / name).write_bytes(bytes((folder / name).stat().st_size))
-    assert dense(checkpoint, tmp_path).candidates(collection) == whole
+    assert dense(checkpoint, tmp_path).candidates(collection) == expected
     assert caplog.text.count("is damaged") == 1
-    assert dense(checkpoint, tmp_path).candidates(collection) == whole
+    assert dense(checkpoint, tmp_path).candidates(collection) == expected
     assert caplog.text.count("is damaged") == 1
 
 

@@ -16,16 +16,16 @@ CPU = torch.device("cpu")
 
 def slow(queries, vectors, ranks, k):
     """Every score, sorted by score and then by rank."""
-    found, scores = [], []
+    documents, scores = [], []
     for query in queries.tolist():
         rows = [
             (-sum(q * float(v) for q, v in zip(query, row, strict=True)), int(ranks[n]))
             for n, row in vectors
         ]
         best = sorted(rows)[:k]
-        found.append([rank for _, rank in best])
+        documents.append([rank for _, rank in best])
         scores.append([-score for score, _ in best])
-    return found, scores
+    return documents, scores
 
 
 @settings(max_examples=60, deadline=None)
@@ -46,11 +46,11 @@ def test_small_whole_numbers_give_exactly_the_sorted_documents(data):
     )
     ranks = np.array(data.draw(st.permutations(range(documents))))
     block = data.draw(st.integers(1, 45))
-    found, scores = top_k(
+    nearest, scores = top_k(
         torch.tensor(wanted).float(), vectors.astype(np.float16), ranks, k, CPU, block
     )
     expected, values = slow(wanted, list(enumerate(vectors)), ranks, k)
-    assert found.tolist() == expected
+    assert nearest.tolist() == expected
     assert scores.tolist() == values
 
 
@@ -61,11 +61,11 @@ def test_real_numbers_against_fp64(block, monkeypatch):
     vectors = random.normal(size=(500, 24)).astype(np.float16)
     queries = random.normal(size=(11, 24)).astype(np.float32)
     ranks = random.permutation(500)
-    found, scores = top_k(torch.from_numpy(queries), vectors, ranks, 20, CPU, block)
+    documents, scores = top_k(torch.from_numpy(queries), vectors, ranks, 20, CPU, block)
     every = queries.astype(np.float64) @ vectors.astype(np.float64).T
     order = np.argsort(-every, axis=1)[:, :20]
     assert scores.dtype == np.float32
-    np.testing.assert_array_equal(found, ranks[order])
+    np.testing.assert_array_equal(documents, ranks[order])
     np.testing.assert_allclose(scores, np.take_along_axis(every, order, 1), rtol=1e-5)
 
 
@@ -76,15 +76,15 @@ def test_equal_documents_tie_wherever_they_stand(documents, queries):
     random = np.random.default_rng(documents)
     vectors = np.repeat(random.normal(size=(1, 384)).astype(np.float16), documents, axis=0)
     wanted = torch.from_numpy(random.normal(size=(queries, 384)).astype(np.float32))
-    found, scores = top_k(wanted, vectors, np.arange(documents)[::-1].copy(), 10, CPU)
-    assert (found == np.arange(min(10, documents))).all()
+    nearest, scores = top_k(wanted, vectors, np.arange(documents)[::-1].copy(), 10, CPU)
+    assert (nearest == np.arange(min(10, documents))).all()
     assert (scores == scores[:, :1]).all()
 
 
 def test_scores_of_any_sign_and_size_keep_their_order_and_value():
     values = np.array([-6e4, -1.5, -6e-8, -0.0, 0.0, 6e-8, 2.0, 6e4], dtype=np.float16)[:, None]
-    found, scores = top_k(torch.ones(1, 1), values, np.arange(8), 8, CPU)
-    assert found[0].tolist() == [
+    documents, scores = top_k(torch.ones(1, 1), values, np.arange(8), 8, CPU)
+    assert documents[0].tolist() == [
         7,
         6,
         5,
@@ -98,5 +98,5 @@ def test_scores_of_any_sign_and_size_keep_their_order_and_value():
 
 
 def test_without_queries_nothing_is_found():
-    found, scores = top_k(torch.empty(0, 4), np.ones((3, 4), np.float16), np.arange(3), 2, CPU)
-    assert found.shape == scores.shape == (0, 2)
+    documents, scores = top_k(torch.empty(0, 4), np.ones((3, 4), np.float16), np.arange(3), 2, CPU)
+    assert documents.shape == scores.shape == (0, 2)

@@ -50,28 +50,28 @@ def foreign(request, tmp_path):
     ],
 )
 def test_texts_are_split_into_words_with_their_punctuation(text, words, without_second):
-    found = Words(text)
-    assert found.words == (words or text.split())
-    assert found.without(()) == text
-    assert found.without([1]) == (without_second or text.split()[0])
+    split = Words(text)
+    assert split.words == (words or text.split())
+    assert split.without(()) == text
+    assert split.without([1]) == (without_second or text.split()[0])
 
 
 def test_each_number_is_the_score_less_the_score_without_the_word(foreign):
     reranker, scores = foreign
-    found = reranker.explain(QUERY, DOCUMENT)
-    assert found.by_words
+    explanation = reranker.explain(QUERY, DOCUMENT)
+    assert explanation.by_words
     words = DOCUMENT.split()
     texts = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
     queries = ["doctor saw", "the saw", "the doctor"]
     pairs = [(query, DOCUMENT) for query in queries] + [(QUERY, text) for text in texts]
-    whole = scores([(QUERY, DOCUMENT)])[0]
-    assert found.score == pytest.approx(whole, abs=1e-5)
-    assert [word.text for word in found.words] == [*QUERY.split(), *words]
-    assert [word.segment for word in found.words] == ["query"] * 3 + ["document"] * 8
-    numbers = [word.contribution for word in found.words]
-    assert numbers == pytest.approx((whole - scores(pairs)).tolist(), abs=1e-5)
+    score_of_all = scores([(QUERY, DOCUMENT)])[0]
+    assert explanation.score == pytest.approx(score_of_all, abs=1e-5)
+    assert [word.text for word in explanation.words] == [*QUERY.split(), *words]
+    assert [word.segment for word in explanation.words] == ["query"] * 3 + ["document"] * 8
+    numbers = [word.contribution for word in explanation.words]
+    assert numbers == pytest.approx((score_of_all - scores(pairs)).tolist(), abs=1e-5)
     assert np.ptp(numbers) > 0.05
-    assert {word.text: word.group for word in found.words if word.group} == {
+    assert {word.text: word.group for word in explanation.words if word.group} == {
         "she": "female",
         "he": "male",
     }
@@ -79,9 +79,12 @@ def test_each_number_is_the_score_less_the_score_without_the_word(foreign):
     without = scores(
         [(QUERY, "saw a nurse and he saw bread"), (QUERY, "she saw a nurse and saw bread")]
     )
-    assert [(group.name, group.words) for group in found.groups] == [("female", 1), ("male", 1)]
-    assert [group.contribution for group in found.groups] == pytest.approx(
-        (whole - without).tolist(), abs=1e-5
+    assert [(group.name, group.words) for group in explanation.groups] == [
+        ("female", 1),
+        ("male", 1),
+    ]
+    assert [group.contribution for group in explanation.groups] == pytest.approx(
+        (score_of_all - without).tolist(), abs=1e-5
     )
 
 
@@ -89,11 +92,11 @@ def test_what_gendered_words_did_is_the_score_less_the_mean_of_the_renditions(fo
     reranker, scores = foreign
     renditions = [DOCUMENT, "he saw a nurse and she saw bread"]
     mean = scores([(QUERY, text) for text in renditions]).mean()
-    found = reranker.explain(QUERY, DOCUMENT)
-    assert (found.renditions.name, found.renditions.words) == ("gender", 2)
+    explanation = reranker.explain(QUERY, DOCUMENT)
+    assert (explanation.renditions.name, explanation.renditions.words) == ("gender", 2)
     expected = scores([(QUERY, DOCUMENT)])[0] - mean
     assert abs(expected) > 1e-3
-    assert found.renditions.contribution == pytest.approx(expected, abs=1e-5)
+    assert explanation.renditions.contribution == pytest.approx(expected, abs=1e-5)
     # It is what alpha changes about the score under the policy renditions.
     dialled = reranker.at(0.0, "renditions").explain(QUERY, DOCUMENT)
     assert dialled.score == pytest.approx(mean, abs=1e-5)
@@ -107,39 +110,39 @@ def test_under_a_policy_changes_are_against_the_ranker_as_it_is(foreign):
     reranker, _ = foreign
     plain = reranker.explain(QUERY, DOCUMENT)
     for policy in ("paired_tokens", "renditions"):
-        turned = reranker.at(0.25, policy)
-        found = turned.explain(QUERY, DOCUMENT)
-        assert found.score_before == pytest.approx(plain.score, abs=1e-6)
+        controlled = reranker.at(0.25, policy)
+        explanation = controlled.explain(QUERY, DOCUMENT)
+        assert explanation.score_before == pytest.approx(plain.score, abs=1e-6)
         without_she = "saw a nurse and he saw bread"
         pairs = [(QUERY, DOCUMENT), (QUERY, without_she)]
-        with_it, without = turned.predict(pairs).astype(float)
-        she, plain_she = found.words[3], plain.words[3]
+        with_it, without = controlled.predict(pairs).astype(float)
+        she, plain_she = explanation.words[3], plain.words[3]
         assert she.contribution == pytest.approx(with_it - without, abs=1e-5)
         assert she.change == pytest.approx(she.contribution - plain_she.contribution, abs=1e-5)
-        assert policy in found.title
+        assert policy in explanation.title
 
 
 def test_words_that_are_not_read_are_not_left_out(foreign):
     reranker, scores = foreign
     document = "she saw bread and fish " * 20
-    found = reranker.explain(QUERY, document)
-    words = [word.text for word in found.words if word.segment == "document"]
+    explanation = reranker.explain(QUERY, document)
+    words = [word.text for word in explanation.words if word.segment == "document"]
     tokenizer = reranker.scorer.pair_tokenizer
     room = tokenizer.room(tokenizer.encode_query(QUERY))
     # Every word is one token.
     assert words == document.split()[:room]
-    assert found.cut == 100 - room
-    first = next(word for word in found.words if word.segment == "document")
+    assert explanation.cut == 100 - room
+    first = next(word for word in explanation.words if word.segment == "document")
     pairs = [(QUERY, document), (QUERY, " ".join(words[1:]))]
-    whole, without = scores(pairs)
-    assert first.contribution == pytest.approx(whole - without, abs=1e-5)
+    score_of_all, without = scores(pairs)
+    assert first.contribution == pytest.approx(score_of_all - without, abs=1e-5)
 
 
 def test_neighbours_of_long_texts_are_left_out_together_and_listed_words_alone():
     document = "one two three four he five six seven she eight"
     words = LeftOutWords("query", document, GENDER, at_most=8)
-    found = words.explanation(np.arange(len(words.pairs)))
-    assert [word.text for word in found.words] == [
+    explanation = words.explanation(np.arange(len(words.pairs)))
+    assert [word.text for word in explanation.words] == [
         "query",
         "one two",
         "three four",
@@ -165,30 +168,30 @@ def test_neighbours_of_long_texts_are_left_out_together_and_listed_words_alone()
 
 def test_the_only_word_of_a_query_stays_and_documents_may_be_empty():
     words = LeftOutWords("soup", " ", GENDER)
-    found = words.explanation(np.zeros(len(words.pairs)))
-    assert [(word.text, word.contribution) for word in found.words] == [("soup", None)]
-    assert (found.groups, found.renditions.words) == ((), 0)
+    explanation = words.explanation(np.zeros(len(words.pairs)))
+    assert [(word.text, word.contribution) for word in explanation.words] == [("soup", None)]
+    assert (explanation.groups, explanation.renditions.words) == ((), 0)
 
 
 def test_a_lexicon_of_ones_own_says_which_words_are_listed():
     lexicon = Lexicon("food", {"warm": ("soup",), "cold": ("bread", "fish")})
     words = LeftOutWords("q a", "soup, bread fish", GENDER, lexicon=lexicon)
     assert words.pairs[-4:-2] == [("q a", "bread fish"), ("q a", "soup,")]
-    found = words.explanation(np.zeros(len(words.pairs)))
-    assert [(group.name, group.words) for group in found.groups] == [("warm", 1), ("cold", 2)]
+    explanation = words.explanation(np.zeros(len(words.pairs)))
+    assert [(group.name, group.words) for group in explanation.groups] == [("warm", 1), ("cold", 2)]
 
 
 def test_a_ranker_behind_a_server_is_explained_by_its_scores():
     query, document = "bread", "she bakes bread"
     with served("jina") as (url, _):
-        found = load(url).explain(query, document)
-        numbers = [word.contribution for word in found.words]
-    whole = score(query, document)
+        explanation = load(url).explain(query, document)
+        numbers = [word.contribution for word in explanation.words]
+    score_of_all = score(query, document)
     texts = ["bakes bread", "she bread", "she bakes"]
-    expected = [whole - score(query, text) for text in texts]
+    expected = [score_of_all - score(query, text) for text in texts]
     assert numbers[0] is None
     assert numbers[1:] == pytest.approx(expected)
-    assert found.renditions.contribution == pytest.approx(-0.5)
+    assert explanation.renditions.contribution == pytest.approx(-0.5)
 
 
 def test_a_ranker_with_senses_is_explained_by_words_where_that_is_asked_or_needed(
@@ -197,11 +200,13 @@ def test_a_ranker_with_senses_is_explained_by_words_where_that_is_asked_or_neede
     reranker = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer))
     query, document = "doctor in the ward", "he saw his mother"
     assert not reranker.explain(query, document).by_words
-    found = reranker.explain(query, document, by="words")
-    whole, without = reranker.predict([(query, document), (query, "saw his mother")]).astype(float)
-    he = next(word for word in found.words if word.text == "he")
-    assert he.contribution == pytest.approx(whole - without, abs=1e-5)
-    assert found.senses == ()
+    explanation = reranker.explain(query, document, by="words")
+    score_of_all, without = reranker.predict([(query, document), (query, "saw his mother")]).astype(
+        float
+    )
+    he = next(word for word in explanation.words if word.text == "he")
+    assert he.contribution == pytest.approx(score_of_all - without, abs=1e-5)
+    assert explanation.senses == ()
     renditions = reranker.at(0.5, "renditions")
     assert renditions.explain(query, document).by_words
     with pytest.raises(ValueError, match=r"reads several texts .* explain by words"):

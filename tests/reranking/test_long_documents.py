@@ -244,11 +244,11 @@ def test_a_policy_that_rewrites_averages_the_best_chunks_of_each_rendition(witho
 def test_a_certificate_covers_words_of_every_chunk(request, kind, policy, tmp_path):
     documents = [LONG[0], LONG[2], "she saw bread", "bread and fish " * 40]
     chunks = request.getfixturevalue(kind).reading("chunks", chunk_overlap=4)
-    found = certify(
+    certificate = certify(
         chunks.at(0, policy), collection_of(documents), run_of(documents), tmp_path / "chunks"
     )
-    by_kind = {part.kind: part for part in found.parts}
-    assert found.kept
+    by_kind = {part.kind: part for part in certificate.parts}
+    assert certificate.kept
     assert by_kind["covered"].candidates == 3
     assert by_kind["covered"].largest < 1e-6
 

@@ -57,9 +57,9 @@ def test_scores_are_the_rankers_and_documents_come_best_first(reranker, pair_tok
             ).scores.item()
             for text in DOCUMENTS
         ]
-    found = reranker.predict([(QUERY, text) for text in DOCUMENTS])
-    assert found.dtype == np.float32
-    assert found.tolist() == pytest.approx(expected, abs=1e-5)
+    scores = reranker.predict([(QUERY, text) for text in DOCUMENTS])
+    assert scores.dtype == np.float32
+    assert scores.tolist() == pytest.approx(expected, abs=1e-5)
     order = sorted(range(4), key=lambda place: -expected[place])
     rows = reranker.rank(QUERY, DOCUMENTS)
     assert [row["corpus_id"] for row in rows] == order
@@ -73,8 +73,8 @@ def test_scores_are_the_rankers_and_documents_come_best_first(reranker, pair_tok
 
 
 def test_documents_of_a_run_keep_their_places(reranker, tiny_collection):
-    found = reranker.rerank(RUN, tiny_collection)
-    assert {query_id: list(documents) for query_id, documents in found.items()} == {
+    reranked = reranker.rerank(RUN, tiny_collection)
+    assert {query_id: list(documents) for query_id, documents in reranked.items()} == {
         query_id: list(documents) for query_id, documents in RUN.items()
     }
     texts = dict(tiny_collection.documents)
@@ -83,7 +83,7 @@ def test_documents_of_a_run_keep_their_places(reranker, tiny_collection):
         for query_id in RUN
         for doc_id in RUN[query_id]
     ]
-    assert flat(found) == pytest.approx(reranker.predict(pairs).tolist(), abs=1e-5)
+    assert flat(reranked) == pytest.approx(reranker.predict(pairs).tolist(), abs=1e-5)
 
 
 POLICY_NAMES = ["lowest_senses", "paired_tokens", "average"]
@@ -107,11 +107,11 @@ def test_alpha_one_is_bit_identical_and_other_alphas_are_not(
 
 def test_the_dial_gives_the_scores_of_the_hook(reranker):
     policy = LowestSenses(3)
-    found = reranker.with_policy(policy, 0.25).predict([(QUERY, text) for text in DOCUMENTS])
+    scores = reranker.with_policy(policy, 0.25).predict([(QUERY, text) for text in DOCUMENTS])
     texts = PackedBatch.from_sequences(reranker.scorer.pair_tokenizer.pairs(QUERY, DOCUMENTS))
     with torch.no_grad(), InferenceHook(reranker.hook.context, policy, 0.25):
         expected = reranker.scorer.ranker(texts).scores
-    assert found.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    assert scores.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def test_several_views_are_added_up(reranker):
@@ -122,24 +122,24 @@ def test_several_views_are_added_up(reranker):
             [_without(QUERY, text) for text in DOCUMENTS],
         )
     )
-    found = reranker.with_policy(SwappedAverage(), 0.3).predict(
+    scores = reranker.with_policy(SwappedAverage(), 0.3).predict(
         [(QUERY, text) for text in DOCUMENTS]
     )
-    assert found.tolist() == pytest.approx((0.3 * plain + 0.7 * other).tolist(), abs=1e-5)
+    assert scores.tolist() == pytest.approx((0.3 * plain + 0.7 * other).tolist(), abs=1e-5)
     assert np.abs(plain - other)[:2].min() > 1e-3
 
 
 def test_a_sweep_is_one_row_per_alpha_under_the_papers_rule_or_the_own_policy(reranker):
     pairs = [(QUERY, text) for text in DOCUMENTS]
-    for own, policy in (
+    for swept, policy in (
         (reranker, "lowest_senses"),
         (reranker.with_policy("uniform", 0.5), "uniform"),
     ):
-        found = own.sweep(QUERY, DOCUMENTS, [1.0, 0.5, 0.0])
-        assert found.shape == (3, 4)
-        assert found[0].tolist() == reranker.predict(pairs).tolist()
-        assert found[1].tolist() == reranker.with_policy(policy, 0.5).predict(pairs).tolist()
-        assert own.sweep(QUERY, DOCUMENTS, [0.5], policy="uniform")[0].tolist() == pytest.approx(
+        scores = swept.sweep(QUERY, DOCUMENTS, [1.0, 0.5, 0.0])
+        assert scores.shape == (3, 4)
+        assert scores[0].tolist() == reranker.predict(pairs).tolist()
+        assert scores[1].tolist() == reranker.with_policy(policy, 0.5).predict(pairs).tolist()
+        assert swept.sweep(QUERY, DOCUMENTS, [0.5], policy="uniform")[0].tolist() == pytest.approx(
             reranker.with_policy("uniform", 0.5).predict(pairs).tolist()
         )
 
@@ -149,8 +149,8 @@ def test_a_sweep_is_one_row_per_alpha_under_the_papers_rule_or_the_own_policy(re
 )
 def test_a_sweep_gives_the_scores_of_every_alpha_alone(reranker, policy):
     alphas = [1.0, 0.6, 0.0]
-    found = reranker.sweep(QUERY, DOCUMENTS, alphas, policy)
-    for row, alpha in zip(found, alphas, strict=True):
+    scores = reranker.sweep(QUERY, DOCUMENTS, alphas, policy)
+    for row, alpha in zip(scores, alphas, strict=True):
         alone = reranker.with_policy(policy, alpha).predict([(QUERY, text) for text in DOCUMENTS])
         assert row.tolist() == pytest.approx(alone.tolist(), abs=1e-5)
 
@@ -171,16 +171,16 @@ def test_a_sweep_reads_texts_as_rarely_as_the_policy_allows(reranker, policy, te
 
 def test_alpha_and_policy_can_be_given_where_texts_are_ranked(reranker):
     pairs = [(QUERY, text) for text in DOCUMENTS]
-    turned = reranker.with_policy("paired_tokens", 0.0)
+    controlled = reranker.with_policy("paired_tokens", 0.0)
     assert (
         reranker.predict(pairs, alpha=0.0, policy="paired_tokens").tolist()
-        == turned.predict(pairs).tolist()
+        == controlled.predict(pairs).tolist()
     )
-    assert reranker.rank(QUERY, DOCUMENTS, alpha=0.0, policy="paired_tokens") == turned.rank(
+    assert reranker.rank(QUERY, DOCUMENTS, alpha=0.0, policy="paired_tokens") == controlled.rank(
         QUERY, DOCUMENTS
     )
     assert (
-        turned.predict(pairs, alpha=0.5).tolist()
+        controlled.predict(pairs, alpha=0.5).tolist()
         == reranker.predict(pairs, alpha=0.5, policy="paired_tokens").tolist()
     )
     lowest = reranker.with_policy("lowest_senses", 0.5).predict(pairs)
@@ -192,9 +192,9 @@ def test_alpha_and_policy_can_be_given_where_texts_are_ranked(reranker):
 
 def test_many_queries_are_ranked_as_each_alone(reranker):
     queries, documents = [QUERY, "soup for guests"], [DOCUMENTS, DOCUMENTS[1:3]]
-    found = reranker.rank_many(queries, documents, top_k=3, return_documents=True, alpha=0.5)
-    for rows, query, own in zip(found, queries, documents, strict=True):
-        alone = reranker.rank(query, own, top_k=3, return_documents=True, alpha=0.5)
+    rankings = reranker.rank_many(queries, documents, top_k=3, return_documents=True, alpha=0.5)
+    for rows, query, documents_of_query in zip(rankings, queries, documents, strict=True):
+        alone = reranker.rank(query, documents_of_query, top_k=3, return_documents=True, alpha=0.5)
         assert [(row["corpus_id"], row["text"]) for row in rows] == [
             (row["corpus_id"], row["text"]) for row in alone
         ]
@@ -210,11 +210,11 @@ def test_a_sigmoid_is_taken_in_double_precision(reranker):
     pairs = [(QUERY, text) for text in DOCUMENTS]
     with torch.no_grad():
         reranker.scorer.ranker.head.out.bias.add_(25.0)
-    logits, found = reranker.predict(pairs), reranker.predict(pairs, activation="sigmoid")
-    assert found.tolist() == pytest.approx(
+    logits, probabilities = reranker.predict(pairs), reranker.predict(pairs, activation="sigmoid")
+    assert probabilities.tolist() == pytest.approx(
         [1 / (1 + math.exp(-float(logit))) for logit in logits], abs=1e-15
     )
-    assert len(set(found.tolist())) == 4, "in float32 all of them were 1"
+    assert len(set(probabilities.tolist())) == 4, "in float32 all of them were 1"
     with pytest.raises(ValueError, match="activation='softmax'"):
         reranker.predict(pairs, activation="softmax")
 
@@ -227,7 +227,7 @@ def test_long_documents_are_cut_and_counted_or_read_in_parts(reranker, caplog):
     cut = reranker.predict([(QUERY, text) for text in documents])
     assert "2 of 3 documents are longer than the 48 tokens" in caplog.text
     assert cut[1] == pytest.approx(cut[2], abs=1e-5)
-    found = reranker.predict([(QUERY, text) for text in documents], long_documents="chunks")
+    scores = reranker.predict([(QUERY, text) for text in documents], long_documents="chunks")
     query = tokenizer.encode_query(QUERY)
     (ids,) = tokenizer.encode(documents[2:])
     room = 48 - len(query) - 2
@@ -236,9 +236,9 @@ def test_long_documents_are_cut_and_counted_or_read_in_parts(reranker, caplog):
     batch = PackedBatch.from_sequences([tokenizer.join(query, part) for part in parts])
     with torch.no_grad():
         expected = reranker.scorer.ranker(batch).scores.max().item()
-    assert found[2] == pytest.approx(expected, abs=1e-5)
-    assert abs(found[2] - cut[2]) > 1e-3
-    assert found[0] == pytest.approx(cut[0], abs=1e-5)
+    assert scores[2] == pytest.approx(expected, abs=1e-5)
+    assert abs(scores[2] - cut[2]) > 1e-3
+    assert scores[0] == pytest.approx(cut[0], abs=1e-5)
     with pytest.raises(ValueError, match="long_documents='all'"):
         reranker.predict([(QUERY, "a bridge")], long_documents="all")
 
@@ -275,14 +275,14 @@ def test_an_explanation_adds_up_to_the_score_and_shows_what_alpha_changes(rerank
         "mother": "female",
     }
     for policy in ("lowest_senses", "paired_tokens"):
-        turned = reranker.with_policy(policy, 0.0)
-        found = turned.explain(QUERY, DOCUMENTS[0])
-        assert found.score == pytest.approx(
-            float(turned.predict([(QUERY, DOCUMENTS[0])])[0]), abs=1e-5
+        controlled = reranker.with_policy(policy, 0.0)
+        explanation = controlled.explain(QUERY, DOCUMENTS[0])
+        assert explanation.score == pytest.approx(
+            float(controlled.predict([(QUERY, DOCUMENTS[0])])[0]), abs=1e-5
         )
-        assert found.score_before == plain.score
-        assert sum(sense.change for sense in found.senses) == pytest.approx(
-            found.score - plain.score, abs=1e-6
+        assert explanation.score_before == plain.score
+        assert sum(sense.change for sense in explanation.senses) == pytest.approx(
+            explanation.score - plain.score, abs=1e-6
         )
     with pytest.raises(ValueError, match="policy average reads several texts for one score"):
         reranker.with_policy(SwappedAverage(), 0.5).explain(QUERY, DOCUMENTS[0], by="senses")
@@ -290,9 +290,9 @@ def test_an_explanation_adds_up_to_the_score_and_shows_what_alpha_changes(rerank
 
 def test_names_and_alphas(reranker, without_senses):
     assert (reranker.name, reranker.alpha) == ("alpha=1", 1.0)
-    turned = reranker.with_policy("uniform", 0.25)
-    assert (turned.name, turned.alpha) == ("alpha=0.25", 0.25)
-    assert turned.sensitivity is reranker.sensitivity, "computed once for all alphas"
+    controlled = reranker.with_policy("uniform", 0.25)
+    assert (controlled.name, controlled.alpha) == ("alpha=0.25", 0.25)
+    assert controlled.sensitivity is reranker.sensitivity, "computed once for all alphas"
     assert (without_senses.name, without_senses.alpha, without_senses.sensitivity) == (
         "GPT2ForRanking",
         None,

@@ -104,11 +104,11 @@ policies_of_views = st.lists(st.lists(views, max_size=4), min_size=1, max_size=4
 def alone(policies, pairs) -> np.ndarray:
     """The obvious way: every view of every policy reads every pair."""
     scores = np.zeros((len(policies), len(pairs)))
-    for own, policy in zip(scores, policies, strict=True):
+    for sums_of_policy, policy in zip(scores, policies, strict=True):
         for row, pair in enumerate(pairs):
             for view in policy:
                 read = pair if view.rewrite is None else view.rewrite(*pair)
-                own[row] += view.coefficient * score_of(ids_of(read), view)
+                sums_of_policy[row] += view.coefficient * score_of(ids_of(read), view)
     return scores
 
 
@@ -120,12 +120,12 @@ def read_by_passes(plan: ReadingPlan, texts, noise: float = 0.0) -> tuple[np.nda
     """
     scores = plan.empty_scores()
     reads: Counter = Counter()
-    for one in plan.passes():
-        for text in one.texts:
+    for reading in plan.passes():
+        for text in reading.texts:
             ids = ids_of(texts[text])
-            moved = one.shift is not None and one.shift.moves(ids)
-            reads[ids.tobytes(), one.shift.key if moved else None] += 1
-            for column, view in zip(one.columns, one.views(), strict=True):
+            moved = reading.shift is not None and reading.shift.moves(ids)
+            reads[ids.tobytes(), reading.shift.key if moved else None] += 1
+            for column, view in zip(reading.columns, reading.views(), strict=True):
                 scores[column, text] = score_of(ids, view) + noise * reads.total()
     return scores, reads
 
@@ -165,8 +165,8 @@ def test_equal_pairs_have_one_score_where_equal_texts_have(policies, pairs) -> N
     pairs = [*pairs, *reversed(pairs)]
     plan = ReadingPlan(policies, len(pairs), lambda: iter(pairs))
     scores, _ = read_by_passes(plan, [*pairs, *plan.new_texts])
-    found = plan.sums(scores)
-    assert found.tolist() == found[:, ::-1].tolist()
+    sums = plan.sums(scores)
+    assert sums.tolist() == sums[:, ::-1].tolist()
 
 
 @drawn
@@ -175,11 +175,11 @@ def test_columns_name_what_each_score_is_asked_for(policies, pairs) -> None:
     plan = ReadingPlan(policies, len(pairs), lambda: iter(pairs))
     needed = plan.needed()
     filled = np.zeros_like(needed)
-    for one in plan.passes():
-        for column, view in zip(one.columns, one.views(), strict=True):
-            assert view.token_shift is plan.views[column].token_shift is one.shift
+    for reading in plan.passes():
+        for column, view in zip(reading.columns, reading.views(), strict=True):
+            assert view.token_shift is plan.views[column].token_shift is reading.shift
             assert view.sense_weights is plan.views[column].sense_weights
-            filled[column, one.texts] = True
+            filled[column, reading.texts] = True
     assert (filled | ~needed).all()
     assert needed.any(axis=1).all(), "no column is asked for in vain"
 
@@ -193,18 +193,26 @@ def test_columns_name_what_each_score_is_asked_for(policies, pairs) -> None:
 def test_a_pair_that_no_view_rewrites_has_its_very_score(pairs, coefficients, data) -> None:
     rewritings = data.draw(st.lists(st.sampled_from([None, *REWRITINGS]), min_size=10, max_size=10))
     policy = [
-        View(rewrite=one, coefficient=c) for one, c in zip(rewritings, coefficients, strict=False)
+        View(rewrite=rewrite, coefficient=c)
+        for rewrite, c in zip(rewritings, coefficients, strict=False)
     ]
     plan = ReadingPlan([policy, IDENTITY], len(pairs), lambda: iter(pairs))
     texts = [*pairs, *plan.new_texts]
     scores, _ = read_by_passes(plan, texts, noise=1e-4)
-    found, unchanged = plan.sums(scores)
+    rewritten, unchanged = plan.sums(scores)
     assert unchanged.tolist() == scores[0, : len(pairs)].tolist()
-    written = [[pair if one is None else one(*pair) for one in rewritings] for pair in pairs]
+    written = [
+        [pair if rewrite is None else rewrite(*pair) for rewrite in rewritings] for pair in pairs
+    ]
     for row, pair in enumerate(pairs):
-        targets = [text for other, own in enumerate(written) if other != row for text in own]
+        targets = [
+            text
+            for other, texts_of_row in enumerate(written)
+            if other != row
+            for text in texts_of_row
+        ]
         if all(text == pair for text in written[row]) and pair not in targets:
-            assert found[row] == scores[0, row]
+            assert rewritten[row] == scores[0, row]
 
 
 @drawn
@@ -215,10 +223,10 @@ def test_a_pair_that_another_one_is_rewritten_to_shares_its_score(pairs, rewrite
     if shared:
         plan.share([ids_of(text) for text in texts])
     scores, _ = read_by_passes(plan, texts, noise=1e-4)
-    (found,) = plan.sums(scores)
+    (sums,) = plan.sums(scores)
     by_text: dict[tuple[str, str], set[float]] = {}
     changed = {rewrite(*pair) for pair in pairs if rewrite(*pair) != pair}
-    for pair, score in zip(pairs, found.tolist(), strict=True):
+    for pair, score in zip(pairs, sums.tolist(), strict=True):
         if shared or rewrite(*pair) in changed:
             by_text.setdefault(rewrite(*pair), set()).add(score)
     assert all(len(of_text) == 1 for of_text in by_text.values())
@@ -241,7 +249,7 @@ def test_texts_are_asked_for_only_where_a_view_rewrites_them() -> None:
         [IDENTITY, [View(sense_weights=WEIGHTS[0]), View(rewrite=REWRITINGS[0], coefficient=0.0)]],
         3,
     )
-    assert [one.texts.tolist() for one in plan.passes()] == [[0, 1, 2]]
+    assert [reading.texts.tolist() for reading in plan.passes()] == [[0, 1, 2]]
     assert plan.sums(plan.empty_scores()).shape == (2, 3)
 
 
@@ -255,7 +263,9 @@ def test_one_shift_alone_is_one_pass() -> None:
     """So that its texts stand in the batches of a call with one alpha."""
     plan = ReadingPlan([[View(token_shift=SHIFTS[0])]], 2)
     plan.share([ids_of(("soup", "he")), ids_of(("soup", "soup"))])
-    assert [(one.shift, one.texts.tolist()) for one in plan.passes()] == [(SHIFTS[0], [0, 1])]
+    assert [(reading.shift, reading.texts.tolist()) for reading in plan.passes()] == [
+        (SHIFTS[0], [0, 1])
+    ]
 
 
 # The callers, with real rankers
@@ -327,31 +337,33 @@ def test_every_caller_gives_the_sums_of_every_view_alone(
     policies = data.draw(st.lists(st.lists(view, min_size=1, max_size=3), min_size=1, max_size=3))
     pairs = [("doctor", document) for document in DOCUMENTS]
     expected = np.zeros((len(policies), len(pairs)))
-    for own, policy in zip(expected, policies, strict=True):
-        for one in policy:
-            read = pairs if one.rewrite is None else [one.rewrite(*pair) for pair in pairs]
-            own += one.coefficient * np.array(
-                [score_alone(text, one.sense_weights, one.token_shift) for text in read]
+    for sums_of_policy, policy in zip(expected, policies, strict=True):
+        for part in policy:
+            read = pairs if part.rewrite is None else [part.rewrite(*pair) for pair in pairs]
+            sums_of_policy += part.coefficient * np.array(
+                [score_alone(text, part.sense_weights, part.token_shift) for text in read]
             )
 
-    found = {"texts": scores_of_texts(policies, scorer, pairs)}
+    scores_by_caller = {"texts": scores_of_texts(policies, scorer, pairs)}
     store = MemoryStore({str(row): document for row, document in enumerate(DOCUMENTS)})
     rows = tuple(map(str, range(len(DOCUMENTS))))
     of_collection = Pairs(Collection("drawn", store, {"q": "doctor"}, {}), ("q",) * len(rows), rows)
-    found["collection"] = scores_of_pairs(policies, scorer, of_collection)
-    found["cache"] = scores_of_pairs(
+    scores_by_caller["collection"] = scores_of_pairs(policies, scorer, of_collection)
+    scores_by_caller["cache"] = scores_of_pairs(
         policies, scorer, of_collection, SenseCache(tmp_path_factory.mktemp("cache"))
     )
     if not rewriting:
-        found["tokens"] = scores_of_tokens(policies, scorer, scorer.join("doctor", DOCUMENTS))
+        scores_by_caller["tokens"] = scores_of_tokens(
+            policies, scorer, scorer.join("doctor", DOCUMENTS)
+        )
     reranker = PointwiseReranker(scorer)
     served = ServedPointwise("drawn", reranker)
     served._cached_views = lambda policy, alpha: policies[int(alpha)]
     job = served.job("doctor", DOCUMENTS, range(len(policies)), None, None)
-    for one in job.slices:
-        served.score([one])
+    for part in job.slices:
+        served.score([part])
     job.finish()
-    found["server"] = job.future.result(timeout=0)
-    for name, scores in found.items():
+    scores_by_caller["server"] = job.future.result(timeout=0)
+    for name, scores in scores_by_caller.items():
         # Scores are up to 20, of which float32 has five places behind the point.
         assert scores == pytest.approx(expected, rel=2e-6, abs=1e-5), name

@@ -30,7 +30,7 @@ def test_deltas_are_after_minus_before():
 
 def test_recalibrated_scores_worked_by_hand():
     # Scores 1, 2, 3: mean 2, variance 2/3. Changes 0, 0, 3: mean 1, variance 2.
-    found = recalibrate(
+    recalibrated = recalibrate(
         {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"a": 0.0, "b": 0.0, "c": 3.0}}, 0.5
     )
     half = math.sqrt(1.5)
@@ -39,22 +39,22 @@ def test_recalibrated_scores_worked_by_hand():
         "b": -0.5 / math.sqrt(2),
         "c": -half + 0.5 * 2 / math.sqrt(2),
     }
-    assert found["q"] == pytest.approx(expected)
-    assert ranking(found["q"]) == ["a", "b", "c"]
+    assert recalibrated["q"] == pytest.approx(expected)
+    assert ranking(recalibrated["q"]) == ["a", "b", "c"]
 
 
 def test_a_large_weight_ranks_by_the_changes_alone():
-    found = recalibrate(
+    recalibrated = recalibrate(
         {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, {"q": {"a": -1.0, "b": 0.5, "c": 0.0}}, 100
     )
-    assert ranking(found["q"]) == ["b", "c", "a"]
+    assert ranking(recalibrated["q"]) == ["b", "c", "a"]
 
 
 def test_the_lists_of_two_queries_are_standardised_apart():
     run = {"q1": {"a": 1.0, "b": 0.0}, "q2": {"a": 1000.0, "b": 500.0}}
-    found = recalibrate(run, {"q1": {"a": 0.0, "b": 0.0}, "q2": {"a": 0.0, "b": 0.0}}, 1)
-    assert found["q1"] == pytest.approx({"a": 1.0, "b": -1.0})
-    assert found["q2"] == pytest.approx({"a": 1.0, "b": -1.0})
+    recalibrated = recalibrate(run, {"q1": {"a": 0.0, "b": 0.0}, "q2": {"a": 0.0, "b": 0.0}}, 1)
+    assert recalibrated["q1"] == pytest.approx({"a": 1.0, "b": -1.0})
+    assert recalibrated["q2"] == pytest.approx({"a": 1.0, "b": -1.0})
 
 
 @pytest.mark.parametrize("values", [[0.1] * 3, [0.1] * 10, [1e300] * 7, [-2.5], [0.0, 0.0]])
@@ -87,8 +87,8 @@ def test_changes_of_documents_that_the_run_does_not_have_play_no_part():
 def test_equal_to_the_obvious_version(scores, weight):
     run = {"q": {doc_id: pair[0] for doc_id, pair in scores.items()}}
     change = {"q": {doc_id: pair[1] for doc_id, pair in scores.items()}}
-    own, moved = slow_z(list(run["q"].values())), slow_z(list(change["q"].values()))
-    expected = [first + weight * second for first, second in zip(own, moved, strict=True)]
+    standardised, moved = slow_z(list(run["q"].values())), slow_z(list(change["q"].values()))
+    expected = [first + weight * second for first, second in zip(standardised, moved, strict=True)]
     assert list(recalibrate(run, change, weight)["q"].values()) == pytest.approx(expected, abs=1e-9)
 
 

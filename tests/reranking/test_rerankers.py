@@ -37,7 +37,7 @@ def test_another_systems_run_is_moved_by_what_alpha_changes():
         SavedRun("folder/other.trec", OTHER), SavedRun("alpha=1", FIRST), changed, 0.5
     )
     # Of the run: 9, 8, 7, so z is +-root(3/2) and 0; of the changes -1/root(2) twice and root(2).
-    found = reranker.rerank(FIRST, COLLECTION)["q"]
+    recalibrated = reranker.rerank(FIRST, COLLECTION)["q"]
     z, change = math.sqrt(1.5), 1 / math.sqrt(2)
-    assert found == pytest.approx({"b": z - change / 2, "a": -change / 2, "c": -z + change})
+    assert recalibrated == pytest.approx({"b": z - change / 2, "a": -change / 2, "c": -z + change})
     assert reranker.name == "other.trec + 0.5 x change at alpha=0"

@@ -58,11 +58,11 @@ def test_platt_predicts_what_scikit_learn_does(seed):
     other = CalibratedClassifierCV(FrozenEstimator(ready), method="sigmoid", cv=2, ensemble=False)
     other.fit(columns, relevant)
     expected = other.predict_proba(columns)[:, 1]
-    found = fitted_map("platt", scores, relevant)
-    assert np.abs(found(scores) - expected).max() < 2e-4, sklearn.__version__
+    fitted = fitted_map("platt", scores, relevant)
+    assert np.abs(fitted(scores) - expected).max() < 2e-4, sklearn.__version__
     assert np.ptp(expected) > 0.5
-    plain = 1 / (1 + np.exp(-(found.slope * scores.astype(float) + found.intercept)))
-    assert found(scores) == pytest.approx(plain, abs=1e-12)
+    plain = 1 / (1 + np.exp(-(fitted.slope * scores.astype(float) + fitted.intercept)))
+    assert fitted(scores) == pytest.approx(plain, abs=1e-12)
 
 
 def test_platt_is_the_minimum_of_its_own_loss():
@@ -79,8 +79,8 @@ def test_platt_is_the_minimum_of_its_own_loss():
         return np.sum(np.logaddexp(0, odds) - targets * odds)
 
     expected = minimize(loss, [0.1, 0.0], method="BFGS", tol=1e-12).x
-    found = fitted_map("platt", scores, relevant)
-    assert [found.slope, found.intercept] == pytest.approx(expected.tolist(), rel=1e-4)
+    fitted = fitted_map("platt", scores, relevant)
+    assert [fitted.slope, fitted.intercept] == pytest.approx(expected.tolist(), rel=1e-4)
 
 
 def test_isotonic_predicts_what_scikit_learn_does():
@@ -91,9 +91,9 @@ def test_isotonic_predicts_what_scikit_learn_does():
     other = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     other.fit(scores.astype(np.float64), relevant.astype(float))
     asked = np.linspace(-20, 40, 500)
-    found = fitted_map("isotonic", scores, relevant)
-    assert found(asked) == pytest.approx(other.predict(asked), abs=1e-12)
-    assert (np.diff(found(asked)) >= 0).all()
+    fitted = fitted_map("isotonic", scores, relevant)
+    assert fitted(asked) == pytest.approx(other.predict(asked), abs=1e-12)
+    assert (np.diff(fitted(asked)) >= 0).all()
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
@@ -126,7 +126,7 @@ def test_mistakes_in_fitting_are_named():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda content: content.update(format="other"), "its format is 'other'"),
         (lambda content: content.pop("maps"), "'maps'"),
@@ -137,13 +137,13 @@ def test_mistakes_in_fitting_are_named():
         (lambda content: content.update(method="isotonic"), "slope"),
     ],
 )
-def test_another_file_is_no_calibration(tmp_path, change, said):
+def test_another_file_is_no_calibration(tmp_path, change, message):
     path = tmp_path / "calibration.json"
     Calibration({1.0: PlattMap(1, 0)}, "renditions", "platt", "dev").write(path)
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=said) as refused:
+    with pytest.raises(ValueError, match=message) as refused:
         Calibration.read(path)
     assert str(path) in str(refused.value)
     path.write_text(path.read_text()[:-9])
@@ -152,7 +152,7 @@ def test_another_file_is_no_calibration(tmp_path, change, said):
 
 
 @pytest.mark.parametrize(
-    ("scores", "probabilities", "said"),
+    ("scores", "probabilities", "message"),
     [
         ([0, 1], [0.5], "as many probabilities as scores"),
         ([], [], "as many"),
@@ -162,8 +162,8 @@ def test_another_file_is_no_calibration(tmp_path, change, said):
         ([0, float("nan")], [0, 1], "must rise"),
     ],
 )
-def test_an_isotonic_map_must_rise(scores, probabilities, said):
-    with pytest.raises(ValueError, match=said):
+def test_an_isotonic_map_must_rise(scores, probabilities, message):
+    with pytest.raises(ValueError, match=message):
         IsotonicMap(scores, probabilities)
 
 
@@ -179,9 +179,9 @@ def test_an_alpha_that_no_map_was_fitted_for_warns_once(caplog):
     with caplog.at_level(logging.WARNING):
         assert calibration.probabilities(scores, 0.4, "renditions_keep") == maps[0.0](scores)
         assert calibration.probabilities(scores, 0.0, "paired_tokens") == maps[0.0](scores)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "alpha=0.4 of policy renditions_keep" in said
-    assert "fitted: 1, 0" in said
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "alpha=0.4 of policy renditions_keep" in warning
+    assert "fitted: 1, 0" in warning
 
 
 @pytest.fixture
@@ -240,10 +240,10 @@ def test_an_activation_is_of_the_reranker_or_of_the_call(calibrated):
 def test_without_a_calibration_that_is_said_at_once(make_gpt2, pair_tokenizer):
     scorer = Scorer(make_gpt2(), pair_tokenizer)
     reranker = PointwiseReranker(scorer)
-    said = r"activation=calibrated: GPT2ForRanking has no calibration.json: make it with"
-    with pytest.raises(ValueError, match=said):
+    message = r"activation=calibrated: GPT2ForRanking has no calibration.json: make it with"
+    with pytest.raises(ValueError, match=message):
         reranker.predict([(" ", "an empty query would be refused later")], activation="calibrated")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         PointwiseReranker(scorer, activation="calibrated")
     with pytest.raises(ValueError, match=r"http://localhost:1 has no calibration.json"):
         load("http://localhost:1", activation="calibrated")

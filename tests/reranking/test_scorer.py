@@ -82,12 +82,15 @@ def test_worker_processes_give_the_same_scores(
 
 
 def test_the_order_of_rows_does_not_matter(scorer, tiny_collection):
-    turned = {
+    reversed_run = {
         query_id: dict(reversed(documents.items())) for query_id, documents in reversed(RUN.items())
     }
-    one, other = ranked(scorer, tiny_collection), ranked(scorer, tiny_collection, run=turned)
-    for query_id, documents in one.items():
-        assert other[query_id] == pytest.approx(documents, abs=1e-5)
+    expected, scores = (
+        ranked(scorer, tiny_collection),
+        ranked(scorer, tiny_collection, run=reversed_run),
+    )
+    for query_id, documents in expected.items():
+        assert scores[query_id] == pytest.approx(documents, abs=1e-5)
 
 
 def test_dropout_plays_no_part(make_backpack, pair_tokenizer, tiny_collection):
@@ -182,11 +185,11 @@ def test_alpha_one_and_no_weights_are_bit_identical_on_both_paths(
     backpack_scorer, tiny_collection, tmp_path
 ):
     for cache in (None, SenseCache(tmp_path)):
-        one, none = (
+        at_one, unweighted = (
             ranked(backpack_scorer, tiny_collection, weighted(alpha), cache)
             for alpha in (1.0, None)
         )
-        assert one == none
+        assert at_one == unweighted
 
 
 def test_further_weights_need_no_further_pass(backpack_scorer, tiny_collection, tmp_path):
@@ -203,10 +206,10 @@ def test_further_weights_need_no_further_pass(backpack_scorer, tiny_collection, 
 
 
 def test_an_array_that_does_not_fit_is_scored_directly(backpack_scorer, tiny_collection, tmp_path):
-    found = ranked(
+    scores = ranked(
         backpack_scorer, tiny_collection, weighted(0.5), SenseCache(tmp_path, max_gb=100 / GB)
     )
-    assert found == ranked(backpack_scorer, tiny_collection, weighted(0.5))
+    assert scores == ranked(backpack_scorer, tiny_collection, weighted(0.5))
     assert not list(tmp_path.glob("*.npy"))
 
 
@@ -250,9 +253,9 @@ def test_a_half_precision_cache_is_near(
     make_backpack, pair_tokenizer, tiny_collection, backpack_scorer, tmp_path
 ):
     half = Scorer(make_backpack(), pair_tokenizer, ScoringSettings(cache_dtype="float16"))
-    found = flat(ranked(half, tiny_collection, cache=SenseCache(tmp_path)))
+    scores = flat(ranked(half, tiny_collection, cache=SenseCache(tmp_path)))
     exact = flat(ranked(backpack_scorer, tiny_collection))
-    assert found == pytest.approx(exact, abs=1e-2 * max(map(abs, exact)))
+    assert scores == pytest.approx(exact, abs=1e-2 * max(map(abs, exact)))
 
 
 def test_a_ranker_without_senses_is_scored_without_weights_and_refused_with(
@@ -296,9 +299,9 @@ def test_rewritten_texts_have_the_score_of_what_they_are_rewritten_to(
         )
     ]
     pairs = Pairs.from_run(RUN, tiny_collection)
-    for own in (None, cache, cache):
-        (found,) = scores_of_pairs([[view]], scorer, pairs, own)
-        assert found.tolist() == pytest.approx(expected, abs=1e-5)
+    for sense_cache in (None, cache, cache):
+        (scores,) = scores_of_pairs([[view]], scorer, pairs, sense_cache)
+        assert scores.tolist() == pytest.approx(expected, abs=1e-5)
     changes = np.subtract(expected, flat(ranked(scorer, tiny_collection)))
     assert np.abs(changes[:4]).min() > 1e-4
     assert np.abs(changes[-1]) < 1e-5, "no word of the last pair is rewritten"

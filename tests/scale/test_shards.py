@@ -163,14 +163,14 @@ def test_merged_runs_are_those_of_the_ranker_at_each_alpha(
         f"runs/{label}/run.txt" for label in LABELS
     ]
     for alpha, path in zip(ALPHAS, paths, strict=True):
-        expected, found = (
+        expected, merged = (
             reranker.with_policy(policy, alpha).rerank(run, collection),
             read_run(path),
         )
-        assert {q: set(d) for q, d in found.items()} == {q: set(d) for q, d in expected.items()}
+        assert {q: set(d) for q, d in merged.items()} == {q: set(d) for q, d in expected.items()}
         for query_id, documents in expected.items():
-            own = [found[query_id][doc_id] for doc_id in documents]
-            assert own == pytest.approx(list(documents.values()), abs=1e-5)
+            merged_scores = [merged[query_id][doc_id] for doc_id in documents]
+            assert merged_scores == pytest.approx(list(documents.values()), abs=1e-5)
 
 
 def test_a_merged_file_is_what_the_writer_of_runs_writes(
@@ -178,13 +178,13 @@ def test_a_merged_file_is_what_the_writer_of_runs_writes(
 ) -> None:
     plan = planned()
     scored(plan, sweep, collection)
-    whole: dict[str, dict[str, float]] = {}
+    expected_run: dict[str, dict[str, float]] = {}
     for number in range(len(plan)):
         for (query_id, doc_id), score in zip(
             plan.pairs(number), read_shard(plan, number).scores[:, 1], strict=True
         ):
-            whole.setdefault(query_id, {})[doc_id] = float(score)
-    write_run(tmp_path / "whole.txt", whole, LABELS[1])
+            expected_run.setdefault(query_id, {})[doc_id] = float(score)
+    write_run(tmp_path / "whole.txt", expected_run, LABELS[1])
     assert merge(plan)[1].read_bytes() == (tmp_path / "whole.txt").read_bytes()
 
 
@@ -194,8 +194,8 @@ def test_a_ranker_without_senses_has_one_column(
     reranker = PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))
     sweep = AlphaSweep(reranker, [1.0])
     assert (sweep.labels, sweep.policy) == (("alpha=1",), "")
-    found = sweep.scores(pairs := Pairs.from_run(run, collection))
-    assert found[:, 0] == pytest.approx(reranker.scorer.scores(pairs), abs=1e-5)
+    scores = sweep.scores(pairs := Pairs.from_run(run, collection))
+    assert scores[:, 0] == pytest.approx(reranker.scorer.scores(pairs), abs=1e-5)
     assert sweep.scores(Pairs(collection, (), ())).shape == (0, 1)
 
 
@@ -208,8 +208,8 @@ def test_scores_do_not_depend_on_the_order_of_lines_nor_on_who_scores(
     scored(plans[0], sweep, collection)
     for number in (4, 2, 0, 3, 1):
         score_shard(plans[1], number, sweep, collection)
-    for one, two in zip(*map(merge, plans), strict=True):
-        assert one.read_bytes() == two.read_bytes()
+    for first, second in zip(*map(merge, plans), strict=True):
+        assert first.read_bytes() == second.read_bytes()
 
 
 # plans
@@ -225,13 +225,15 @@ def test_shards_hold_whole_queries_and_about_equally_many_tokens(planned, collec
     }
     plan = planned(run=run, collection=replace(collection, queries=queries), shards=10)
     pairs = [list(plan.pairs(number)) for number in range(10)]
-    assert sorted(pair for own in pairs for pair in own) == sorted(
+    assert sorted(pair for pairs_of_shard in pairs for pair in pairs_of_shard) == sorted(
         (q, d) for q, docs in run.items() for d in docs
     )
-    assert sum(len({query_id for query_id, _ in own}) for own in pairs) == sum(
-        len(documents) > 0 for documents in run.values()
-    )
-    assert [len(own) for own in pairs] == [shard.pairs for shard in plan.shards]
+    assert sum(
+        len({query_id for query_id, _ in pairs_of_shard}) for pairs_of_shard in pairs
+    ) == sum(len(documents) > 0 for documents in run.values())
+    assert [len(pairs_of_shard) for pairs_of_shard in pairs] == [
+        shard.pairs for shard in plan.shards
+    ]
     tokens = [shard.tokens for shard in plan.shards]
     assert max(tokens) < 1.1 * min(tokens)
     assert len(pairs[0]) > 1.5 * len(pairs[-1]), "not balanced by pairs"
@@ -287,12 +289,12 @@ def test_what_nobody_reads_of_a_long_document_is_not_tokenised_for_a_plan(
 
 
 def test_rows_that_come_in_any_order_are_gathered_in_small_parts(planned, run, monkeypatch) -> None:
-    whole = planned("one")
+    in_one_part = planned("one")
     monkeypatch.setattr(shard_plan, "_ROWS", 5)
     rows = [(q, d) for q, documents in run.items() for d in documents]
     mixed = [rows[place] for place in np.random.default_rng(0).permutation(len(rows))]
     plan = planned("two", rows=mixed)
-    assert [shard.digest for shard in plan.shards] == [shard.digest for shard in whole.shards]
+    assert [shard.digest for shard in plan.shards] == [shard.digest for shard in in_one_part.shards]
 
 
 def test_a_plan_is_made_once(planned) -> None:
@@ -322,9 +324,9 @@ def test_the_plan_of_another_re_ranking_is_refused_and_the_difference_is_named(
     planned()
     reranker = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer))
 
-    def refused(said: str, **options) -> None:
+    def refused(message: str, **options) -> None:
         with pytest.raises(
-            ValueError, match=rf"holds the plan of another re-ranking; it differs in .*{said}"
+            ValueError, match=rf"holds the plan of another re-ranking; it differs in .*{message}"
         ):
             planned(**options)
 
@@ -360,11 +362,11 @@ def test_the_plan_of_another_re_ranking_is_refused_and_the_difference_is_named(
 @pytest.mark.parametrize("name", ["backpack", "knrm", "cross_encoder"])
 def test_a_ranker_may_be_moved(name: str, collection, tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / name, tmp_path / "elsewhere")
-    one, two = (
+    before, moved = (
         AlphaSweep(PointwiseReranker(Scorer(*load_ranker(folder))), [1.0]).fingerprint(collection)
         for folder in (FIXTURES / name, tmp_path / "elsewhere")
     )
-    assert one == two
+    assert before == moved
 
 
 def test_alphas_are_given_once_and_at_all(sweep, make_backpack, pair_tokenizer) -> None:
@@ -378,8 +380,8 @@ def test_alphas_are_given_once_and_at_all(sweep, make_backpack, pair_tokenizer) 
 def test_mistakes_in_the_run_are_named_and_leave_nothing(
     planned, run, collection, tmp_path: Path
 ) -> None:
-    def refused(said: str, **options) -> None:
-        with pytest.raises(ValueError, match=said):
+    def refused(message: str, **options) -> None:
+        with pytest.raises(ValueError, match=message):
             planned("bad", **options)
         assert {path.name for path in (tmp_path / "bad").iterdir()} <= {"locks"}
 
@@ -495,8 +497,8 @@ def test_damaged_scores_do_not_count_and_come_back_the_same(
     assert f"{path} is damaged: its {plan.shards[3].pairs} pairs are scored again" in caplog.text
     assert [
         number
-        for number, (one, two) in enumerate(zip(before, times(plan), strict=True))
-        if one != two
+        for number, (earlier, later) in enumerate(zip(before, times(plan), strict=True))
+        if earlier != later
     ] == [3]
     assert [path.read_bytes() for path in merge(plan)] == runs
 

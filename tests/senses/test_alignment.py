@@ -65,18 +65,18 @@ def test_a_character_of_several_tokens_is_one_word(pair_tokenizer):
 def test_a_document_that_does_not_fit_is_cut_and_counted(tokenizer):
     pair_tokenizer = PairTokenizer(tokenizer, 10)
     document = "she said that she would see him"
-    (whole,) = pair_tokenizer.encode([document])
+    (ids,) = pair_tokenizer.encode([document])
     (query,) = pair_tokenizer.encode(["doctor"])
     pieces = align_tokens(pair_tokenizer, "doctor", document)
     assert len(pieces.ids) == 10
-    assert pieces.cut == len(whole) - (10 - len(query) - 2) > 0
+    assert pieces.cut == len(ids) - (10 - len(query) - 2) > 0
     assert document.startswith(" ".join(spelled(pieces, "document")))
 
 
 def test_whole_words_are_tokens_that_are_no_part_of_a_word(pair_tokenizer):
     pieces = align_tokens(pair_tokenizer, "she", "he stepmother he")
-    found = [pieces.tokens[i] for i in pieces.whole_words().nonzero()[0]]
-    assert found == ["he", "he"]
+    words = [pieces.tokens[i] for i in pieces.whole_words().nonzero()[0]]
+    assert words == ["he", "he"]
     assert [pieces.tokens[i] for i in pieces.whole_words("query").nonzero()[0]] == ["she"]
     he = pair_tokenizer.encode(["he"])[0].tolist()
     assert whole_word_ids(pair_tokenizer, "he stepmother he").tolist() == he * 2
@@ -101,8 +101,8 @@ def test_tokenizers_that_do_not_split_at_spaces_first_give_words_all_the_same():
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(pieces), eos_token="[END]", pad_token="[END]"
     )
-    found = align_tokens(PairTokenizer(tokenizer, 20), "a", "ab b  a")
-    assert spelled(found, "document") == ["ab", "b", "a"]
+    aligned = align_tokens(PairTokenizer(tokenizer, 20), "a", "ab b  a")
+    assert spelled(aligned, "document") == ["ab", "b", "a"]
 
 
 def test_words_of_a_word_piece_tokenizer_keep_their_spelling():
@@ -114,9 +114,9 @@ def test_words_of_a_word_piece_tokenizer_keep_their_spelling():
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner, unk_token="[UNK]", eos_token="[END]", pad_token="[END]"
     )
-    found = align_tokens(PairTokenizer(tokenizer, 20), "she", "stepmother, she")
-    assert spelled(found, "document") == ["stepmother", ",", "she"]
-    assert found.tokens == ("she", "[END]", "step", "mother", ",", "she", "[END]")
+    aligned = align_tokens(PairTokenizer(tokenizer, 20), "she", "stepmother, she")
+    assert spelled(aligned, "document") == ["stepmother", ",", "she"]
+    assert aligned.tokens == ("she", "[END]", "step", "mother", ",", "she", "[END]")
 
 
 def test_the_start_token_of_an_encoder_is_a_part_of_its_own():
@@ -129,12 +129,12 @@ def test_the_start_token_of_an_encoder_is_a_part_of_its_own():
         tokenizer_object=inner, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     )
     pair_tokenizer = PairTokenizer(tokenizer, 6, tokenizer.cls_token_id)
-    found = align_tokens(pair_tokenizer, "nurse", "she he she")
-    assert list(found.ids) == pair_tokenizer.pairs("nurse", ["she he she"])[0].tolist()
-    assert found.tokens == ("[CLS]", "nurse", "[SEP]", "she", "he", "[SEP]")
-    assert found.segments == ("start", "query", "separator", "document", "document", "end")
-    assert [(word.start, word.end) for word in found.words] == [(i, i + 1) for i in range(6)]
-    assert found.cut == 1
+    aligned = align_tokens(pair_tokenizer, "nurse", "she he she")
+    assert list(aligned.ids) == pair_tokenizer.pairs("nurse", ["she he she"])[0].tolist()
+    assert aligned.tokens == ("[CLS]", "nurse", "[SEP]", "she", "he", "[SEP]")
+    assert aligned.segments == ("start", "query", "separator", "document", "document", "end")
+    assert [(word.start, word.end) for word in aligned.words] == [(i, i + 1) for i in range(6)]
+    assert aligned.cut == 1
 
 
 def test_an_empty_query_is_refused(pair_tokenizer):
@@ -145,17 +145,17 @@ def test_an_empty_query_is_refused(pair_tokenizer):
 def test_the_real_gpt2_tokenizer_gives_the_words_of_a_text(real_data):
     tokenizer = load_tokenizer(real_data / "gpt2_tokenizer")
     pair_tokenizer = PairTokenizer(tokenizer, 64)
-    found = align_tokens(
+    aligned = align_tokens(
         pair_tokenizer, "is a nurse kind", "The señora's stepsister (a nurse), 漢字."
     )
     assert (
-        list(found.ids)
+        list(aligned.ids)
         == pair_tokenizer.pairs("is a nurse kind", ["The señora's stepsister (a nurse), 漢字."])[
             0
         ].tolist()
     )
     document = ["The", "señora", "'s", "stepsister", "(", "a", "nurse", "),", "漢字", "."]
-    assert spelled(found, "document") == document
+    assert spelled(aligned, "document") == document
 
 
 def test_training_texts_do_not_matter_for_the_words():

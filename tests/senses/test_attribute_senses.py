@@ -55,11 +55,11 @@ def context(example, attribute) -> PolicyContext:
 
 def test_s_l_is_1_for_the_senses_and_0_for_the_groups(example, gender):
     assert [group for _, group in example.ranker.config.groups[:2]] == ["female", "male"]
-    found = context(example, gender).sensitivity
-    assert found.unknown == ()
+    sensitivity = context(example, gender).sensitivity
+    assert sensitivity.unknown == ()
     # Senses of religion have nothing to say of she and he.
     torch.testing.assert_close(
-        found.values, torch.tensor([1.0] * 4 + [0.0] * 2 + [1.0] * 3), atol=1e-6, rtol=0
+        sensitivity.values, torch.tensor([1.0] * 4 + [0.0] * 2 + [1.0] * 3), atol=1e-6, rtol=0
     )
 
 
@@ -73,9 +73,9 @@ def test_s_l_of_three_groups_is_the_share_of_pairs_without_them(example, religio
 
 
 def test_the_rule_picks_the_senses_of_the_attribute_alone(example, gender, religion):
-    for one, expected in ((gender, [4, 5]), (religion, [6, 7, 8])):
-        for policy in (LowestSenses(), DefaultPolicy(one)):
-            (view,) = policy.views(context(example, one), 0.25)
+    for chosen_attribute, expected in ((gender, [4, 5]), (religion, [6, 7, 8])):
+        for policy in (LowestSenses(), DefaultPolicy(chosen_attribute)):
+            (view,) = policy.views(context(example, chosen_attribute), 0.25)
             assert view.sense_weights.tolist() == [
                 0.25 if sense in expected else 1.0 for sense in range(9)
             ]
@@ -86,13 +86,15 @@ def test_words_that_are_not_split_have_no_say(parts):
     whole.
     """
     ranker, pair_tokenizer = new_ranker(*parts)
-    own = Attribute.named("gender")
-    split_attribute(ranker, pair_tokenizer, own)
-    found = PolicyContext(ranker, pair_tokenizer.tokenizer, own.all_pairs(), own.name)
-    torch.testing.assert_close(
-        found.sensitivity.values, torch.tensor([1.0] * 4 + [0.0] * 2), atol=1e-6, rtol=0
+    gender = Attribute.named("gender")
+    split_attribute(ranker, pair_tokenizer, gender)
+    policy_context = PolicyContext(
+        ranker, pair_tokenizer.tokenizer, gender.all_pairs(), gender.name
     )
-    (view,) = LowestSenses().views(found, 0.0)
+    torch.testing.assert_close(
+        policy_context.sensitivity.values, torch.tensor([1.0] * 4 + [0.0] * 2), atol=1e-6, rtol=0
+    )
+    (view,) = LowestSenses().views(policy_context, 0.0)
     assert view.sense_weights.tolist() == [1.0] * 4 + [0.0] * 2
 
 
@@ -108,9 +110,9 @@ def test_pairs_are_those_of_the_paper_where_nothing_is_split(parts, gender, tmp_
     add_attribute_senses(
         ranker.backpack, tokenizer, faith, separator_id=pair_tokenizer.separator_id
     )
-    found = PolicyContext(ranker, tokenizer, pairs, "gender").sensitivity
-    torch.testing.assert_close(found.values[:4], plain.values)
-    assert found.values[4:].tolist() == [1.0, 1.0]
+    sensitivity = PolicyContext(ranker, tokenizer, pairs, "gender").sensitivity
+    torch.testing.assert_close(sensitivity.values[:4], plain.values)
+    assert sensitivity.values[4:].tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -118,30 +120,34 @@ def test_pairs_are_those_of_the_paper_where_nothing_is_split(parts, gender, tmp_
 )
 def test_contributions_add_up_and_stand_in_the_places_of_words(example, weights):
     view = None if weights is None else View(torch.tensor(weights))
-    found = explain(example.ranker, example.pair_tokenizer, QUERY, DOCUMENT, view)
+    explanation = explain(example.ranker, example.pair_tokenizer, QUERY, DOCUMENT, view)
     with torch.no_grad():
         batch = example.batch(QUERY, [DOCUMENT])
         score = example.ranker(
             batch, sense_weights=None if view is None else view.sense_weights
         ).scores.item()
-    assert found.score == pytest.approx(score, abs=1e-4)
-    assert found.contributions.shape == (9, len(found.alignment.ids))
-    for parts in (found.per_sense, found.per_token, found.per_word):
-        assert parts.sum().item() == pytest.approx(found.score - found.empty_score, abs=1e-8)
-    assert found.sense_names[4:6] == ("gender: female", "gender: male")
+    assert explanation.score == pytest.approx(score, abs=1e-4)
+    assert explanation.contributions.shape == (9, len(explanation.alignment.ids))
+    for parts in (explanation.per_sense, explanation.per_token, explanation.per_word):
+        assert parts.sum().item() == pytest.approx(
+            explanation.score - explanation.empty_score, abs=1e-8
+        )
+    assert explanation.sense_names[4:6] == ("gender: female", "gender: male")
     named = {}
-    for word in found.words:
+    for word in explanation.words:
         if word.segment == "document":
-            named[word.text.strip('(),;"').lower()] = found.contributions[:, word.start : word.end]
-    for word, own, other in (
+            named[word.text.strip('(),;"').lower()] = explanation.contributions[
+                :, word.start : word.end
+            ]
+    for word, group, other in (
         ("she", 4, 5),
         ("he", 5, 4),
         ("queen", 4, 5),
         ("her", 4, 5),
         ("actress", 4, 5),
     ):
-        factor = 1.0 if weights is None else weights[own]
-        assert (named[word][own].abs().sum() > 1e-7) == (factor > 0)
+        factor = 1.0 if weights is None else weights[group]
+        assert (named[word][group].abs().sum() > 1e-7) == (factor > 0)
         assert not named[word][other].any()
         assert not named[word][6:].any()
     for word in ("nurse", "sheets", "manual", "said"):
@@ -153,10 +159,10 @@ def test_a_contribution_is_what_the_score_loses_where_the_head_is_linear(example
     ranker = copy.deepcopy(example.ranker).double()
     with torch.no_grad():
         ranker.head.dense.bias.fill_(1000.0)  # up there gelu(x) is x
-    found = explain(ranker, example.pair_tokenizer, QUERY, DOCUMENT)
+    explanation = explain(ranker, example.pair_tokenizer, QUERY, DOCUMENT)
     readout = ranker.head.out.weight[0] @ ranker.head.dense.weight
-    own, k = ranker.backpack.attribute_senses, ranker.config.num_senses
-    batch = own.read(example.batch(QUERY, [DOCUMENT]))
+    attribute_senses, k = ranker.backpack.attribute_senses, ranker.config.num_senses
+    batch = attribute_senses.read(example.batch(QUERY, [DOCUMENT]))
     with torch.no_grad():
         shares = ranker.backpack.pooled_weights(batch)[0]
         table, last = (
@@ -164,19 +170,19 @@ def test_a_contribution_is_what_the_score_loses_where_the_head_is_linear(example
             ranker.backpack.sense_network.final_mlp.c_proj,
         )
         expected = torch.zeros(9, dtype=torch.float64)
-        rows = own.rows()
+        rows = attribute_senses.rows()
         for place, token in enumerate(batch.input_ids.tolist()):
-            if token < own.vocabulary:
+            if token < attribute_senses.vocabulary:
                 continue
-            row = rows[token - own.vocabulary]
+            row = rows[token - attribute_senses.vocabulary]
             vectors = {}
-            for one in rows:
-                if one.word_class == row.word_class:
-                    pieces = [slow_hidden(ranker, table[piece]) for piece in one.pieces]
-                    vectors[one.pieces] = sum(pieces) / len(pieces)
+            for contribution in rows:
+                if contribution.word_class == row.word_class:
+                    pieces = [slow_hidden(ranker, table[piece]) for piece in contribution.pieces]
+                    vectors[contribution.pieces] = sum(pieces) / len(pieces)
             difference = vectors[row.pieces] - sum(vectors.values()) / len(vectors)
             for sense in range(k):
                 part = difference @ last.weight[:, sense * 16 : (sense + 1) * 16]
                 expected[k + row.group] += shares[sense, place] * (part @ readout)
-    torch.testing.assert_close(found.per_sense[4:], expected[4:], atol=1e-8, rtol=1e-6)
+    torch.testing.assert_close(explanation.per_sense[4:], expected[4:], atol=1e-8, rtol=1e-6)
     assert expected[4:6].abs().min() > 1e-4

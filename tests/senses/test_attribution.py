@@ -77,22 +77,27 @@ def score_of(ranker, pair_tokenizer, query=QUERY, document=DOCUMENT, **options):
 
 
 def test_contributions_are_those_of_a_slow_formula(ranker, pair_tokenizer):
-    found = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
-    assert len(set(found.alignment.ids)) < len(found.alignment.ids), "tokens must repeat"
+    attribution = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
+    assert len(set(attribution.alignment.ids)) < len(attribution.alignment.ids), (
+        "tokens must repeat"
+    )
     torch.testing.assert_close(
-        found.contributions, slow(ranker, found.alignment.ids, [1.0] * 8), rtol=1e-7, atol=1e-9
+        attribution.contributions,
+        slow(ranker, attribution.alignment.ids, [1.0] * 8),
+        rtol=1e-7,
+        atol=1e-9,
     )
 
 
 def test_weights_scale_the_senses_before_the_head(ranker, pair_tokenizer):
-    found = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED)
-    expected = slow(ranker, found.alignment.ids, WEIGHTS.tolist())
-    torch.testing.assert_close(found.contributions, expected, rtol=1e-6, atol=1e-7)
-    assert found.contributions[1].abs().max() == 0
+    attribution = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED)
+    expected = slow(ranker, attribution.alignment.ids, WEIGHTS.tolist())
+    torch.testing.assert_close(attribution.contributions, expected, rtol=1e-6, atol=1e-7)
+    assert attribution.contributions[1].abs().max() == 0
     plain = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
     scaled = plain.contributions * WEIGHTS.double()[:, None]
-    assert (found.contributions - scaled).abs().max() > 1e-3, "the head is not linear"
-    assert found.score == pytest.approx(
+    assert (attribution.contributions - scaled).abs().max() > 1e-3, "the head is not linear"
+    assert attribution.score == pytest.approx(
         score_of(ranker, pair_tokenizer, sense_weights=WEIGHTS), abs=1e-9
     )
 
@@ -115,15 +120,20 @@ def test_contributions_add_up_to_the_score_less_that_of_the_empty_mix(
     view = View(torch.tensor(weights))
     expected = score_of(ranker, pair_tokenizer, query, document, sense_weights=view.sense_weights)
     empty = ranker.head(torch.zeros(32, dtype=torch.float64)).item()
-    found = attribute(ranker, pair_tokenizer, query, document, view)
-    assert found.score == pytest.approx(expected, abs=1e-8)
-    assert found.empty_score == pytest.approx(empty, abs=1e-12)
-    for sums in (found.contributions, found.per_sense, found.per_token, found.per_word):
+    attribution = attribute(ranker, pair_tokenizer, query, document, view)
+    assert attribution.score == pytest.approx(expected, abs=1e-8)
+    assert attribution.empty_score == pytest.approx(empty, abs=1e-12)
+    for sums in (
+        attribution.contributions,
+        attribution.per_sense,
+        attribution.per_token,
+        attribution.per_word,
+    ):
         assert sums.sum().item() == pytest.approx(
             expected - empty, abs=1e-5 * max(1e-2, abs(expected - empty))
         )
-    assert found.residual == pytest.approx(
-        expected - empty - found.contributions.sum().item(), abs=1e-8
+    assert attribution.residual == pytest.approx(
+        expected - empty - attribution.contributions.sum().item(), abs=1e-8
     )
 
 
@@ -131,22 +141,22 @@ def test_contributions_add_up_to_the_score_less_that_of_the_empty_mix(
 def test_a_head_with_sharp_bends_is_followed_closely(ranker, pair_tokenizer, sharpness):
     with torch.no_grad():
         ranker.head.dense.weight.mul_(sharpness)
-    found = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
-    difference = found.score - found.empty_score
-    assert found.contributions.sum().item() == pytest.approx(difference, rel=1e-5)
-    assert abs(found.residual) < 1e-4 * abs(difference)
-    expected = slow(ranker, found.alignment.ids, [1.0] * 8)
+    attribution = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
+    difference = attribution.score - attribution.empty_score
+    assert attribution.contributions.sum().item() == pytest.approx(difference, rel=1e-5)
+    assert abs(attribution.residual) < 1e-4 * abs(difference)
+    expected = slow(ranker, attribution.alignment.ids, [1.0] * 8)
     torch.testing.assert_close(
-        found.contributions, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item()
+        attribution.contributions, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item()
     )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_contributions_add_up_in_every_number_format(make_backpack, pair_tokenizer, dtype):
     ranker = make_backpack(dtype=dtype)
-    found = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
-    assert abs(found.residual) < 1e-8
-    assert found.score == pytest.approx(
+    attribution = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
+    assert abs(attribution.residual) < 1e-8
+    assert attribution.score == pytest.approx(
         score_of(ranker, pair_tokenizer), rel=1e-4 if dtype == torch.float32 else 0.1
     )
     assert ranker.dtype == dtype
@@ -156,56 +166,58 @@ def test_contributions_add_up_in_every_number_format(make_backpack, pair_tokeniz
 def test_a_linear_head_gives_what_the_score_loses_without_a_part(ranker, pair_tokenizer):
     with torch.no_grad():
         ranker.head.dense.bias.fill_(1000.0)  # up there gelu(x) is x
-    found = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED)
-    ids = found.alignment.ids
+    attribution = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED)
+    ids = attribution.alignment.ids
     a, readout = mixing_weights(ranker, ids), ranker.head.out.weight[0] @ ranker.head.dense.weight
     senses = ranker.backpack.senses(torch.tensor(ids))
     for sense, token in ((0, 0), (2, 5), (3, len(ids) - 1), (7, 9)):
         lost = WEIGHTS[sense].item() * a[sense][token] * (senses[token, sense] @ readout).item()
-        assert found.contributions[sense, token].item() == pytest.approx(lost, rel=1e-8)
+        assert attribution.contributions[sense, token].item() == pytest.approx(lost, rel=1e-8)
     empty = 1000.0 * ranker.head.out.weight.sum() + ranker.head.out.bias
-    assert found.empty_score == pytest.approx(empty.item())
-    assert abs(found.residual) < 1e-9
+    assert attribution.empty_score == pytest.approx(empty.item())
+    assert abs(attribution.residual) < 1e-9
 
 
 def test_a_batch_gives_each_text_what_it_gets_alone(ranker, pair_tokenizer):
     texts = pair_tokenizer.pairs(QUERY, [DOCUMENT, "", "she said"])
-    found = attribute_batch(ranker, PackedBatch.from_sequences(texts), WEIGHTED)
+    attributions = attribute_batch(ranker, PackedBatch.from_sequences(texts), WEIGHTED)
     for row, document in enumerate([DOCUMENT, "", "she said"]):
         alone = attribute(ranker, pair_tokenizer, QUERY, document, WEIGHTED)
         n = len(texts[row])
         torch.testing.assert_close(
-            found.contributions[row, :, :n], alone.contributions, rtol=1e-7, atol=1e-9
+            attributions.contributions[row, :, :n], alone.contributions, rtol=1e-7, atol=1e-9
         )
-        assert not found.contributions[row, :, n:].any()
-        assert found.scores[row].item() == pytest.approx(alone.score, abs=1e-9)
+        assert not attributions.contributions[row, :, n:].any()
+        assert attributions.scores[row].item() == pytest.approx(alone.score, abs=1e-9)
 
 
 def test_a_cut_document_is_explained_as_it_was_scored(ranker, tokenizer):
     short = PairTokenizer(tokenizer, 16)
-    found = attribute(ranker, short, QUERY, DOCUMENT)
-    assert len(found.tokens) == 16
-    assert found.alignment.cut > 0
-    assert found.score == pytest.approx(score_of(ranker, short), abs=1e-9)
-    assert found.contributions.sum().item() == pytest.approx(
-        found.score - found.empty_score, abs=1e-9
+    attribution = attribute(ranker, short, QUERY, DOCUMENT)
+    assert len(attribution.tokens) == 16
+    assert attribution.alignment.cut > 0
+    assert attribution.score == pytest.approx(score_of(ranker, short), abs=1e-9)
+    assert attribution.contributions.sum().item() == pytest.approx(
+        attribution.score - attribution.empty_score, abs=1e-9
     )
 
 
 def test_an_empty_document_leaves_query_separator_and_end(ranker, pair_tokenizer):
-    found = attribute(ranker, pair_tokenizer, QUERY, "")
-    assert set(found.segments) == {"query", "separator", "end"}
-    assert found.score == pytest.approx(score_of(ranker, pair_tokenizer, document=""), abs=1e-9)
+    attribution = attribute(ranker, pair_tokenizer, QUERY, "")
+    assert set(attribution.segments) == {"query", "separator", "end"}
+    assert attribution.score == pytest.approx(
+        score_of(ranker, pair_tokenizer, document=""), abs=1e-9
+    )
 
 
 def test_words_have_the_sum_of_their_tokens(ranker, pair_tokenizer):
-    found = attribute(ranker, pair_tokenizer, QUERY, "stepmother said")
-    index = [word.text for word in found.words].index("stepmother")
-    word = found.words[index]
+    attribution = attribute(ranker, pair_tokenizer, QUERY, "stepmother said")
+    index = [word.text for word in attribution.words].index("stepmother")
+    word = attribution.words[index]
     assert word.end - word.start > 1
     positions = range(word.start, word.end)
-    assert found.per_word[index].item() == pytest.approx(
-        sum(found.contributions[sense, j].item() for sense in range(8) for j in positions)
+    assert attribution.per_word[index].item() == pytest.approx(
+        sum(attribution.contributions[sense, j].item() for sense in range(8) for j in positions)
     )
 
 
@@ -260,10 +272,10 @@ def test_it_works_inside_blocks_without_gradients(ranker, pair_tokenizer):
     expected = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED).contributions
     for block in (torch.no_grad(), torch.inference_mode()):
         with block:
-            found = attribute(
+            attribution = attribute(
                 ranker, pair_tokenizer, QUERY, DOCUMENT, View(WEIGHTS * 1.0)
             ).contributions
-        assert torch.equal(found, expected)
+        assert torch.equal(attribution, expected)
 
 
 def test_wrong_weights_and_empty_queries_are_refused(ranker, pair_tokenizer):
@@ -283,19 +295,24 @@ def test_a_ranker_without_senses_is_refused(make_gpt2, pair_tokenizer):
 def test_rows_for_the_report_carry_the_numbers_and_mark_the_lexicon(ranker, pair_tokenizer):
     lexicon = Lexicon("toy", {"female": ("she", "her"), "male": ("he", "his")})
     before = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT)
-    found = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED)
+    attribution = attribute(ranker, pair_tokenizer, QUERY, DOCUMENT, WEIGHTED)
     sensitivity = torch.linspace(0, 1, 8)
     row = explanation(
-        found, title="d1", lexicon=lexicon, sensitivity=sensitivity, weights=WEIGHTS, before=before
+        attribution,
+        title="d1",
+        lexicon=lexicon,
+        sensitivity=sensitivity,
+        weights=WEIGHTS,
+        before=before,
     )
     assert [word.text for word in row.words if word.group] == ["he", "he", "he"]
     assert {word.group for word in row.words} == {"", "male"}
-    assert [word.contribution for word in row.words] == found.per_word.tolist()
+    assert [word.contribution for word in row.words] == attribution.per_word.tolist()
     assert [sense.weight for sense in row.senses] == WEIGHTS.tolist()
     assert [sense.sensitivity for sense in row.senses] == sensitivity.tolist()
-    assert [sense.contribution for sense in row.senses] == found.per_sense.tolist()
+    assert [sense.contribution for sense in row.senses] == attribution.per_sense.tolist()
     assert sum(word.change for word in row.words) == pytest.approx(
-        found.score - before.score, abs=1e-9
+        attribution.score - before.score, abs=1e-9
     )
     assert sum(sense.change for sense in row.senses) == pytest.approx(
         row.score - row.score_before, abs=1e-9

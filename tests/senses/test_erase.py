@@ -95,7 +95,7 @@ def written(pairs: Pairs) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]
     for word in ("she", "he"):
         texts = []
         for query, text in with_words:
-            words = [word if one in ("he", "she") else one for one in text.split()]
+            words = [word if part in ("he", "she") else part for part in text.split()]
             texts.append((query, " ".join(words)))
         wordings.append(texts)
     return wordings[0], wordings[1]
@@ -191,12 +191,12 @@ def test_with_a_cache_all_alphas_share_the_vectors_of_a_collection(reranker, tmp
     cached.with_policy(policy, 0.5).rerank(run, pairs.collection)
     reads = []
     hook = reranker.scorer.ranker.register_forward_pre_hook(lambda *_: reads.append(1))
-    found = cached.with_policy(policy, 0.0).rerank(run, pairs.collection)
+    reranked = cached.with_policy(policy, 0.0).rerank(run, pairs.collection)
     hook.remove()
     assert reads == []
     (views,) = [reranker.with_policy(policy, 0.0).hook.views]
     (expected,) = scores_of_pairs([views], reranker.scorer, pairs)
-    assert list(found["q"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
+    assert list(reranked["q"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def test_of_a_long_document_the_best_chunk_counts_at_each_alpha(foreign, tmp_path):
@@ -320,7 +320,7 @@ def test_a_text_without_words_of_the_attribute_is_nothing_to_fit_on(foreign):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"fit": "lease"}, "policy.fit=lease: use one of leace, orthogonal"),
         ({"directions": 2}, "policy.directions=2 does nothing to policy.fit=leace"),
@@ -329,8 +329,8 @@ def test_a_text_without_words_of_the_attribute_is_nothing_to_fit_on(foreign):
         ({"seed": -1}, "policy.seed=-1 must be"),
     ],
 )
-def test_wrong_options_are_named(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
         Erase.of(GENDER, **options)
 
 

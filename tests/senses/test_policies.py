@@ -400,17 +400,20 @@ def test_every_file_of_policies_makes_its_policy(overrides, expected):
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_by_name_is_that_of_its_file(name):
-    found, expected = named_policy(name, Attribute.named("gender")), configured(f"policy={name}")
-    assert (type(found), found.name) == (type(expected), expected.name)
-    if isinstance(found, PairedTokens):
-        assert found.words() == expected.words()
-    elif isinstance(found, MeanOfRenditions):
-        assert (found.renditions.key, found.queries) == (expected.renditions.key, expected.queries)
-    elif isinstance(found, Erase):
+    policy, expected = named_policy(name, Attribute.named("gender")), configured(f"policy={name}")
+    assert (type(policy), policy.name) == (type(expected), expected.name)
+    if isinstance(policy, PairedTokens):
+        assert policy.words() == expected.words()
+    elif isinstance(policy, MeanOfRenditions):
+        assert (policy.renditions.key, policy.queries) == (
+            expected.renditions.key,
+            expected.queries,
+        )
+    elif isinstance(policy, Erase):
         # Two attributes made of the same files are two objects.
-        assert replace(found, attribute=expected.attribute) == expected
+        assert replace(policy, attribute=expected.attribute) == expected
     else:
-        assert found == expected
+        assert policy == expected
 
 
 def test_a_policy_of_an_unknown_name_is_refused_with_the_known_ones():

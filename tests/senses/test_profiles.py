@@ -55,11 +55,11 @@ def cosine(a, b):
     return ((a @ b) / (math.sqrt(a @ a) * math.sqrt(b @ b))).item()
 
 
-def check(found, expected, count):
+def check(words, expected, count):
     """Words in order and values; ``expected`` is every word's value."""
     order = sorted(expected, key=lambda word: -expected[word])[:count]
-    assert [related.word for related in found] == order
-    assert [related.value for related in found] == pytest.approx(
+    assert [related.word for related in words] == order
+    assert [related.value for related in words] == pytest.approx(
         [expected[word] for word in order], abs=1e-5
     )
 
@@ -83,8 +83,8 @@ def test_lower_case_stands_for_a_word_of_several_cases(pair_tokenizer, vocabular
 
 def test_words_of_texts_count_only_where_they_are_no_part_of_another_word(pair_tokenizer):
     assert pair_tokenizer.encode(["hex"])[0][0] == pair_tokenizer.encode(["he"])[0][0]
-    found = one_token_words(pair_tokenizer, ["she hex the", "She, the man"])
-    assert set(found.words) == {"she", "the", "man"}
+    words = one_token_words(pair_tokenizer, ["she hex the", "She, the man"])
+    assert set(words.words) == {"she", "the", "man"}
     with pytest.raises(ValueError, match="no word of the texts is one token"):
         one_token_words(pair_tokenizer, ["xyzzy"])
 
@@ -95,29 +95,29 @@ def test_nearest_words_have_the_largest_cosines_of_a_sense(
 ):
     monkeypatch.setattr(profiles, "CHUNK", chunk)
     table = senses_of(ranker.backpack, vocabulary)
-    found = nearest_words(
+    nearest = nearest_words(
         ranker.backpack, pair_tokenizer, vocabulary, ["he", "Doctor", "she"], count=4
     )
-    assert len(found) == 8
+    assert len(nearest) == 8
     with torch.no_grad():
         (ids,) = pair_tokenizer.encode(["Doctor"])
         doctor = ranker.backpack.senses(torch.from_numpy(ids).long()).double().mean(dim=0)
     for sense in range(8):
-        assert list(found[sense]) == ["he", "Doctor", "she"]
+        assert list(nearest[sense]) == ["he", "Doctor", "she"]
         for probe, vector in (("he", table["he"]), ("Doctor", doctor), ("she", table["she"])):
             expected = {
                 word: cosine(other[sense], vector[sense])
                 for word, other in table.items()
                 if word != probe.lower()
             }
-            check(found[sense][probe], expected, 4)
+            check(nearest[sense][probe], expected, 4)
 
 
 def test_a_small_vocabulary_gives_all_its_words(ranker, pair_tokenizer):
     ids = [int(pair_tokenizer.encode([word])[0][0]) for word in ("he", "she", "doctor")]
     small = Vocabulary(("he", "she", "doctor"), torch.tensor(ids))
-    found = nearest_words(ranker.backpack, pair_tokenizer, small, ["he"], count=10)
-    assert all({related.word for related in words["he"]} == {"she", "doctor"} for words in found)
+    nearest = nearest_words(ranker.backpack, pair_tokenizer, small, ["he"], count=10)
+    assert all({related.word for related in words["he"]} == {"she", "doctor"} for words in nearest)
 
 
 @pytest.mark.parametrize("chunk", [3, 1000])
@@ -131,9 +131,9 @@ def test_typical_words_have_the_largest_share_of_their_difference_in_a_sense(
         word: [(vectors[s] - mean[s]).norm().item() for s in range(8)]
         for word, vectors in table.items()
     }
-    found = typical_words(ranker.backpack, vocabulary, count=5)
+    typical = typical_words(ranker.backpack, vocabulary, count=5)
     for sense in range(8):
-        check(found[sense], {word: row[sense] / sum(row) for word, row in norms.items()}, 5)
+        check(typical[sense], {word: row[sense] / sum(row) for word, row in norms.items()}, 5)
 
 
 def test_unknown_and_missing_probes_are_left_out(ranker, pair_tokenizer, vocabulary, caplog):
@@ -147,11 +147,11 @@ def profiles_of(ranker, pair_tokenizer, **options):
 
 
 def test_documents_are_grouped_by_the_words_that_lead(ranker, pair_tokenizer):
-    found = profiles_of(ranker, pair_tokenizer)
-    assert found.documents == {"female": 1, "male": 2, "mixed": 1, "neutral": 2}
+    all_senses = profiles_of(ranker, pair_tokenizer)
+    assert all_senses.documents == {"female": 1, "male": 2, "mixed": 1, "neutral": 2}
     rows = {"female": [0], "male": [1, 4], "mixed": [3], "neutral": [2, 5]}
     alone = [attribute(ranker, pair_tokenizer, *pair).per_sense for pair in PAIRS]
-    for profile in found.senses:
+    for profile in all_senses.senses:
         assert list(profile.mean_contribution) == list(rows)
         for group, numbers in rows.items():
             expected = sum(alone[row][profile.index].item() for row in numbers) / len(numbers)
@@ -160,22 +160,22 @@ def test_documents_are_grouped_by_the_words_that_lead(ranker, pair_tokenizer):
 
 def occurrences(ranker, pair_tokenizer):
     """{token string as a word of a document: [contributions of its occurrences per sense]}"""
-    found = {}
+    places = {}
     for pair in PAIRS:
         explained = attribute(ranker, pair_tokenizer, *pair)
         for word in explained.words:
             if word.segment == "document" and word.end - word.start == 1:
-                found.setdefault(word.text, []).append(
+                places.setdefault(word.text, []).append(
                     explained.contributions[:, word.start].tolist()
                 )
-    return found
+    return places
 
 
 @pytest.mark.parametrize("min_count", [1, 3])
 def test_raising_and_lowering_words_have_the_largest_mean_contributions(
     ranker, pair_tokenizer, vocabulary, min_count
 ):
-    found = sense_profiles(
+    all_senses = sense_profiles(
         ranker,
         pair_tokenizer,
         PAIRS,
@@ -188,7 +188,7 @@ def test_raising_and_lowering_words_have_the_largest_mean_contributions(
     seen = {
         w: rows for w, rows in occurrences(ranker, pair_tokenizer).items() if len(rows) >= min_count
     }
-    for profile in found.senses:
+    for profile in all_senses.senses:
         means = {
             word: sum(row[profile.index] for row in rows) / len(rows)
             for word, rows in seen.items()
@@ -204,54 +204,54 @@ def test_raising_and_lowering_words_have_the_largest_mean_contributions(
 
 
 def test_words_of_the_lexicon_have_their_mean_contribution_per_occurrence(ranker, pair_tokenizer):
-    found = profiles_of(ranker, pair_tokenizer, probes=())
+    all_senses = profiles_of(ranker, pair_tokenizer, probes=())
     seen = occurrences(ranker, pair_tokenizer)
     for group, words in LEXICON.groups.items():
         rows = [row for word, rows in seen.items() if word.lower() in words for row in rows]
         assert rows
-        for profile in found.senses:
+        for profile in all_senses.senses:
             expected = sum(row[profile.index] for row in rows) / len(rows)
             assert profile.word_contribution[group] == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_group_without_words_or_documents_has_no_mean(ranker, pair_tokenizer):
-    found = sense_profiles(
+    all_senses = sense_profiles(
         ranker, pair_tokenizer, [("bridge engineer", "she said")], LEXICON, probes=()
     )
-    assert found.documents == {"female": 1}
-    assert all(list(profile.mean_contribution) == ["female"] for profile in found.senses)
-    assert all(list(profile.word_contribution) == ["female"] for profile in found.senses)
+    assert all_senses.documents == {"female": 1}
+    assert all(list(profile.mean_contribution) == ["female"] for profile in all_senses.senses)
+    assert all(list(profile.word_contribution) == ["female"] for profile in all_senses.senses)
 
 
 def test_weights_and_a_shift_of_tokens_take_part_in_the_contributions(ranker, pair_tokenizer):
     he, she = (int(pair_tokenizer.encode([word])[0][0]) for word in ("he", "she"))
     classes = TokenClasses((" he",), ((he, she),), WordBoundaries.of(pair_tokenizer.tokenizer))
     view = View(torch.tensor([0.0, *[1.0] * 7]), token_shift(ranker, classes, "both", 0.0))
-    found, plain = (
+    controlled, plain = (
         profiles_of(ranker, pair_tokenizer, view=view, probes=()) for view in (view, None)
     )
-    assert set(found.senses[0].mean_contribution.values()) == {0.0}
-    assert found.senses[0].raising == found.senses[0].lowering == ()
+    assert set(controlled.senses[0].mean_contribution.values()) == {0.0}
+    assert controlled.senses[0].raising == controlled.senses[0].lowering == ()
     alone = [attribute(ranker, pair_tokenizer, *pair, view).per_sense for pair in PAIRS]
-    for profile in found.senses:
+    for profile in controlled.senses:
         expected = alone[3][profile.index].item()
         assert profile.mean_contribution["mixed"] == pytest.approx(expected, abs=1e-5)
     changes = [
         abs(profile.mean_contribution["mixed"] - other.mean_contribution["mixed"])
-        for profile, other in zip(found.senses, plain.senses, strict=True)
+        for profile, other in zip(controlled.senses, plain.senses, strict=True)
     ]
     assert max(changes[1:]) > 1e-3
 
 
 def test_words_come_from_the_documents_and_sensitivities_are_passed_on(ranker, pair_tokenizer):
     sensitivity = torch.linspace(-1, 1, 8)
-    found = profiles_of(ranker, pair_tokenizer, sensitivity=sensitivity)
+    all_senses = profiles_of(ranker, pair_tokenizer, sensitivity=sensitivity)
     words = {
         word
         for _, document in PAIRS
         for word in document.lower().replace(".", "").replace(",", "").split()
     }
-    for profile in found.senses:
+    for profile in all_senses.senses:
         assert profile.sensitivity == sensitivity[profile.index].item()
         lists = (
             profile.typical_words,
@@ -270,10 +270,10 @@ def test_profiles_do_not_depend_on_the_batches_or_on_dropout(
     expected = profiles_of(ranker, pair_tokenizer)
     monkeypatch.setattr(profiles, "CPU_TOKENS", 1)
     ranker.train()
-    found = profiles_of(ranker, pair_tokenizer)
+    in_one_batch = profiles_of(ranker, pair_tokenizer)
     assert ranker.training
     assert ranker.backpack.training
-    for a, b in zip(found.senses, expected.senses, strict=True):
+    for a, b in zip(in_one_batch.senses, expected.senses, strict=True):
         assert a.mean_contribution == pytest.approx(b.mean_contribution, abs=1e-5)
         assert [related.word for related in a.typical_words] == [
             related.word for related in b.typical_words
@@ -325,8 +325,8 @@ def test_senses_of_few_words_are_computed_once(
     near = nearest_words(ranker.backpack, pair_tokenizer, vocabulary, ["he"], 4, shared)
     probe = 1
     assert [
-        [one.word for one in row] for row in typical_words(ranker.backpack, vocabulary, 8, shared)
-    ] == [[one.word for one in row] for row in typical]
+        [word.word for word in row] for row in typical_words(ranker.backpack, vocabulary, 8, shared)
+    ] == [[word.word for word in row] for row in typical]
     assert sum(read) == passes * len(vocabulary) + probe
     assert near == nearest_words(ranker.backpack, pair_tokenizer, vocabulary, ["he"], 4)
 
@@ -343,17 +343,19 @@ def test_what_sets_words_apart_is_in_the_profiles_of_attribute_senses_and_in_no_
         separator_id=pair_tokenizer.separator_id,
         read_as_one=False,
     )
-    found = profiles_of(ranker, pair_tokenizer, probes=("he", "his", "bridge"))
-    *others, first, second = found.senses
+    all_senses = profiles_of(ranker, pair_tokenizer, probes=("he", "his", "bridge"))
+    *others, first, second = all_senses.senses
     groups = {profile.name.removeprefix("gender: "): profile for profile in (first, second)}
     assert [profile.name for profile in others] == [str(number) for number in range(8)]
     assert groups.keys() == {"female", "male"}
     typical = {
-        group: {one.word.lower() for one in profile.typical_words}
+        group: {related.word.lower() for related in profile.typical_words}
         for group, profile in groups.items()
     }
     assert typical == {"female": {"she", "her"}, "male": {"he", "his"}}
-    assert [[one.word for one in groups["male"].neighbours[probe]] for probe in ("he", "his")] == [
+    assert [
+        [related.word for related in groups["male"].neighbours[probe]] for probe in ("he", "his")
+    ] == [
         ["his"],
         ["he"],
     ]

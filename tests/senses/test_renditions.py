@@ -45,15 +45,15 @@ def test_texts_of_one_form_have_one_score(reranker: PointwiseReranker) -> None:
     assert tokens[0] != tokens[1], "words of several tokens, and of other numbers of tokens"
     texts = [(QUERY, DOCUMENT), (QUERY, SWAPPED), (QUERY, PLAIN)]
     plain = reranker.predict(texts)
-    found = reranker.predict(texts, alpha=0, policy="renditions")
+    scores = reranker.predict(texts, alpha=0, policy="renditions")
     assert abs(plain[0] - plain[1]) > 1e-4
-    assert found[0] == found[1], "bit for bit, scored together"
-    assert found[2] == plain[2], "bit for bit: it has no class word"
+    assert scores[0] == scores[1], "bit for bit, scored together"
+    assert scores[2] == plain[2], "bit for bit: it has no class word"
     forms = GENDER.renditions()
     means = reranker.predict([(QUERY, forms(DOCUMENT, group)) for group in (0, 1)]).mean()
-    assert found[0] == pytest.approx(float(means), abs=1e-5)
+    assert scores[0] == pytest.approx(float(means), abs=1e-5)
     half = reranker.predict(texts, alpha=0.5, policy="renditions")
-    assert half[:2] == pytest.approx((plain[:2] + found[:2]) / 2, abs=1e-5)
+    assert half[:2] == pytest.approx((plain[:2] + scores[:2]) / 2, abs=1e-5)
     assert half[2] == plain[2]
 
 
@@ -66,8 +66,8 @@ def test_a_word_that_changes_the_number_of_tokens_before_the_cut_changes_nothing
     ]
     for handling in ("cut", "chunks"):
         texts = [(QUERY, text) for text in long]
-        found = reranker.predict(texts, alpha=0, policy="renditions", long_documents=handling)
-        assert found[0] == pytest.approx(found[1], abs=1e-6)
+        scores = reranker.predict(texts, alpha=0, policy="renditions", long_documents=handling)
+        assert scores[0] == pytest.approx(scores[1], abs=1e-6)
         plain = reranker.predict(texts, long_documents=handling)
         assert abs(plain[0] - plain[1]) > 1e-5
 
@@ -75,7 +75,7 @@ def test_a_word_that_changes_the_number_of_tokens_before_the_cut_changes_nothing
 def test_all_alphas_read_every_distinct_text_once(reranker: PointwiseReranker) -> None:
     scorer = reranker.scorer
     documents = [DOCUMENT, SWAPPED, PLAIN, DOCUMENT]
-    found = reranker.sweep(QUERY, documents, ALPHAS, "renditions")
+    scores = reranker.sweep(QUERY, documents, ALPHAS, "renditions")
     assert scorer.read == len(documents), (
         "the renditions are the text and its swap, which are there"
     )
@@ -83,7 +83,7 @@ def test_all_alphas_read_every_distinct_text_once(reranker: PointwiseReranker) -
         reranker.predict([(QUERY, text) for text in documents], alpha=a, policy="renditions")
         for a in ALPHAS
     ]
-    assert found == pytest.approx(np.stack(each), abs=1e-6)
+    assert scores == pytest.approx(np.stack(each), abs=1e-6)
 
 
 def test_a_collection_is_scored_like_texts_with_and_without_a_cache(
@@ -95,10 +95,10 @@ def test_a_collection_is_scored_like_texts_with_and_without_a_cache(
     pairs = Pairs.from_run(run, collection)
     expected = reranker.at(0, "renditions").predict(list(pairs.texts()))
     cached = PointwiseReranker(reranker.scorer, cache=SenseCache(tmp_path)).at(0, "renditions")
-    for one in (reranker.at(0, "renditions"), cached, cached):
-        found = one.rerank(run, collection)
+    for at_zero in (reranker.at(0, "renditions"), cached, cached):
+        reranked = at_zero.rerank(run, collection)
         assert [
-            found[q][d] for q, d in zip(pairs.query_ids, pairs.doc_ids, strict=True)
+            reranked[q][d] for q, d in zip(pairs.query_ids, pairs.doc_ids, strict=True)
         ] == pytest.approx(expected.tolist(), abs=1e-6)
     assert AlphaSweep(reranker, [1, 0], "renditions").scores(pairs)[:, 1] == pytest.approx(
         expected, abs=1e-6
@@ -139,19 +139,19 @@ def test_a_text_that_is_its_own_rendition_gives_others_its_very_score(
     reranker, policy, documents
 ) -> None:
     pairs = [(QUERY, text) for text in documents]
-    found = reranker.predict(pairs, alpha=0, policy=policy)
+    scores = reranker.predict(pairs, alpha=0, policy=policy)
     assert reranker.scorer.read == len(documents), "no text is read twice"
-    assert found[0] == found[1]
+    assert scores[0] == scores[1]
 
 
 def test_options_are_checked_and_named() -> None:
-    for options, said in (
+    for options, message in (
         ({"relations": "both"}, "policy.relations=both: use one of keep, merge"),
         ({"queries": "none"}, "policy.queries=none: use one of neutral_only, all"),
         ({"only": "neutral"}, "policy.only=neutral: use one of female, male"),
         ({"wide": "yes"}, "policy.wide"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             MeanOfRenditions(GENDER, **options)
     assert (
         MeanOfRenditions(GENDER, "merge", "all", "male", True).name
@@ -162,7 +162,7 @@ def test_options_are_checked_and_named() -> None:
 def test_a_neutral_rendition_is_a_third_member_of_the_mean(reranker: PointwiseReranker) -> None:
     document = "The stepmother of a policeman told her husband."
     policy = MeanOfRenditions(GENDER, neutral=True)
-    found = reranker.predict([(QUERY, document)], alpha=0, policy=policy)
+    score_at_0 = reranker.predict([(QUERY, document)], alpha=0, policy=policy)
     texts = [
         document,
         "The stepfather of a policewoman told his wife.",
@@ -171,12 +171,12 @@ def test_a_neutral_rendition_is_a_third_member_of_the_mean(reranker: PointwiseRe
     ]
     scores = reranker.predict([(QUERY, text) for text in texts])
     expected = (scores[0] + scores[1] + (scores[2] + scores[3]) / 2) / 3
-    assert found[0] == pytest.approx(expected, abs=1e-6)
+    assert score_at_0[0] == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_neutral_rendition_alone_is_a_control(reranker: PointwiseReranker) -> None:
     policy = MeanOfRenditions(GENDER, neutral=True, only="neutral")
-    found = reranker.predict(
+    scores = reranker.predict(
         [
             (QUERY, "The Mother of a king"),
             (QUERY, "The Father of a queen"),
@@ -185,8 +185,8 @@ def test_the_neutral_rendition_alone_is_a_control(reranker: PointwiseReranker) -
         alpha=0,
         policy=policy,
     )
-    assert found[0] == pytest.approx(found[1], abs=1e-6)
-    assert found[0] == pytest.approx(found[2], abs=1e-6)
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+    assert scores[0] == pytest.approx(scores[2], abs=1e-6)
     assert policy.name == "renditions_keep_neutral"
 
 
@@ -203,9 +203,9 @@ def test_first_names_have_no_influence_but_those_of_the_query(reranker: Pointwis
         (query, "John cooks his soup for Mary"),
         (query, "John cooks his soup for James"),
     ]
-    found = reranker.predict(pairs, alpha=0, policy=policy)
-    assert found[0] == pytest.approx(found[1], abs=1e-6)
-    assert abs(found[2] - found[1]) > 1e-5
+    scores = reranker.predict(pairs, alpha=0, policy=policy)
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+    assert abs(scores[2] - scores[1]) > 1e-5
     without_names = reranker.predict(pairs, alpha=0, policy=MeanOfRenditions(GENDER))
     assert abs(without_names[0] - without_names[1]) > 1e-5
 

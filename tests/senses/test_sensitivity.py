@@ -58,16 +58,16 @@ def slow(backpack, variants):
 def test_every_variant_that_is_one_token_for_both_words_is_a_pair():
     tokenizer = word_tokenizer("he", "she", "He", "She", "man", "woman", "Man")
     backpack = small_backpack(tokenizer)
-    found = sensitivity(backpack, tokenizer, [("she", "he"), ("woman", "man")])
+    result = sensitivity(backpack, tokenizer, [("she", "he"), ("woman", "man")])
     # A space makes no difference to this tokenizer; "Woman" it does not know.
     ids = tokenizer.get_vocab()
     pairs = [("she", "he"), ("She", "He"), ("woman", "man")]
     expected = slow(backpack, [([ids[a]], [ids[b]]) for a, b in pairs])
-    assert found.values.tolist() == pytest.approx(expected, abs=1e-5)
-    assert found.pairs == 3
-    assert found.in_parts == ()
-    assert found.unknown == ()
-    assert max(found.values.tolist()) < 0.95
+    assert result.values.tolist() == pytest.approx(expected, abs=1e-5)
+    assert result.pairs == 3
+    assert result.in_parts == ()
+    assert result.unknown == ()
+    assert max(result.values.tolist()) < 0.95
 
 
 def test_byte_level_variants_with_and_without_space_are_pairs(tokenizer, make_backpack):
@@ -78,12 +78,12 @@ def test_byte_level_variants_with_and_without_space_are_pairs(tokenizer, make_ba
         if len(tokenizer(a)["input_ids"]) == len(tokenizer(b)["input_ids"]) == 1
     ]
     assert one_token, "the fixture's vocabulary must hold at least ' she' and ' he'"
-    found = sensitivity(backpack, tokenizer, [("she", "he")])
+    result = sensitivity(backpack, tokenizer, [("she", "he")])
     expected = slow(
         backpack, [(tokenizer(a)["input_ids"], tokenizer(b)["input_ids"]) for a, b in one_token]
     )
-    assert found.values.tolist() == pytest.approx(expected, abs=1e-5)
-    assert found.pairs == len(one_token)
+    assert result.values.tolist() == pytest.approx(expected, abs=1e-5)
+    assert result.pairs == len(one_token)
 
 
 def test_words_of_several_tokens_use_the_mean_of_their_tokens_and_are_named(
@@ -92,10 +92,10 @@ def test_words_of_several_tokens_use_the_mean_of_their_tokens_and_are_named(
     backpack = make_backpack().backpack
     ids = [tokenizer(f" {word}")["input_ids"] for word in ("stepmother", "stepfather")]
     assert min(map(len, ids)) > 1
-    found = sensitivity(backpack, tokenizer, [("stepmother", "stepfather")])
-    assert found.values.tolist() == pytest.approx(slow(backpack, [tuple(ids)]), abs=1e-5)
-    assert found.in_parts == ("stepmother", "stepfather")
-    assert found.pairs == 1
+    result = sensitivity(backpack, tokenizer, [("stepmother", "stepfather")])
+    assert result.values.tolist() == pytest.approx(slow(backpack, [tuple(ids)]), abs=1e-5)
+    assert result.in_parts == ("stepmother", "stepfather")
+    assert result.pairs == 1
 
 
 def test_every_pair_of_variants_weighs_the_same(tokenizer, make_backpack):
@@ -112,9 +112,9 @@ def test_every_pair_of_variants_weighs_the_same(tokenizer, make_backpack):
 def test_unknown_words_are_left_out_and_named(caplog):
     tokenizer = word_tokenizer("he", "she", "man")
     backpack = small_backpack(tokenizer)
-    found = sensitivity(backpack, tokenizer, [("she", "he"), ("woman", "man")])
-    assert found.unknown == (("woman", "man"),)
-    assert torch.equal(found.values, sensitivity(backpack, tokenizer, [("she", "he")]).values)
+    result = sensitivity(backpack, tokenizer, [("she", "he"), ("woman", "man")])
+    assert result.unknown == (("woman", "man"),)
+    assert torch.equal(result.values, sensitivity(backpack, tokenizer, [("she", "he")]).values)
     assert "woman" in caplog.text
 
 
@@ -145,9 +145,9 @@ def test_gpt2s_unknown_token_makes_no_word_unknown(tokenizer, make_backpack, tmp
     assert same.unk_token_id == same.eos_token_id
     backpack = make_backpack().backpack
     pairs = [("she", "he"), ("stepmother", "stepfather"), ("señora", "señor")]
-    found = sensitivity(backpack, same, pairs)
-    assert found.unknown == ()
-    assert torch.equal(found.values, sensitivity(backpack, tokenizer, pairs).values)
+    result = sensitivity(backpack, same, pairs)
+    assert result.unknown == ()
+    assert torch.equal(result.values, sensitivity(backpack, tokenizer, pairs).values)
 
 
 def test_the_real_gpt2_tokenizer_knows_every_word(real_data):
@@ -157,12 +157,12 @@ def test_the_real_gpt2_tokenizer_knows_every_word(real_data):
     backpack = new_backpack(
         tokenizer, layers=1, hidden_size=8, heads=1, senses=2, positions=8
     ).backpack
-    found = sensitivity(
+    result = sensitivity(
         backpack,
         tokenizer,
         [("she", "he"), ("grandmother", "grandfather"), ("stewardess", "steward")],
     )
-    assert found.unknown == ()
-    assert found.in_parts == ("stewardess", "steward")
+    assert result.unknown == ()
+    assert result.in_parts == ("stewardess", "steward")
     # she/he: four variants of one token each; "grandmother": with a space, lower case, only.
-    assert found.pairs >= 6
+    assert result.pairs >= 6

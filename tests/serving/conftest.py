@@ -29,8 +29,8 @@ def reranker(pointwise):
 @pytest.fixture(scope="session")
 def server(pointwise) -> Iterator[Running]:
     """A server of one tiny Backpack."""
-    with running({"tiny": lambda: served("tiny", pointwise())}) as found:
-        yield found
+    with running({"tiny": lambda: served("tiny", pointwise())}) as running_server:
+        yield running_server
 
 
 @pytest.fixture(scope="session")

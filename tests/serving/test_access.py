@@ -27,8 +27,8 @@ def locked(pointwise):
         "allow_amplification": True,
         "cors_origins": ("https://page.example",),
     }
-    with running({"tiny": lambda: served("tiny", pointwise())}, **options) as found:
-        yield found
+    with running({"tiny": lambda: served("tiny", pointwise())}, **options) as server:
+        yield server
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_metrics_count_what_was_asked_scored_and_refused(pointwise):
         server.rerank(**GOOD, alpha=-1)
         server.rerank(**GOOD, model="unknown")
         server.client.get("/made/up")
-        found = dict(
+        metrics = dict(
             line.rsplit(" ", 1)
             for line in server.client.get("/metrics").text.splitlines()
             if line[0] != "#"
@@ -192,9 +192,9 @@ def test_metrics_count_what_was_asked_scored_and_refused(pointwise):
         "queue_tokens": 0,
         "queue_requests": 0,
     }
-    assert {name: float(found[f"backpack_rank_{name}"]) for name in counts} == counts
-    assert float(found["backpack_rank_batch_tokens_sum"]) > 4
-    assert "unknown" not in str(found)
+    assert {name: float(metrics[f"backpack_rank_{name}"]) for name in counts} == counts
+    assert float(metrics["backpack_rank_batch_tokens_sum"]) > 4
+    assert "unknown" not in str(metrics)
 
 
 def test_models_and_the_openapi_page(server):
@@ -234,10 +234,10 @@ def test_the_key_is_read_from_a_file_or_the_environment(tmp_path, monkeypatch):
 
 def options(monkeypatch, *arguments: str) -> Namespace:
     """What the command makes of its arguments."""
-    found: list[Namespace] = []
-    monkeypatch.setattr("backpack_rank.serving.command.run", found.append)
+    parsed: list[Namespace] = []
+    monkeypatch.setattr("backpack_rank.serving.command.run", parsed.append)
     cli.main(["serve", *arguments])
-    return found[0]
+    return parsed[0]
 
 
 def test_the_command_binds_to_this_machine_and_asks_for_a_key_beyond_it(monkeypatch):
@@ -262,11 +262,11 @@ def test_rankers_are_served_under_the_names_given(
     folder = tmp_path / "2026-11-23" / "ranker"
     folder.parent.mkdir()
     save_ranker(folder, make_backpack(), pair_tokenizer)
-    found = loaders_of(
+    loaders = loaders_of(
         options(monkeypatch, str(folder), "--model", f"other={folder}", "--device", "cpu")
     )
-    assert list(found) == ["2026-11-23", "other"]
-    assert found["other"]().name == "other"
+    assert list(loaders) == ["2026-11-23", "other"]
+    assert loaders["other"]().name == "other"
     assert list(loaders_of(options(monkeypatch, "someone/ranker"))) == ["someone/ranker"]
     for wrong in (["--model", "other"], ["--model", "a=b", "--model", "a=c"]):
         with pytest.raises(ValueError, match=r"give NAME=FOLDER|is the name of another ranker"):

@@ -35,8 +35,8 @@ def several(pointwise, make_gpt2, pair_tokenizer):
         "gpt2": lambda: served("gpt2", PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))),
         "lists": lambda: served("lists", ListwiseReranker(SlidingWindows(SmallRanker()))),
     }
-    with running(loaders, max_body=200_000, max_queue_tokens=3_000) as found:
-        yield found
+    with running(loaders, max_body=200_000, max_queue_tokens=3_000) as server:
+        yield server
 
 
 def check(response, status: int, message: str, as_text: bool = False) -> None:
@@ -238,8 +238,8 @@ def test_a_truncated_upload_leaves_nothing_behind(several):
 def test_a_slow_upload_is_given_up(pointwise):
     loaders = {"tiny": lambda: served("tiny", pointwise())}
     with (
-        running(loaders, timeout=0.3) as found,
-        socket.create_connection(found.address) as connection,
+        running(loaders, timeout=0.3) as server,
+        socket.create_connection(server.address) as connection,
     ):
         connection.sendall(UPLOAD)
         connection.settimeout(10)
@@ -280,10 +280,10 @@ def test_scores_that_are_no_numbers_are_a_500_with_the_document(pointwise):
         "tiny": lambda: served("tiny", pointwise()),
         "diverged": lambda: served("diverged", reranker),
     }
-    with running(loaders) as found:
+    with running(loaders) as server:
         reranker.scorer.ranker.head.out.bias.data.fill_(math.nan)
-        check(found.rerank(**GOOD, model="diverged"), 500, "the score of document 0 is not finite")
-        assert found.rerank(**GOOD).status_code == 200
+        check(server.rerank(**GOOD, model="diverged"), 500, "the score of document 0 is not finite")
+        assert server.rerank(**GOOD).status_code == 200
 
 
 def test_a_listwise_ranker_is_served_without_a_dial(several):
@@ -308,6 +308,6 @@ def test_two_lengths_of_one_body_are_refused(server):
         parts = []
         while part := connection.recv(10_000):  # the body may come behind the head
             parts.append(part)
-    found = b"".join(parts).decode()
-    assert found.startswith("HTTP/1.1 400")
-    assert "send Content-Length or Transfer-Encoding, not both" in found
+    answer = b"".join(parts).decode()
+    assert answer.startswith("HTTP/1.1 400")
+    assert "send Content-Length or Transfer-Encoding, not both" in answer

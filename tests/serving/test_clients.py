@@ -38,14 +38,14 @@ def test_the_body_of_jina_and_vllm(server, sentences, expected, dial, path):
         "user": "me",
         "priority": 0,
     }
-    found = requests.post(server.url + path, json={**body, **dial}).json()
-    assert found["model"] == "tiny"
-    assert found["usage"]["total_tokens"] == found["usage"]["prompt_tokens"] > 8
-    assert [row["index"] for row in found["results"]] == expected[0][:3]
-    assert [row["relevance_score"] for row in found["results"]] == pytest.approx(
+    answer = requests.post(server.url + path, json={**body, **dial}).json()
+    assert answer["model"] == "tiny"
+    assert answer["usage"]["total_tokens"] == answer["usage"]["prompt_tokens"] > 8
+    assert [row["index"] for row in answer["results"]] == expected[0][:3]
+    assert [row["relevance_score"] for row in answer["results"]] == pytest.approx(
         expected[1][:3], abs=1e-6
     )
-    assert [row["document"]["text"] for row in found["results"]] == [
+    assert [row["document"]["text"] for row in answer["results"]] == [
         sentences[place] for place in expected[0][:3]
     ]
     without = requests.post(server.url + path, json={**body, "return_documents": False}).json()
@@ -57,10 +57,10 @@ def test_the_body_of_jina_and_vllm(server, sentences, expected, dial, path):
 
 def test_the_body_of_tei(server, reranker, sentences, expected, dial):
     body = {"query": QUERY, "texts": list(sentences), "truncate": True, **dial}
-    found = requests.post(server.url + "/rerank", json=body).json()
-    assert [row["index"] for row in found] == expected[0]
-    assert [row["score"] for row in found] == pytest.approx(expected[1], abs=1e-6)
-    assert "text" not in found[0]
+    answer = requests.post(server.url + "/rerank", json=body).json()
+    assert [row["index"] for row in answer] == expected[0]
+    assert [row["score"] for row in answer] == pytest.approx(expected[1], abs=1e-6)
+    assert "text" not in answer[0]
     raw = requests.post(
         server.url + "/rerank", json={**body, "raw_scores": True, "return_text": True}
     ).json()
@@ -70,8 +70,8 @@ def test_the_body_of_tei(server, reranker, sentences, expected, dial):
 
 def test_documents_are_cut_on_request_and_the_answer_says_how_many(server, reranker):
     documents = ["doctor " * 100, "a doctor and a nurse and a bridge", "nurse"]
-    found = server.rerank(query=QUERY, documents=documents).json()
-    assert found["truncated"] == 1
+    answer = server.rerank(query=QUERY, documents=documents).json()
+    assert answer["truncated"] == 1
     cut = server.rerank(
         query=QUERY, documents=documents, max_tokens_per_doc=2, raw_scores=True
     ).json()
@@ -89,15 +89,15 @@ def test_coheres_client(server, sentences, expected, dial, version):
     import cohere
 
     client = (cohere.Client if version == 1 else cohere.ClientV2)(api_key="x", base_url=server.url)
-    found = client.rerank(
+    answer = client.rerank(
         model="tiny",
         query=QUERY,
         documents=list(sentences),
         top_n=4,
         request_options={"additional_body_parameters": dial},
     )
-    assert [row.index for row in found.results] == expected[0][:4]
-    assert [row.relevance_score for row in found.results] == pytest.approx(
+    assert [row.index for row in answer.results] == expected[0][:4]
+    assert [row.relevance_score for row in answer.results] == pytest.approx(
         expected[1][:4], abs=1e-6
     )
     with pytest.raises(cohere.NotFoundError) as refused:
@@ -116,11 +116,13 @@ def test_haystacks_ranker(server, sentences, expected, dial, monkeypatch):
     ranker = vllm.VLLMRanker(
         model="tiny", api_base_url=f"{server.url}/v1", extra_parameters=dial, top_k=4
     )
-    found = ranker.run(query=QUERY, documents=[Document(content=text) for text in sentences])[
+    ranked = ranker.run(query=QUERY, documents=[Document(content=text) for text in sentences])[
         "documents"
     ]
-    assert [one.content for one in found] == [sentences[place] for place in expected[0][:4]]
-    assert [one.score for one in found] == pytest.approx(expected[1][:4], abs=1e-6)
+    assert [document.content for document in ranked] == [
+        sentences[place] for place in expected[0][:4]
+    ]
+    assert [document.score for document in ranked] == pytest.approx(expected[1][:4], abs=1e-6)
 
 
 @pytest.mark.packaging
@@ -148,11 +150,11 @@ def test_the_rerankers_library(server, reranker, sentences, kind):
 
     path = "/rerank" if kind == "text-embeddings-inference" else "/v1/rerank"
     client = Reranker("tiny", model_type=kind, api_key="x", url=server.url + path, verbose=0)
-    found = client.rank(QUERY, docs=list(sentences))
+    ranked = client.rank(QUERY, docs=list(sentences))
     rows = reranker.rank(QUERY, list(sentences))
-    assert [result.document.doc_id for result in found.results] == [
+    assert [result.document.doc_id for result in ranked.results] == [
         row["corpus_id"] for row in rows
     ]
-    assert [result.score for result in found.results] == pytest.approx(
+    assert [result.score for result in ranked.results] == pytest.approx(
         [expit(row["score"]) for row in rows], abs=1e-6
     )

@@ -46,11 +46,11 @@ def test_no_text_is_ever_read_as_html():
 
 def test_examples_are_of_the_synthetic_test_split_and_mixed():
     examples = synthetic_examples()
-    assert len({one.query for one in examples}) == 8
+    assert len({example.query for example in examples}) == 8
     lexicon = Attribute.named("gender").lexicon()
-    for one in examples:
-        assert len(one.documents) == 20
-        female, male = (count_groups(one.documents, lexicon) > 0).sum(axis=0)
+    for example in examples:
+        assert len(example.documents) == 20
+        female, male = (count_groups(example.documents, lexicon) > 0).sum(axis=0)
         assert min(female, male) >= 5
 
 
@@ -67,14 +67,14 @@ def test_examples_can_be_the_queries_of_a_run(pointwise, tmp_path):
     )
     run = tmp_path / "run.trec"
     run.write_text("q1 Q0 d2 1 2.0 x\nq1 Q0 d1 2 1.0 x\nq2 Q0 d1 1 1.0 x\n")
-    found = examples_of_run(run, tmp_path)
-    assert [(one.query, one.documents) for one in found] == [
+    examples = examples_of_run(run, tmp_path)
+    assert [(example.query, example.documents) for example in examples] == [
         ("a nurse", ("T two", "one line")),
         ("a bridge", ("one line",)),
     ]
-    with running({"tiny": lambda: served("tiny", pointwise())}, examples=found) as server:
+    with running({"tiny": lambda: served("tiny", pointwise())}, examples=examples) as server:
         assert server.client.get("/demo/examples").json()["examples"] == [
-            {"query": one.query, "documents": list(one.documents)} for one in found
+            {"query": example.query, "documents": list(example.documents)} for example in examples
         ]
     run.write_text("q9 Q0 d2 1 2.0 x\n")
     with pytest.raises(ValueError, match="q9"):
@@ -83,25 +83,27 @@ def test_examples_can_be_the_queries_of_a_run(pointwise, tmp_path):
 
 def test_policies_come_with_a_grid_as_fine_as_their_passes_allow(server):
     (model,) = server.client.get("/demo/examples").json()["models"]
-    points = {one["name"]: one["points"] for one in model["policies"]}
+    points = {policy["name"]: policy["points"] for policy in model["policies"]}
     assert (model["id"], model["explains"]) == ("tiny", True)
     assert (points["lowest_senses"], points["uniform"], points["soft"]) == (FINE, FINE, FINE)
     assert (points["paired_tokens"], points["renditions"]) == (COARSE, FINE)
-    assert all(one["about"].endswith(".") and len(one["about"]) > 20 for one in model["policies"])
+    assert all(
+        policy["about"].endswith(".") and len(policy["about"]) > 20 for policy in model["policies"]
+    )
 
 
 def test_words_are_counted_and_marked_as_the_measures_count_them(server, sentences):
     documents = [*sentences, "<b>HE</b> & her-self", ""]
-    found = asked(server, "words", documents=documents).json()
-    assert (found["attribute"], found["groups"], found["sign"]) == (
+    answer = asked(server, "words", documents=documents).json()
+    assert (answer["attribute"], answer["groups"], answer["sign"]) == (
         "gender",
         ["female", "male"],
         ["male", "female"],
     )
-    assert found["counts"][0] == [0, 2]
-    assert found["counts"][8] == [1, 1]
-    assert ["".join(text for text, _ in pieces) for pieces in found["pieces"]] == documents
-    for counts, pieces in zip(found["counts"], found["pieces"], strict=True):
+    assert answer["counts"][0] == [0, 2]
+    assert answer["counts"][8] == [1, 1]
+    assert ["".join(text for text, _ in pieces) for pieces in answer["pieces"]] == documents
+    for counts, pieces in zip(answer["counts"], answer["pieces"], strict=True):
         assert [sum(group == name for _, group in pieces) for name in ("female", "male")] == counts
 
 
@@ -112,22 +114,22 @@ def test_a_score_is_explained_by_the_thread_of_the_model(
     server, reranker, sentences, policy, alpha
 ):
     dial = {} if policy is None else {"policy": policy, "alpha": alpha}
-    found = asked(server, "explain", documents=[sentences[0]], **dial).json()
+    explanation = asked(server, "explain", documents=[sentences[0]], **dial).json()
     expected = (reranker if policy is None else reranker.with_policy(policy, alpha)).explain(
         QUERY, sentences[0]
     )
-    assert [(word["text"], word["group"]) for word in found["words"]] == [
+    assert [(word["text"], word["group"]) for word in explanation["words"]] == [
         (word.text, word.group) for word in expected.words
     ]
     assert np.allclose(
-        [word["contribution"] for word in found["words"]],
+        [word["contribution"] for word in explanation["words"]],
         [word.contribution for word in expected.words],
         atol=1e-9,
     )
-    assert found["score"] == pytest.approx(expected.score, abs=1e-9)
-    assert (found["score_before"] is None) == (policy is None)
-    total = sum(word["contribution"] for word in found["words"])
-    assert found["empty_score"] + total == pytest.approx(found["score"], abs=1e-6)
+    assert explanation["score"] == pytest.approx(expected.score, abs=1e-9)
+    assert (explanation["score_before"] is None) == (policy is None)
+    total = sum(word["contribution"] for word in explanation["words"])
+    assert explanation["empty_score"] + total == pytest.approx(explanation["score"], abs=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.25])
@@ -142,35 +144,35 @@ def test_a_score_without_senses_is_explained_by_words_left_out(
         assert model["explains"]
         answer = asked(gpt2, "explain", documents=[sentences[0]], alpha=alpha)
         assert answer.status_code == 200, answer.text
-        found = answer.json()
-    assert found["empty_score"] is None
-    assert [word["text"] for word in found["words"]] == [word.text for word in expected.words]
+        explanation = answer.json()
+    assert explanation["empty_score"] is None
+    assert [word["text"] for word in explanation["words"]] == [word.text for word in expected.words]
     for name in ("contribution", "change"):
         wanted = [getattr(word, name) for word in expected.words]
-        got = [word[name] for word in found["words"]]
+        got = [word[name] for word in explanation["words"]]
         if alpha == 1 and name == "change":
             assert got == wanted == [None] * len(got)
         else:
             assert got == pytest.approx(wanted, abs=1e-5)
-    assert found["renditions"]["contribution"] == pytest.approx(
+    assert explanation["renditions"]["contribution"] == pytest.approx(
         expected.renditions.contribution, abs=1e-5
     )
     assert abs(expected.renditions.contribution) > 1e-4
-    assert (found["score_before"] is None) == (alpha == 1)
+    assert (explanation["score_before"] is None) == (alpha == 1)
 
 
 def test_a_policy_of_several_texts_is_explained_by_words_too(server, reranker, sentences):
     dial = {"alpha": 0.5, "policy": "renditions"}
-    found = asked(server, "explain", documents=[sentences[0]], **dial).json()
+    explanation = asked(server, "explain", documents=[sentences[0]], **dial).json()
     expected = reranker.at(**dial).explain(QUERY, sentences[0])
     assert expected.by_words
-    assert [word["contribution"] for word in found["words"]] == pytest.approx(
+    assert [word["contribution"] for word in explanation["words"]] == pytest.approx(
         [word.contribution for word in expected.words], abs=1e-5
     )
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "said"),
+    ("path", "body", "status", "message"),
     [
         ("words", {"documents": []}, 400, "documents is empty"),
         (
@@ -192,13 +194,13 @@ def test_a_policy_of_several_texts_is_explained_by_words_too(server, reranker, s
         ("explain", {"documents": ["a"], "query": "long " * 60}, 400, "query"),
     ],
 )
-def test_what_cannot_be_done_is_said(server, path, body, status, said):
+def test_what_cannot_be_done_is_said(server, path, body, status, message):
     content = json.dumps({"query": QUERY, **body})
     answer = server.client.post(
         f"/demo/{path}", content=content, headers={"Content-Type": "application/json"}
     )
     assert answer.status_code == status, answer.text
-    assert said in answer.json()["message"]
+    assert message in answer.json()["message"]
 
 
 def test_forms_of_other_pages_are_refused(server):

@@ -85,11 +85,11 @@ def look(browser: str, server, tmp_path: Path):
         ]
         if file is None:
             motion = ["--force-prefers-reduced-motion"] if calm else []
-            found, console = visited(browser, f"{to.url}/frame", answers, tmp_path, light, *motion)
+            answer, console = visited(browser, f"{to.url}/frame", answers, tmp_path, light, *motion)
         else:
             frame = file.with_name("frame.html")
             frame.write_text(text, encoding="utf-8")
-            found, console = visited(
+            answer, console = visited(
                 browser,
                 frame.as_uri(),
                 answers,
@@ -97,8 +97,8 @@ def look(browser: str, server, tmp_path: Path):
                 light,
                 "--allow-file-access-from-files",
             )
-        assert "failed" not in found, found
-        return found, console
+        assert "failed" not in answer, answer
+        return answer, console
 
     return act
 
@@ -120,17 +120,17 @@ def test_the_slider_orders_as_the_api_says_and_measures_are_those_of_the_package
       for (const at of [10, 5, 0]) { await set("slider", at, "input"); seen[at] = {list: list(), measures: measures(),
         alpha: $("alpha").textContent, link: page.location.hash}; }
       return seen;"""
-    said, console = look(script, q=QUERY, d=documents, policy=policy, k=cutoff)
+    page, console = look(script, q=QUERY, d=documents, policy=policy, k=cutoff)
     assert console == []
-    assert said["max"] == "10"
+    assert page["max"] == "10"
     first = ranked(server, documents, 1.0, policy)
     orders = set()
     for at, alpha in (("10", 1.0), ("5", 0.5), ("0", 0.0)):
         order = ranked(server, documents, alpha, policy)
         orders.add(tuple(order))
-        shown = said[at]["list"]
-        assert float(said[at]["alpha"]) == alpha
-        assert f"alpha={alpha:g}&" in said[at]["link"]
+        shown = page[at]["list"]
+        assert float(page[at]["alpha"]) == alpha
+        assert f"alpha={alpha:g}&" in page[at]["link"]
         assert [row["text"] for row in shown] == [documents[doc] for doc in order]
         assert [row["rank"] for row in shown] == [str(place) for place in range(1, len(order) + 1)]
         gained = [first.index(doc) - place for place, doc in enumerate(order)]
@@ -140,7 +140,7 @@ def test_the_slider_orders_as_the_api_says_and_measures_are_those_of_the_package
         expected = package_measures(documents, order, cutoff)
         counted = {
             name: value
-            for name, value in said[at]["measures"].items()
+            for name, value in page[at]["measures"].items()
             if not name.startswith("Swap")
         }
         assert counted == pytest.approx(expected, abs=1e-12)
@@ -153,8 +153,8 @@ def package_measures(documents, order, cutoff):
     store = MemoryStore({f"d{doc:02d}": text for doc, text in enumerate(documents)})
     magnitudes = GroupMagnitudes.of(run["q"], store, Attribute.named("gender").lexicon())
     names = [f"RaB(tf)@{cutoff}", f"ARaB(tf)@{cutoff}", f"NFaiRR@{cutoff}"]
-    found = FairnessContext(magnitudes, background=run).measure(run, parse_measures(names)).values
-    return {name.replace("(tf)", ""): found[name]["q"] for name in names}
+    values = FairnessContext(magnitudes, background=run).measure(run, parse_measures(names)).values
+    return {name.replace("(tf)", ""): values[name]["q"] for name in names}
 
 
 def test_policies_share_of_words_and_cutoff_change_with_a_choice(look, sentences):
@@ -163,16 +163,16 @@ def test_policies_share_of_words_and_cutoff_change_with_a_choice(look, sentences
       await set("cutoff", "3", "input");
       return {before, after: [measures(), $("shares").textContent, $("about").textContent],
         hash: page.location.hash};"""
-    said, console = look(script, q=QUERY, d=list(sentences), alpha=0.5, policy="paired_tokens")
+    shown, console = look(script, q=QUERY, d=list(sentences), alpha=0.5, policy="paired_tokens")
     assert console == []
-    assert set(said["before"][0]) == {"Swap change, 5 documents", "RaB@10", "ARaB@10", "NFaiRR@10"}
-    assert set(said["after"][0]) == {"Swap change, 5 documents", "RaB@3", "ARaB@3", "NFaiRR@3"}
+    assert set(shown["before"][0]) == {"Swap change, 5 documents", "RaB@10", "ARaB@10", "NFaiRR@10"}
+    assert set(shown["after"][0]) == {"Swap change, 5 documents", "RaB@3", "ARaB@3", "NFaiRR@3"}
     assert (
-        said["before"][1] == "female 55%male 45%"
+        shown["before"][1] == "female 55%male 45%"
     )  # she, her, woman, Her, mother, she; he, his, man, father, his
-    assert "11 positions: under this policy each alpha is a pass" in said["before"][2]
-    assert "21 positions, all from one reading" in said["after"][2]
-    assert "alpha=0.5&policy=uniform&k=3" in said["hash"]
+    assert "11 positions: under this policy each alpha is a pass" in shown["before"][2]
+    assert "21 positions, all from one reading" in shown["after"][2]
+    assert "alpha=0.5&policy=uniform&k=3" in shown["hash"]
 
 
 def test_the_card_of_swap_changes_is_what_the_api_gives_for_swapped_documents(
@@ -188,7 +188,7 @@ def test_the_card_of_swap_changes_is_what_the_api_gives_for_swapped_documents(
     script = """const seen = {};
       for (const at of [20, 10, 0]) { await set("slider", at, "input"); seen[at] = measures(); }
       return [seen, $("policy").value];"""
-    (said, policy), console = look(script, q=QUERY, d=documents)
+    (shown, policy), console = look(script, q=QUERY, d=documents)
     assert console == []
     assert policy == "lowest_senses"
     for at, alpha in (("20", 1.0), ("10", 0.5), ("0", 0.0)):
@@ -196,7 +196,7 @@ def test_the_card_of_swap_changes_is_what_the_api_gives_for_swapped_documents(
         scores = reranker.at(alpha, policy).predict(pairs).astype(float)
         changes = np.abs(scores[[0, 1, 3]] - scores[4:])
         by_hand = changes.mean() / scores[:4].std(ddof=1)
-        assert said[at]["Swap change, 3 documents"] == pytest.approx(by_hand, abs=2e-3)
+        assert shown[at]["Swap change, 3 documents"] == pytest.approx(by_hand, abs=2e-3)
 
 
 def test_texts_are_shown_as_they_are_whatever_is_in_them(look):
@@ -208,16 +208,16 @@ def test_texts_are_shown_as_they_are_whatever_is_in_them(look):
       await until(() => $("list").querySelectorAll(".why p").length === 6);
       return {list: list(), why: [...$("list").querySelectorAll(".why")].map((one) => one.textContent),
         elements: $("list").querySelectorAll("img, b, script").length, hit: [window.hit, page.document.title]};"""
-    said, console = look(script, q=QUERY, d=documents)
+    shown, console = look(script, q=QUERY, d=documents)
     assert console == []
-    assert sorted(row["text"] for row in said["list"]) == sorted(documents)
-    assert sorted(tuple(mark) for row in said["list"] for mark in row["marks"]) == [
+    assert sorted(row["text"] for row in shown["list"]) == sorted(documents)
+    assert sorted(tuple(mark) for row in shown["list"] for mark in row["marks"]) == [
         ("HE", "g1"),
         ("she", "g0"),
     ]
-    assert said["elements"] == 0
-    assert said["hit"] == [None, "backpack_rank: turn alpha, watch the ranking"]
-    assert all("score" in text and "Document:" in text for text in said["why"])
+    assert shown["elements"] == 0
+    assert shown["hit"] == [None, "backpack_rank: turn alpha, watch the ranking"]
+    assert all("score" in text and "Document:" in text for text in shown["why"])
 
 
 def test_an_explanation_follows_alpha(look, reranker, sentences):
@@ -230,18 +230,18 @@ def test_an_explanation_follows_alpha(look, reranker, sentences):
       const words = [...page.document.querySelectorAll("li details[open] .why p:last-child .word")];
       return {text, seen, now: page.document.querySelector("li details[open] .why p").textContent,
         words: words.map((one) => one.title)};"""
-    said, console = look(script, q=QUERY, d=list(sentences), policy="lowest_senses")
+    shown, console = look(script, q=QUERY, d=list(sentences), policy="lowest_senses")
     assert console == []
-    expected = reranker.with_policy("lowest_senses", 0.0).explain(QUERY, said["text"])
-    assert f"score {expected.score:+.3f} ".replace("-", "\u2212") in said["now"]
-    assert "Alpha has changed it" in said["now"]
-    assert "Alpha has changed it" not in said["seen"][0]
-    own = [
+    expected = reranker.with_policy("lowest_senses", 0.0).explain(QUERY, shown["text"])
+    assert f"score {expected.score:+.3f} ".replace("-", "\u2212") in shown["now"]
+    assert "Alpha has changed it" in shown["now"]
+    assert "Alpha has changed it" not in shown["seen"][0]
+    expected_words = [
         f"{word.contribution:+.3f}".replace("-", "\u2212")
         for word in expected.words
         if word.segment == "document"
     ]
-    assert said["words"] == own
+    assert shown["words"] == expected_words
 
 
 def test_the_picture_of_readme_is_taken_from_the_page(browser, server, tmp_path):
@@ -264,13 +264,13 @@ def test_examples_come_up_and_nothing_is_wider_than_the_window(look, width, ligh
       seen.push(wide());
       return {seen, rows: list().length, hash: page.location.hash,
         paper: page.getComputedStyle(page.document.body).backgroundColor};"""
-    said, console = look(script, width, light)
+    shown, console = look(script, width, light)
     assert console == []
-    assert said["seen"] == [[width, width]] * 4
-    assert said["rows"] == 20
-    assert "example=4" in said["hash"]
-    assert "&d=" not in said["hash"]
-    assert said["paper"] == ("rgb(255, 255, 255)" if light else "rgb(20, 23, 28)")
+    assert shown["seen"] == [[width, width]] * 4
+    assert shown["rows"] == 20
+    assert "example=4" in shown["hash"]
+    assert "&d=" not in shown["hash"]
+    assert shown["paper"] == ("rgb(255, 255, 255)" if light else "rgb(20, 23, 28)")
 
 
 def test_the_saved_file_works_without_the_server(look, server, reranker, sentences, tmp_path):
@@ -279,12 +279,12 @@ def test_the_saved_file_works_without_the_server(look, server, reranker, sentenc
       page.HTMLAnchorElement.prototype.click = () => {};
       $("list").querySelector("summary").click(); await until(() => $("list").querySelector(".why p"));
       $("save").click(); await until(() => blob); return {text: await blob.text(), told: $("said").textContent};"""
-    said, console = look(script, q=QUERY, d=documents, alpha=0.5, policy="lowest_senses")
+    shown, console = look(script, q=QUERY, d=documents, alpha=0.5, policy="lowest_senses")
     assert console == []
-    assert said["told"].startswith("Saved")
+    assert shown["told"].startswith("Saved")
     file = tmp_path / "saved" / "ranking.html"
     file.parent.mkdir()
-    file.write_text(said["text"], "utf-8")
+    file.write_text(shown["text"], "utf-8")
     script = """const seen = {list: list(), max: $("slider").max, alpha: $("alpha").textContent};
       seen.policies = $("policy").length;
       await set("policy", "paired_tokens", "input"); await set("slider", 0, "input");
@@ -314,17 +314,17 @@ def test_a_server_with_a_key_is_asked_once_it_is_given(look, pointwise):
       return {open, rows: list().length, hash: page.location.href,
         storage: page.localStorage.length + page.sessionStorage.length};"""
     with running({"tiny": lambda: served("tiny", pointwise())}, api_key="secret") as locked:
-        said, console = look(script, to=locked)
-    assert said["open"] is True
-    assert said["rows"] == 20
-    assert "secret" not in said["hash"]
-    assert said["storage"] == 0
+        shown, console = look(script, to=locked)
+    assert shown["open"] is True
+    assert shown["rows"] == 20
+    assert "secret" not in shown["hash"]
+    assert shown["storage"] == 0
     assert len(console) <= 1  # the browser's own line about the answer 401
 
 
 def test_what_the_server_refuses_is_said(look):
-    said, _ = look("return {wrong: $('wrong').textContent};", q="long " * 60, d=["a"])
-    assert "query" in said["wrong"]
+    shown, _ = look("return {wrong: $('wrong').textContent};", q="long " * 60, d=["a"])
+    assert "query" in shown["wrong"]
 
 
 @pytest.mark.parametrize("calm", [False, True])
@@ -333,18 +333,18 @@ def test_documents_move_on_their_way_unless_the_system_asks_for_reduced_motion(
 ):
     script = """$("slider").value = 0; $("slider").dispatchEvent(new page.Event("input"));
       return {moving: page.document.getAnimations().length};"""
-    said, console = look(script, calm=calm, q=QUERY, d=list(sentences), policy="paired_tokens")
+    shown, console = look(script, calm=calm, q=QUERY, d=list(sentences), policy="paired_tokens")
     assert console == []
-    assert (said["moving"] == 0) == calm
+    assert (shown["moving"] == 0) == calm
 
 
 def test_a_ranker_without_a_dial_or_senses_is_shown_as_it_is(
     look, reranker, make_gpt2, pair_tokenizer, sentences
 ):
     def load():
-        found = served("plain", PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer)))
-        found.policies = ()
-        return found
+        plain = served("plain", PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer)))
+        plain.policies = ()
+        return plain
 
     script = """const row = [...$("list").children].find((one) => one.querySelector("mark"));
       row.querySelector("summary").click();
@@ -353,15 +353,15 @@ def test_a_ranker_without_a_dial_or_senses_is_shown_as_it_is(
         why: $("list").querySelectorAll("summary").length,
         said: row.querySelector(".why").textContent};"""
     with running({"plain": load}) as server:
-        said, console = look(script, to=server, q=QUERY, d=list(sentences), alpha=0.5)
+        shown, console = look(script, to=server, q=QUERY, d=list(sentences), alpha=0.5)
         results = server.rerank(query=QUERY, documents=list(sentences)).json()["results"]
     assert console == []
-    assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]
-    assert (said["disabled"], said["why"]) == (True, len(sentences))
+    assert [row["text"] for row in shown["list"]] == [sentences[row["index"]] for row in results]
+    assert (shown["disabled"], shown["why"]) == (True, len(sentences))
     # Without senses the words of a document were left out, one at a time.
-    assert "A word's number is what the score loses without it" in said["said"]
-    assert "words did by their group" in said["said"]
-    assert said["about"].startswith("This ranker has no dial")
+    assert "A word's number is what the score loses without it" in shown["said"]
+    assert "words did by their group" in shown["said"]
+    assert shown["about"].startswith("This ranker has no dial")
 
 
 def test_several_rankers_are_a_choice(look, pointwise, sentences):
@@ -372,17 +372,17 @@ def test_several_rankers_are_a_choice(look, pointwise, sentences):
         "second": lambda: served("second", pointwise(1)),
     }
     with running(loaders) as server:
-        said, console = look(script, to=server, q=QUERY, d=list(sentences))
+        shown, console = look(script, to=server, q=QUERY, d=list(sentences))
         results = server.rerank(query=QUERY, documents=list(sentences), model="second").json()[
             "results"
         ]
     assert console == []
-    assert said["before"][0] is False
-    assert [row["text"] for row in said["list"]] == [sentences[row["index"]] for row in results]
+    assert shown["before"][0] is False
+    assert [row["text"] for row in shown["list"]] == [sentences[row["index"]] for row in results]
 
 
 def test_until_a_policys_scores_are_there_the_page_keeps_those_before_under_their_name(look):
-    found, messages = look(
+    shown, messages = look(
         """
         const before = JSON.stringify(list()), first = $("policy").value, errors = [];
         page.addEventListener("error", (event) => errors.push(event.message));
@@ -404,11 +404,11 @@ def test_until_a_policys_scores_are_there_the_page_keeps_those_before_under_thei
         return {errors, busy, disabled, about, first, other, link, after, enabled: !$("slider").disabled};
         """
     )
-    assert found["errors"] == []
+    assert shown["errors"] == []
     assert messages == []
-    assert found["busy"] == "true"
-    assert found["disabled"]
-    assert found["first"].replace("_", " ") in found["about"]
-    assert found["link"] in (None, found["first"])
-    assert found["after"] == found["other"]
-    assert found["enabled"]
+    assert shown["busy"] == "true"
+    assert shown["disabled"]
+    assert shown["first"].replace("_", " ") in shown["about"]
+    assert shown["link"] in (None, shown["first"])
+    assert shown["after"] == shown["other"]
+    assert shown["enabled"]

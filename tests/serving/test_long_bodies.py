@@ -37,9 +37,9 @@ def _post(port: int, body: bytes) -> int:
 
 def _megabytes(process) -> float:
     (line,) = [
-        one
-        for one in Path(f"/proc/{process.pid}/status").read_text().splitlines()
-        if "VmRSS" in one
+        status_line
+        for status_line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        if "VmRSS" in status_line
     ]
     return int(line.split()[1]) / 1024
 

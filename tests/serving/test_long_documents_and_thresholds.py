@@ -42,36 +42,36 @@ def in_python(reranker, **options):
 def test_chunks_of_a_lone_request_are_those_of_python(server, reranker, fields, policy):
     dial = {} if policy is None else {"alpha": 0.3, "policy": policy}
     body = {"query": QUERY, "documents": TEXTS, "raw_scores": True}
-    found = raw(server.rerank(**body, **fields, **dial))
+    scores = raw(server.rerank(**body, **fields, **dial))
     expected = in_python(reranker, long_documents="chunks", **CHUNKS, **dial)
-    assert found == pytest.approx(expected, abs=1e-5)
+    assert scores == pytest.approx(expected, abs=1e-5)
     cut_scores = raw(server.rerank(**body, **dial))
-    assert [found[0], found[2]] == [cut_scores[0], cut_scores[2]], "bit for bit"
-    assert np.abs(np.subtract(found, cut_scores)).max() > 1e-3
+    assert [scores[0], scores[2]] == [cut_scores[0], cut_scores[2]], "bit for bit"
+    assert np.abs(np.subtract(scores, cut_scores)).max() > 1e-3
 
 
 def test_curves_choose_the_best_chunk_at_each_alpha(server, reranker):
     alphas = [0.0, 0.5, 1.0]
     for policy in ("lowest_senses", "paired_tokens"):
-        found = server.rerank(
+        curves = server.rerank(
             query=QUERY, documents=TEXTS, alphas=alphas, policy=policy, long_documents="chunks"
         ).json()
         for column, alpha in enumerate(alphas):
             expected = in_python(reranker, long_documents="chunks", alpha=alpha, policy=policy)
-            scores = [row[column] for row in found["curves"]["scores"]]
+            scores = [row[column] for row in curves["curves"]["scores"]]
             assert scores == pytest.approx(expected, abs=1e-5)
 
 
 def test_tokens_grow_with_chunks_and_documents_read_in_part_are_counted(server):
     tokens, truncated = [], []
     for most in (1, 2, 3):
-        found = server.rerank(query=QUERY, documents=["bread " * 5000], max_chunks_per_doc=most)
-        tokens.append(found.json()["usage"]["total_tokens"])
-        truncated.append(found.json()["truncated"])
+        in_part = server.rerank(query=QUERY, documents=["bread " * 5000], max_chunks_per_doc=most)
+        tokens.append(in_part.json()["usage"]["total_tokens"])
+        truncated.append(in_part.json()["truncated"])
     assert tokens == [48, 2 * 48, 3 * 48]
     assert truncated == [1, 1, 1]
-    whole = server.rerank(query=QUERY, documents=TEXTS, long_documents="chunks").json()
-    assert whole["truncated"] == 0
+    in_chunks = server.rerank(query=QUERY, documents=TEXTS, long_documents="chunks").json()
+    assert in_chunks["truncated"] == 0
 
 
 def test_a_served_reranker_may_read_chunks_unless_a_request_says_otherwise(pointwise):
@@ -89,11 +89,11 @@ def test_results_below_a_threshold_are_left_out_and_counted(server):
     for shown in ({}, {"raw_scores": True}):
         rows = server.rerank(**body, **shown).json()["results"]
         middle = (rows[1]["relevance_score"] + rows[2]["relevance_score"]) / 2
-        found = server.rerank(**body, **shown, score_threshold=middle).json()
-        assert found["results"] == rows[:2]
-        assert found["below_threshold"] == 2
-        one = server.rerank(**body, **shown, score_threshold=middle, top_n=1).json()
-        assert (one["results"], one["below_threshold"]) == (rows[:1], 2)
+        answer = server.rerank(**body, **shown, score_threshold=middle).json()
+        assert answer["results"] == rows[:2]
+        assert answer["below_threshold"] == 2
+        best = server.rerank(**body, **shown, score_threshold=middle, top_n=1).json()
+        assert (best["results"], best["below_threshold"]) == (rows[:1], 2)
     assert "below_threshold" not in server.rerank(**body).json()
     as_list = server.rerank(query=QUERY, texts=TEXTS, raw_scores=True, score_threshold=middle)
     assert [row["score"] for row in as_list.json()] == [row["relevance_score"] for row in rows[:2]]

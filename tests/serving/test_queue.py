@@ -28,8 +28,8 @@ POLICIES = ("lowest_senses", "uniform", "soft", "paired_tokens")
 @pytest.fixture(scope="module")
 def standing(pointwise):
     """A server whose model can be held."""
-    with gated(pointwise()) as found:
-        yield found
+    with gated(pointwise()) as server:
+        yield server
 
 
 def raw(response: httpx.Response) -> list[float]:
@@ -92,8 +92,8 @@ def test_requests_in_flight_together_each_get_the_scores_of_their_own_alpha(
         ]
         wait_for(lambda: _in_flight(server) == len(requests))
         gate.open.set()
-        found = [raw(future.result()) for future in waiting]
-    for (policy, alpha, _, _), texts, scores in zip(requests, documents, found, strict=True):
+        answers = [raw(future.result()) for future in waiting]
+    for (policy, alpha, _, _), texts, scores in zip(requests, documents, answers, strict=True):
         expected = reranker.with_policy(policy, alpha).predict([(QUERY, text) for text in texts])
         assert scores == pytest.approx(expected.tolist(), abs=1e-5)
     moved = {
@@ -119,8 +119,10 @@ def test_a_batch_mixes_alphas_and_unweighted_texts_and_takes_no_more_tokens_than
         wait_for(lambda: _in_flight(server) == 20)
         gate.open.set()
         assert {future.result().status_code for future in sent} == {200}
-    assert max(len({one.job for one in batch}) for batch in gate.entered) > 3
-    assert max(sum(one.tokens for one in batch) for batch in gate.entered) <= gate.tokens_per_batch
+    assert max(len({part.job for part in batch}) for batch in gate.entered) > 3
+    assert (
+        max(sum(part.tokens for part in batch) for batch in gate.entered) <= gate.tokens_per_batch
+    )
 
 
 def test_when_the_queue_is_full_a_request_is_told_when_to_come_again(pointwise, sentences):
@@ -171,7 +173,7 @@ def test_a_request_past_its_deadline_is_a_504_and_never_scored(pointwise, senten
             wait_for(lambda: _in_flight(server) == 1)
         assert first.result().status_code == 200
         assert server.rerank(query=QUERY, documents=["b"]).status_code == 200
-        assert [len(one.job.documents) for batch in gate.entered for one in batch] == [1, 1]
+        assert [len(part.job.documents) for batch in gate.entered for part in batch] == [1, 1]
 
 
 def test_a_client_that_leaves_frees_the_queue_and_is_never_scored(pointwise, sentences):
@@ -191,7 +193,7 @@ def test_a_client_that_leaves_frees_the_queue_and_is_never_scored(pointwise, sen
             wait_for(lambda: server.batcher.tokens == alone)
         assert first.result().status_code == 200
         assert server.rerank(query=QUERY, documents=["b"]).status_code == 200
-        assert [len(one.job.documents) for batch in gate.entered for one in batch] == [1, 1]
+        assert [len(part.job.documents) for batch in gate.entered for part in batch] == [1, 1]
 
 
 def test_a_text_that_breaks_a_batch_fails_its_own_request_alone(pointwise, caplog):
@@ -222,7 +224,7 @@ def test_an_answered_request_leaves_nothing_in_memory(pointwise, sentences):
                 server.rerank(query=QUERY, documents=list(sentences), timeout=1e-6).status_code
                 == 504
             )
-            jobs = [weakref.ref(one.job) for batch in gate.entered for one in batch]
+            jobs = [weakref.ref(part.job) for batch in gate.entered for part in batch]
             assert jobs
             gate.entered.clear()
             wait_for(lambda: not [job for job in jobs if job() is not None])

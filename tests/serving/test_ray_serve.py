@@ -45,9 +45,9 @@ def home() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def client(home, make_backpack, pair_tokenizer) -> Iterator[httpx.Client]:
     save_ranker(home / "ranker", make_backpack(), pair_tokenizer)
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     code = CODE
     for shown, used in {
         "8000": str(port),
@@ -78,20 +78,22 @@ def client(home, make_backpack, pair_tokenizer) -> Iterator[httpx.Client]:
         )
         assert process.poll() is None, (home / "log").read_text()
         started = psutil.Process(process.pid).children(recursive=True)
-        assert sum("ServeReplica" in " ".join(one.cmdline()) for one in started) == 2
+        assert sum("ServeReplica" in " ".join(child.cmdline()) for child in started) == 2
         key = {"Authorization": "Bearer kitten"}
         with httpx.Client(
             base_url=f"http://127.0.0.1:{port}", headers=key, timeout=60, trust_env=False
-        ) as found:
-            yield found
+        ) as ray_client:
+            yield ray_client
         process.send_signal(signal.SIGINT)
         process.wait(60)
         _, left = psutil.wait_procs(started, timeout=20)
         assert left == []
     finally:
-        for one in psutil.Process().children(recursive=True):
-            if one.pid == process.pid or process.pid in {parent.pid for parent in one.parents()}:
-                one.kill()
+        for listener in psutil.Process().children(recursive=True):
+            if listener.pid == process.pid or process.pid in {
+                parent.pid for parent in listener.parents()
+            }:
+                listener.kill()
         process.wait()
 
 
@@ -112,8 +114,8 @@ def test_two_replicas_give_the_scores_of_the_library(client, reranker, sentences
         return [row["relevance_score"] for row in sorted(rows, key=lambda row: row["index"])]
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(scores, range(31)))
-    for each in found:
+        answers = list(pool.map(scores, range(31)))
+    for each in answers:
         assert each == pytest.approx(list(wanted), abs=1e-5)
     # Each replica counts its own, and 31 is odd: two numbers that make it up are of two replicas.
     counts: set[int] = set()
@@ -127,7 +129,7 @@ def test_two_replicas_give_the_scores_of_the_library(client, reranker, sentences
         return len(counts) == 2
 
     wait_for(both_seen, 30)
-    assert sum(counts) == len(found)
+    assert sum(counts) == len(answers)
 
 
 def test_tokens_and_the_key_are_checked_by_each_replica(client, sentences):

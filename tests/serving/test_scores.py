@@ -40,19 +40,19 @@ def test_raw_scores_of_a_lone_request_are_the_rerankers_bit_for_bit(
     server.rerank(
         query="what others asked before", documents=list(sentences[:2])
     )  # leaves no trace
-    found = raw(server.rerank(path, query=QUERY, documents=documents, raw_scores=True))
-    assert found == reranker.predict([(QUERY, document) for document in documents]).tolist()
+    scores = raw(server.rerank(path, query=QUERY, documents=documents, raw_scores=True))
+    assert scores == reranker.predict([(QUERY, document) for document in documents]).tolist()
 
 
 @pytest.mark.parametrize("policy", ["lowest_senses", "uniform", "paired_tokens"])
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_alpha_and_policy_are_those_of_python(server, reranker, sentences, policy, alpha):
     documents = list(sentences)
-    found = raw(
+    scores = raw(
         server.rerank(query=QUERY, documents=documents, alpha=alpha, policy=policy, raw_scores=True)
     )
-    turned = reranker.with_policy(policy, alpha)
-    assert found == turned.predict([(QUERY, document) for document in documents]).tolist()
+    controlled = reranker.with_policy(policy, alpha)
+    assert scores == controlled.predict([(QUERY, document) for document in documents]).tolist()
 
 
 def test_scores_are_sigmoids_in_double_precision_in_the_order_of_the_logits(
@@ -70,24 +70,24 @@ def test_scores_are_sigmoids_in_double_precision_in_the_order_of_the_logits(
 def test_curves_are_the_sweep_of_python(server, reranker, sentences, policy):
     alphas = [0.0, 0.25, 0.5, 1.0]
     body = {} if policy is None else {"policy": policy}
-    found = server.rerank(query="bridge", documents=list(sentences), alphas=alphas, **body).json()[
+    curves = server.rerank(query="bridge", documents=list(sentences), alphas=alphas, **body).json()[
         "curves"
     ]
     expected = reranker.sweep("bridge", sentences, alphas, policy)
-    assert found["alphas"] == alphas
-    assert pytest.approx(expected, abs=1e-5) == np.asarray(found["scores"]).T
+    assert curves["alphas"] == alphas
+    assert pytest.approx(expected, abs=1e-5) == np.asarray(curves["scores"]).T
     assert np.ptp(expected, axis=0).max() > 1e-3
 
 
 def test_a_text_without_a_word_that_moves_is_read_once_for_all_alphas(server):
     documents = ["a bridge over a river", "soup and bread", "he saw his mother"]
-    whole = {"query": "bridge", "documents": documents, "policy": "paired_tokens"}
-    one = server.rerank(**whole, alpha=0.0).json()["usage"]["total_tokens"]
-    moving = server.rerank(**{**whole, "documents": documents[2:]}, alpha=0.0).json()["usage"][
+    request = {"query": "bridge", "documents": documents, "policy": "paired_tokens"}
+    tokens_at_one_alpha = server.rerank(**request, alpha=0.0).json()["usage"]["total_tokens"]
+    moving = server.rerank(**{**request, "documents": documents[2:]}, alpha=0.0).json()["usage"][
         "total_tokens"
     ]
-    curves = server.rerank(**whole, alphas=[0.0, 0.2, 0.4, 0.6, 0.8]).json()
-    assert curves["usage"]["total_tokens"] == one + 5 * moving, (
+    curves = server.rerank(**request, alphas=[0.0, 0.2, 0.4, 0.6, 0.8]).json()
+    assert curves["usage"]["total_tokens"] == tokens_at_one_alpha + 5 * moving, (
         "alpha = 1, and five passes over one text"
     )
     assert [len(set(scores)) for scores in curves["curves"]["scores"]] == [1, 1, 5]
@@ -118,9 +118,9 @@ def test_a_policy_that_rewrites_texts_adds_up_its_views(
     monkeypatch.setitem(POLICIES, "rewriting", lambda attribute: Rewriting())
     body = {"query": QUERY, "documents": list(sentences), "policy": "rewriting"}
     pairs = [(QUERY, document) for document in sentences]
-    with running({"tiny": lambda: served("tiny", pointwise())}) as found:
-        scores = raw(found.rerank(**body, alpha=0.3, raw_scores=True))
-        curves = found.rerank(**body, alphas=[0.0, 0.5]).json()["curves"]["scores"]
+    with running({"tiny": lambda: served("tiny", pointwise())}) as server:
+        scores = raw(server.rerank(**body, alpha=0.3, raw_scores=True))
+        curves = server.rerank(**body, alphas=[0.0, 0.5]).json()["curves"]["scores"]
     assert scores == pytest.approx(
         reranker.with_policy(Rewriting(), 0.3).predict(pairs).tolist(), abs=1e-5
     )
@@ -139,13 +139,15 @@ def test_renditions_are_scored_as_in_python_and_alpha_0_takes_no_further_pass(se
     ]
     body = {"query": QUERY, "documents": documents, "policy": "renditions"}
     alphas = [0.0, 0.5, 1.0]
-    found = np.array([raw(server.rerank(**body, alpha=alpha, raw_scores=True)) for alpha in alphas])
-    assert found == pytest.approx(reranker.sweep(QUERY, documents, alphas, "renditions"), abs=1e-5)
-    assert abs(found[0, 1] - found[0, 2]) < 1e-6 < 1e-3 < abs(found[2, 1] - found[2, 2])
-    assert abs(found[0, 1] - found[0, 3]) > 1e-6, "who is who is kept"
-    one = {**body, "documents": documents[1:2]}
+    scores = np.array(
+        [raw(server.rerank(**body, alpha=alpha, raw_scores=True)) for alpha in alphas]
+    )
+    assert scores == pytest.approx(reranker.sweep(QUERY, documents, alphas, "renditions"), abs=1e-5)
+    assert abs(scores[0, 1] - scores[0, 2]) < 1e-6 < 1e-3 < abs(scores[2, 1] - scores[2, 2])
+    assert abs(scores[0, 1] - scores[0, 3]) > 1e-6, "who is who is kept"
+    single = {**body, "documents": documents[1:2]}
     passes = [
-        server.rerank(**one, alpha=alpha).json()["usage"]["total_tokens"]
+        server.rerank(**single, alpha=alpha).json()["usage"]["total_tokens"]
         for alpha in (1.0, 0.0, 0.5)
     ]
     assert passes == [passes[0], 2 * passes[0] - 1, passes[1]], "the text is one of its renditions"
@@ -199,9 +201,9 @@ def test_two_wordings_of_a_text_that_is_cut_have_one_score_at_alpha_0(server, re
         "policy": "renditions",
         "return_documents": False,
     }
-    found = server.rerank(**body, alpha=0, raw_scores=True).json()
-    scores = {row["index"]: row["relevance_score"] for row in found["results"]}
-    assert found["truncated"] == 2
+    answer = server.rerank(**body, alpha=0, raw_scores=True).json()
+    scores = {row["index"]: row["relevance_score"] for row in answer["results"]}
+    assert answer["truncated"] == 2
     assert scores[0] == scores[1] != scores[2]
     first, second, _ = reranker.predict(
         [(QUERY, text) for text in documents], alpha=0, policy="renditions"
@@ -237,26 +239,30 @@ def kinds(make_gpt2, tokenizer, pair_tokenizer, sentences, tmp_path_factory):
     for name, build in (("cross", cross_encoder), ("dual", dual_encoder)):
         ranker = build(pieces, name=str(folder)).eval()
         made[name] = (ranker, make_pair_tokenizer(pieces, ranker, 48))
-    return {name: PointwiseReranker(Scorer(*one)) for name, one in made.items()}
+    return {
+        name: PointwiseReranker(Scorer(*ranker_and_tokenizer))
+        for name, ranker_and_tokenizer in made.items()
+    }
 
 
 def test_every_kind_of_pointwise_ranker_is_served(kinds, sentences):
     pairs = [(QUERY, document) for document in sentences]
-    with running({name: (lambda name=name: served(name, kinds[name])) for name in kinds}) as found:
+    with running({name: (lambda name=name: served(name, kinds[name])) for name in kinds}) as server:
         for name, reranker in kinds.items():
             scores = raw(
-                found.rerank(model=name, query=QUERY, documents=list(sentences), raw_scores=True)
+                server.rerank(model=name, query=QUERY, documents=list(sentences), raw_scores=True)
             )
             assert scores == pytest.approx(reranker.predict(pairs).tolist(), abs=1e-5), name
             assert len(set(scores)) > 3
             assert (
-                found.rerank(model=name, query=QUERY, documents=["a"], alpha=0.5).status_code == 200
+                server.rerank(model=name, query=QUERY, documents=["a"], alpha=0.5).status_code
+                == 200
             ), "renditions"
-            refused = found.rerank(
+            refused = server.rerank(
                 model=name, query=QUERY, documents=["a"], alpha=0.5, policy="lowest_senses"
             )
             assert refused.status_code == 400
-        moved = found.rerank(
+        moved = server.rerank(
             model="gpt2",
             query=QUERY,
             documents=list(sentences),

@@ -193,9 +193,9 @@ def new_ranker(
     torch.manual_seed(seed)
     separator = PairTokenizer(tokenizer, 0).separator_id
     kind, _, keys = kind.partition(" ")
-    own = backbone(kind, len(tokenizer) + 4)
+    backbone_config = backbone(kind, len(tokenizer) + 4)
     config = BackpackConfig(
-        backbone_config=own,
+        backbone_config=backbone_config,
         num_senses=4,
         dropout=0.0,
         separator_id=separator,
@@ -223,9 +223,11 @@ def new_example(
         "read_as_one": read_as_one,
         "separator_id": pair_tokenizer.separator_id,
     }
-    for one, _ in attributes:
-        add_attribute_senses(ranker.backpack, tokenizer, one, **options)
-    classes = {key: words for _, own in attributes for key, words in own.items()}
+    for example_attribute, _ in attributes:
+        add_attribute_senses(ranker.backpack, tokenizer, example_attribute, **options)
+    classes = {
+        key: words for _, words_by_class in attributes for key, words in words_by_class.items()
+    }
     groups = tuple(group for _, group in ranker.config.groups)
     return Example(ranker, pair_tokenizer, classes, groups, where, read_as_one)
 
@@ -243,7 +245,7 @@ def units(example: Example, text: str) -> list[Unit]:
     """What a text is read as."""
     text = f" {text.strip()}" if text.strip() else ""
     ids, offsets = _tokens(example.tokenizer, text)
-    found: list[Unit] = []
+    read: list[Unit] = []
     words = [
         match
         for match in re.finditer(r"[^\W_]+", text)
@@ -253,8 +255,8 @@ def units(example: Example, text: str) -> list[Unit]:
     while place < len(ids):
         unit = Unit([ids[place]], [])
         for match in words:
-            own = _pieces(ids, offsets, text, match.span())
-            if own is None or own[0] != place:
+            span = _pieces(ids, offsets, text, match.span())
+            if span is None or span[0] != place:
                 continue
             mates = _mates(example, text, match)
             # Words of several tokens are read as one position only by rankers that read words as
@@ -263,10 +265,10 @@ def units(example: Example, text: str) -> list[Unit]:
                 mates = {word: pieces for word, pieces in mates.items() if len(pieces) == 1}
             if match.group().lower() in mates and len(mates) > 1:
                 group = _class_of(example, match.group())[match.group().lower()]
-                unit = Unit(ids[own[0] : own[1]], list(mates.values()), group)
-        found.append(unit)
+                unit = Unit(ids[span[0] : span[1]], list(mates.values()), group)
+        read.append(unit)
         place += len(unit.pieces)
-    return found
+    return read
 
 
 def _tokens(tokenizer, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -314,8 +316,8 @@ def _mates(example: Example, text: str, match: re.Match) -> dict[str, list[int]]
     for word in words:
         other = text[:start] + case(word) + text[end:]
         ids, offsets = _tokens(example.tokenizer, other)
-        own = _pieces(ids, offsets, other, (start, start + len(word)))
-        pieces = [] if own is None else ids[own[0] : own[1]]
+        span = _pieces(ids, offsets, other, (start, start + len(word)))
+        pieces = [] if span is None else ids[span[0] : span[1]]
         if pieces and example.tokenizer.unk_token_id not in pieces:
             mates[word] = pieces
     return mates
@@ -324,19 +326,19 @@ def _mates(example: Example, text: str, match: re.Match) -> dict[str, list[int]]
 @torch.no_grad()
 def slow_senses(example: Example, query: str, document: str) -> Tensor:
     """o_1 ... o_k and those of the groups, of one text. float64 [k + G, d]"""
-    ranker, own = example.ranker, example.pair_tokenizer
+    ranker, pair_tokenizer = example.ranker, example.pair_tokenizer
     parts = {"query": units(example, query), "document": units(example, document)}
     if example.where == "documents":
         ids = _tokens(example.tokenizer, f" {query.strip()}")[0]
         parts["query"] = [Unit([token], []) for token in ids]
-    row = [Unit([token], []) for token in own.start]
+    row = [Unit([token], []) for token in pair_tokenizer.start]
     row += [
         *parts["query"],
-        Unit([own.separator_id], []),
+        Unit([pair_tokenizer.separator_id], []),
         *parts["document"],
-        Unit([own.end_id], []),
+        Unit([pair_tokenizer.end_id], []),
     ]
-    separator = len(own.start) + len(parts["query"])
+    separator = len(pair_tokenizer.start) + len(parts["query"])
 
     before = ranker.dtype
     ranker.double()
@@ -437,8 +439,8 @@ def slow_hidden(ranker: BackpackForRanking, embedding: Tensor) -> Tensor:
         + inner.c_proj.bias
         + first
     )
-    own = network.final_mlp.c_fc
-    return gelu_new(norm(network.block.ln_2, second) @ own.weight + own.bias)
+    first_layer = network.final_mlp.c_fc
+    return gelu_new(norm(network.block.ln_2, second) @ first_layer.weight + first_layer.bias)
 
 
 def slow_score(ranker: BackpackForRanking, senses: Tensor, factors: Sequence[float]) -> float:

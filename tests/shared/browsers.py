@@ -27,14 +27,19 @@ OPTIONS += ["--enable-logging=stderr", "--v=0"]
 def found_browser() -> str:
     """The program; the test is skipped where there is none."""
     given = os.environ.get("BACKPACK_RANK_BROWSER")
-    found = shutil.which(given) if given else next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    program = shutil.which(given) if given else next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
         pytest.skip(f"no browser: put {NAMES[0]} on the PATH or set BACKPACK_RANK_BROWSER")
-    return found
+    return program
 
 
 def visited(
-    browser: str, url: str, said: queue.Queue[Any], folder: Path, light: bool = True, *options: str
+    browser: str,
+    url: str,
+    answers: queue.Queue[Any],
+    folder: Path,
+    light: bool = True,
+    *options: str,
 ) -> tuple[Any, list[str]]:
     """What a page sends into the queue, by way of the server, and messages of the console."""
     command = [
@@ -55,11 +60,11 @@ def visited(
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr) as process,
     ):
         try:
-            found = said.get(timeout=90)
+            answer = answers.get(timeout=90)
         except queue.Empty:
             raise AssertionError(
                 f"nothing came from {url}: {log.read_text('utf-8')[-2000:]}"
             ) from None
         finally:
             process.terminate()
-    return found, [line for line in log.read_text("utf-8").splitlines() if ":CONSOLE" in line]
+    return answer, [line for line in log.read_text("utf-8").splitlines() if ":CONSOLE" in line]

@@ -140,13 +140,13 @@ def folder_cases(
     Gives the name of a case, what loads the folder, and words that the sentence must have.
     """
     folder.mkdir(parents=True)
-    whole = _whole(folder)
+    undamaged = _undamaged_copy(folder)
     listed = [(name, damage, kept) for name, damage in DAMAGES.items() for kept in (True, False)]
     for number, (name, damage, kept) in enumerate(
         [*listed, *((name, damage, True) for name, damage in QUIET.items())]
     ):
         yield _case(
-            whole,
+            undamaged,
             folder / str(number),
             f"{name}, {'with' if kept else 'without'} checksums",
             damage,
@@ -156,9 +156,9 @@ def folder_cases(
     while True:
         number += 1
         file = rng.choice((WEIGHTS, CONFIG, TOKENIZER))
-        place = rng.randrange((whole / file).stat().st_size)
+        place = rng.randrange((undamaged / file).stat().st_size)
         change = rng.choice((functools.partial(_flip_in, file, place), cut(file, rng.random())))
-        yield _case(whole, folder / str(number), f"{file} changed at {place}", change, True)
+        yield _case(undamaged, folder / str(number), f"{file} changed at {place}", change, True)
 
 
 def _flip_in(name: str, place: int, folder: Path) -> None:
@@ -166,10 +166,10 @@ def _flip_in(name: str, place: int, folder: Path) -> None:
 
 
 def _case(
-    whole: Path, folder: Path, name: str, damage: Callable[[Path], object], kept: bool
+    undamaged: Path, folder: Path, name: str, damage: Callable[[Path], object], kept: bool
 ) -> tuple[str, Callable[[], object], tuple[str, ...]]:
     def run() -> object:
-        shutil.copytree(whole, folder)
+        shutil.copytree(undamaged, folder)
         if not kept:
             (folder / CHECKSUMS).unlink()
         try:
@@ -182,7 +182,7 @@ def _case(
     return name, run, ("max_length=",) if beyond else (str(folder),)
 
 
-def _whole(folder: Path) -> Path:
+def _undamaged_copy(folder: Path) -> Path:
     """A small saved ranker."""
     tokenizer = train_bpe(
         ["She is an electrician, he is a nurse; who can rewire a house near the river?"] * 2, 420

@@ -87,8 +87,8 @@ def own_leaves(script: str) -> list[Leaf]:
 
 def group_files() -> list[str]:
     """Every file of a group that is chosen on a command line, as it lies below conf/."""
-    found = [file.relative_to(ROOT / "conf").as_posix() for file in (ROOT / "conf").rglob("*.yaml")]
-    return sorted(name for name in found if "/" in name and not name.startswith(_UNREAD))
+    files = [file.relative_to(ROOT / "conf").as_posix() for file in (ROOT / "conf").rglob("*.yaml")]
+    return sorted(name for name in files if "/" in name and not name.startswith(_UNREAD))
 
 
 def group_leaves(file: str) -> list[Leaf]:
@@ -98,8 +98,8 @@ def group_leaves(file: str) -> list[Leaf]:
     name = "/".join(parts[len(group.partition("@")[0].split("/")) :])
     options = _options(OmegaConf.load(ROOT / "conf" / file))
     return [
-        Leaf(script, (f"{group}={name}", *more), f"{place}.{one}" if place else one)
-        for one in options
+        Leaf(script, (f"{group}={name}", *more), f"{place}.{option}" if place else option)
+        for option in options
     ]
 
 
@@ -185,11 +185,11 @@ def outcome(leaf: Leaf, value: Any) -> tuple[str, str]:
     content = node.__dict__["_content"]
     before = content[name]
     # A node of its own in the other's place, which a set value would have changed for good.
-    own = OmegaConf.create({name: value})._get_node(name)
-    assert isinstance(own, Node)
-    own._set_parent(node)
+    tried_node = OmegaConf.create({name: value})._get_node(name)
+    assert isinstance(tried_node, Node)
+    tried_node._set_parent(node)
     try:
-        content[name] = own
+        content[name] = tried_node
         return _tried(leaf, config)
     finally:
         content[name] = before
@@ -201,23 +201,23 @@ def _tried(leaf: Leaf, config: DictConfig) -> tuple[str, str]:
         with contextlib.redirect_stderr(io.StringIO()):
             check(leaf.script, leaf.option, config)
     except UsageError as error:
-        said = str(error)
+        message = str(error)
     except MISTAKES as error:
         if not _is_mistake(error):
             return "bad", f"{type(error).__name__}: {error}"
-        said = _sentence(error)
+        message = _sentence(error)
     except Exception as error:
         return "bad", f"{type(error).__name__}: {error}"
     else:
         return "taken", ""
     finally:
         logging.disable(logging.NOTSET)
-    if RAW.search(said) or len(said) > 1500 or len(said.strip().splitlines()) > 3:
-        return "bad", said
+    if RAW.search(message) or len(message) > 1500 or len(message.strip().splitlines()) > 3:
+        return "bad", message
     last = leaf.option.rpartition(".")[2]
-    if not re.search(rf"\b{re.escape(last)}\b", said):
-        return "bad", f"without its name: {said}"
-    return "refused", said
+    if not re.search(rf"\b{re.escape(last)}\b", message):
+        return "bad", f"without its name: {message}"
+    return "refused", message
 
 
 def check(script: str, option: str, config: DictConfig) -> None:

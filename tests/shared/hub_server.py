@@ -79,10 +79,12 @@ def hub_server() -> Iterator[Hub]:
                 return self.answer({})
             if action == "preupload":
                 files = [
-                    {"path": one["path"], "uploadMode": "regular"}
-                    for one in json.loads(body)["files"]
+                    {"path": uploaded["path"], "uploadMode": "regular"}
+                    for uploaded in json.loads(body)["files"]
                 ]
-                return self.answer({"files": [one | {"shouldIgnore": False} for one in files]})
+                return self.answer(
+                    {"files": [uploaded | {"shouldIgnore": False} for uploaded in files]}
+                )
             assert action == "commit"
             lines = [json.loads(line) for line in body.decode().splitlines()]
             proposed = "create_pr" in query
@@ -92,33 +94,31 @@ def hub_server() -> Iterator[Hub]:
                 kept[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
             hub.commits.append({"branch": branch, **lines[0]["value"]})
             address = f"{hub.address}/{name}"
-            found = {
-                "commitUrl": f"{address}/commit/{revision(name, branch)}",
-                "commitOid": revision(name, branch),
-            }
-            return self.answer(
-                found | ({"pullRequestUrl": f"{address}/discussions/1"} if proposed else {})
-            )
+            commit = revision(name, branch)
+            answer = {"commitUrl": f"{address}/commit/{commit}", "commitOid": commit}
+            if proposed:
+                answer["pullRequestUrl"] = f"{address}/discussions/1"
+            return self.answer(answer)
 
         def do_GET(self) -> None:
             path = urlparse(self.path).path
             hub.requests.append(f"{self.command} {path}")
             parts = path.strip("/").split("/")
-            api = (
-                parts[0] == "api"
-            )  # /api/models/me/one/revision/main, /me/one/resolve/main/config.json
-            name, asked = (
-                "/".join(parts[2:4] if api else parts[:2]),
-                (parts[5:] or ["main"])[0] if api else parts[3],
-            )
-            found = [
-                branch
-                for branch in hub.branches.get(name, {})
-                if asked in (branch, revision(name, branch))
-            ]
-            if not found:
+            api = parts[0] == "api"
+            if api:  # /api/models/me/one/revision/main
+                name = "/".join(parts[2:4])
+                asked = (parts[5:] or ["main"])[0]
+            else:  # /me/one/resolve/main/config.json
+                name = "/".join(parts[:2])
+                asked = parts[3]
+            branch = None
+            for candidate in hub.branches.get(name, {}):
+                # A branch may be asked for by its name or by its commit.
+                if branch is None and asked in (candidate, revision(name, candidate)):
+                    branch = candidate
+            if branch is None:
                 return self.answer({}, 404, X_Error_Code="RepoNotFound")
-            kept = hub.branches[name][found[0]]
+            kept = hub.branches[name][branch]
             if api and "tree" in parts:
                 files = [
                     {"type": "file", "path": file, "size": len(kept[file]), "oid": file}
@@ -127,14 +127,14 @@ def hub_server() -> Iterator[Hub]:
                 return self.answer(json.dumps(files).encode())
             if api:
                 files = [{"rfilename": file} for file in kept]
-                return self.answer({"id": name, "sha": revision(name, found[0]), "siblings": files})
+                return self.answer({"id": name, "sha": revision(name, branch), "siblings": files})
             file = "/".join(parts[4:])
             if file not in kept:
                 return self.answer({}, 404, X_Error_Code="EntryNotFound")
             content = kept[file]
             headers = {
                 "ETag": f'"{hashlib.sha1(content).hexdigest()}"',
-                "X-Repo-Commit": revision(name, found[0]),
+                "X-Repo-Commit": revision(name, branch),
             }
             return self.answer(content, **headers)
 

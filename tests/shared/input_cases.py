@@ -57,26 +57,26 @@ def verdict(case: Case) -> tuple[str, str]:
     logging.disable(logging.ERROR)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            found = case.run()
+            result = case.run()
     except UsageError as error:
-        said = str(error)
+        message = str(error)
     except MISTAKES as error:
-        said = _sentence(error)
+        message = _sentence(error)
         if not _is_mistake(error):
-            return "traceback", f"{type(error).__name__}: {said}"
+            return "traceback", f"{type(error).__name__}: {message}"
     except Exception as error:
         return "traceback", f"{type(error).__name__}: {error}"
     else:
         if case.says is not None:
-            return "silently wrong", repr(found)[:200]
-        return ("accepted", "") if case.right(found) else ("silently wrong", repr(found)[:200])
+            return "silently wrong", repr(result)[:200]
+        return ("accepted", "") if case.right(result) else ("silently wrong", repr(result)[:200])
     finally:
         logging.disable(logging.NOTSET)
     words = case.says if case.either is None else case.either
     if words is None:
-        return "wrongly refused", said
-    clear = len(said.splitlines()) <= MOST_LINES and all(word in said for word in words)
-    return ("clear" if clear else "unclear"), said
+        return "wrongly refused", message
+    clear = len(message.splitlines()) <= MOST_LINES and all(word in message for word in words)
+    return ("clear" if clear else "unclear"), message
 
 
 def file_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
@@ -150,7 +150,7 @@ def value_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
         for option, values in table.items()
         for value in values
     ]
-    yield from (_value_case(*one) for one in listed)
+    yield from (_value_case(*arguments) for arguments in listed)
     while True:
         script = rng.choice(list(tables))
         option = rng.choice(list(tables[script]))
@@ -258,7 +258,7 @@ def explain_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
             f"explain.{option}={text}",
             lambda o=option, t=text: _explained(o, t),
             None,
-            lambda found, t=text: found == t,
+            lambda result, t=text: result == t,
         )
 
 
@@ -292,8 +292,8 @@ BUDGETS = {
 
 def budget_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
     """Budgets that are none, and right ones."""
-    for text, said in BUDGETS.items():
-        yield Case("budgets", text, lambda t=text: parse_budgets(t), (said,))
+    for text, message in BUDGETS.items():
+        yield Case("budgets", text, lambda t=text: parse_budgets(t), (message,))
     while True:
         bound, measure = (
             round(rng.random(), 3),
@@ -308,7 +308,7 @@ def budget_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
             text,
             lambda t=text: parse_budgets(t),
             None,
-            lambda found, b=bound: abs(found[0].bound - b) < 1e-9,
+            lambda budgets, b=bound: abs(budgets[0].bound - b) < 1e-9,
         )
         text = rng.choice(
             (

@@ -41,14 +41,14 @@ def main(
     options = parser.parse_args()
     folder = options.keep or Path(tempfile.mkdtemp())
     begun = time.monotonic()
-    found = campaign(options.kills, options.seed, folder)
-    found["minutes"] = round((time.monotonic() - begun) / 60, 1)
+    results = campaign(options.kills, options.seed, folder)
+    results["minutes"] = round((time.monotonic() - begun) / 60, 1)
     if options.keep is None:
         shutil.rmtree(folder)
-    show(found)
+    show(results)
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
-    raise SystemExit(1 if found["failures"] else 0)
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+    raise SystemExit(1 if results["failures"] else 0)
 
 
 def few(name: str, folder: Path) -> dict[str, Any]:
@@ -63,6 +63,6 @@ def few(name: str, folder: Path) -> dict[str, Any]:
         timeout=1200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads((folder / "found.json").read_text())
-    assert found["failures"] == []
-    return found
+    results: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    assert results["failures"] == []
+    return results

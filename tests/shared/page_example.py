@@ -62,11 +62,11 @@ def changed(
     number: int = 1, documents: int = 3, text: str = LONG, query: str = HOSTILE
 ) -> ChangedQuery:
     """A query whose ranking is turned round; texts are different."""
-    own = [
+    ranked = [
         RankedDocument(f"d{number}-{i}", mark_words(f"{i} {text}", LEXICON), 1.0 / i)
         for i in range(1, documents + 1)
     ]
-    return ChangedQuery(f"q{number}", query, tuple(own), tuple(own[::-1]))
+    return ChangedQuery(f"q{number}", query, tuple(ranked), tuple(ranked[::-1]))
 
 
 def policy_rows(share: float) -> list[SystemResult]:

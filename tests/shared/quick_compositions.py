@@ -21,9 +21,9 @@ def read_each_configuration_once() -> None:
         key = (*places, config_path)
         if key not in kept:
             kept[key] = read(repository, config_path)
-        found = copy.copy(kept[key])
-        if found is not None:
-            found.config = copy.deepcopy(found.config)
-        return found
+        composed = copy.copy(kept[key])
+        if composed is not None:
+            composed.config = copy.deepcopy(composed.config)
+        return composed
 
     ConfigRepository.load_config = load_config

@@ -105,7 +105,7 @@ def key_at(name: str, **changes: Any) -> Mutation:
     return at(change, name)
 
 
-def whole(
+def whole_file(
     name: str,
     make: Callable[[bytes], bytes],
     says: tuple[str, ...] | None = ("{file}",),
@@ -126,24 +126,24 @@ def twice(lines: Lines, place: int) -> bytes:
 
 ANY_TEXT = (
     Mutation("a line that is not UTF-8", invalid_utf8),
-    whole("UTF-16", lambda raw: raw.decode().encode("utf-16")),
-    whole("only zeros", lambda raw: bytes(len(raw))),
-    whole("cut gzip", lambda raw: gzip.compress(raw)[:-9], ("{file}", "gzip"), suffix=".gz"),
-    whole(
+    whole_file("UTF-16", lambda raw: raw.decode().encode("utf-16")),
+    whole_file("only zeros", lambda raw: bytes(len(raw))),
+    whole_file("cut gzip", lambda raw: gzip.compress(raw)[:-9], ("{file}", "gzip"), suffix=".gz"),
+    whole_file(
         "gzip with a wrong checksum",
         lambda raw: gzip.compress(raw)[:-8] + bytes(8),
         ("{file}", "gzip"),
         suffix=".gz",
     ),
-    whole("text that is called gzip", lambda raw: raw, ("{file}", "gzip"), suffix=".gz"),
-    whole("Windows line ends", lambda raw: raw.replace(b"\n", b"\r\n"), None),
-    whole("byte order mark", lambda raw: b"\xef\xbb\xbf" + raw, None),
-    whole("no last line end", lambda raw: raw.rstrip(b"\n"), None),
-    whole("compressed", gzip.compress, None, suffix=".gz"),
+    whole_file("text that is called gzip", lambda raw: raw, ("{file}", "gzip"), suffix=".gz"),
+    whole_file("Windows line ends", lambda raw: raw.replace(b"\n", b"\r\n"), None),
+    whole_file("byte order mark", lambda raw: b"\xef\xbb\xbf" + raw, None),
+    whole_file("no last line end", lambda raw: raw.rstrip(b"\n"), None),
+    whole_file("compressed", gzip.compress, None, suffix=".gz"),
 )
-BLANK = whole("blank lines", lambda raw: raw.replace(b"\n", b"\n\n"), None)
-OLD_MAC = whole("line ends of old Macintoshes", lambda raw: raw.replace(b"\n", b"\r"))
-BOMB = whole(
+BLANK = whole_file("blank lines", lambda raw: raw.replace(b"\n", b"\n\n"), None)
+OLD_MAC = whole_file("line ends of old Macintoshes", lambda raw: raw.replace(b"\n", b"\r"))
+BOMB = whole_file(
     "gzip bomb", lambda raw: gzip.compress(raw + (b" " * 999 + b"\n") * 80_000), suffix=".gz"
 )
 NUMBERS = ("1_0", "\uff11", "abc", "nan", "inf", "1e999", "0x10", "9" * 400, "--1", "\u0661")
@@ -252,7 +252,7 @@ DOCUMENTS = FileKind(
         *(key_at(f"text {value!r}", text=value) for value in (3, None, ["a"], "a\ud800", ...)),
         *(key_at(f"title {value!r}", title=value) for value in (3, ["a"], "a\udfff")),
         Mutation("a line twice", twice, ("{file}", "line 4")),
-        whole("nothing", lambda raw: b""),
+        whole_file("nothing", lambda raw: b""),
         *(*JSON_LINES, *ANY_TEXT, BLANK, BOMB),
     ),
 )
@@ -278,7 +278,7 @@ TABLE = FileKind(
             lambda lines, place: text(["\r".join(lines[:2]), lines[2]]),
             ("{file}", "line 1", "carriage"),
         ),
-        whole("nothing", lambda raw: b""),
+        whole_file("nothing", lambda raw: b""),
         *(*ANY_TEXT, BLANK, OLD_MAC, BOMB),
     ),
 )
@@ -310,15 +310,15 @@ LEXICON = FileKind(
         Mutation(
             "one group", lambda lines, place: text(lines[:2]), ("{file}", "fewer than two groups")
         ),
-        whole("nothing", lambda raw: b""),
-        whole(
+        whole_file("nothing", lambda raw: b""),
+        whole_file(
             "bomb",
             lambda raw: gzip.compress(raw + (b" " * 999 + b"\n") * 80_000),
             ("{file}", "MB"),
             suffix=".gz",
         ),
         *(*ANY_TEXT, BLANK),
-        whole("line ends of old Macintoshes", lambda raw: raw.replace(b"\n", b"\r"), None),
+        whole_file("line ends of old Macintoshes", lambda raw: raw.replace(b"\n", b"\r"), None),
     ),
 )
 PAIRS = FileKind(
@@ -362,7 +362,9 @@ CLASSES = FileKind(
     "classes.csv",
     ["class,word", "he,he", "he,she", "man,man", "man,woman"],
     load_classes,
-    lambda classes: [found.words for found in classes.classes] == [("he", "she"), ("man", "woman")],
+    lambda classes: (
+        [word_class.words for word_class in classes.classes] == [("he", "she"), ("man", "woman")]
+    ),
     (
         Mutation(
             "a word in two classes",
@@ -395,7 +397,7 @@ REQUESTS = FileKind(
         for number in range(3)
     ],
     read_requests,
-    lambda found: [one.query_id for one in found] == ["q0", "q1", "q2"],
+    lambda queries: [query.query_id for query in queries] == ["q0", "q1", "q2"],
     (
         key_at("no query", query=...),
         *(
@@ -421,7 +423,7 @@ REQUESTS = FileKind(
         ),
         key_at("a document twice", candidates=_candidate() * 2),
         Mutation("a line twice", twice, ("{file}", "line 4")),
-        whole("nothing", lambda raw: b""),
+        whole_file("nothing", lambda raw: b""),
         *(*JSON_LINES, *ANY_TEXT, BLANK, BOMB),
     ),
 )
@@ -429,18 +431,18 @@ REQUEST_LIST = FileKind(
     "requests.json",
     [json.dumps([REQUEST])],
     read_requests,
-    lambda found: [one.query_id for one in found] == ["7"],
+    lambda requests: [request.query_id for request in requests] == ["7"],
     (
-        whole("an object", lambda raw: raw.strip()[1:-1]),
-        whole("cut", lambda raw: raw[:-9]),
-        whole("nested 50,000 deep", lambda raw: b"[" * 50_000),
-        whole("keys twice", lambda raw: raw.replace(b'"candidates"', b'"query"')),
-        whole(
+        whole_file("an object", lambda raw: raw.strip()[1:-1]),
+        whole_file("cut", lambda raw: raw[:-9]),
+        whole_file("nested 50,000 deep", lambda raw: b"[" * 50_000),
+        whole_file("keys twice", lambda raw: raw.replace(b'"candidates"', b'"query"')),
+        whole_file(
             "another query",
             lambda raw: raw.replace(b'"qid": 7', b'"qid": 7.5'),
             ("{file}", "request 1"),
         ),
-        *(one for one in ANY_TEXT if one.name != "a line that is not UTF-8"),
+        *(mutation for mutation in ANY_TEXT if mutation.name != "a line that is not UTF-8"),
     ),
 )
 WORDINGS = FileKind(
@@ -450,7 +452,7 @@ WORDINGS = FileKind(
         for group in ("male", "female", "neutral")
     ],
     lambda path: load_wordings(path.parent),
-    lambda found: found.items["q1"][0].documents == {"male": "m", "female": "f", "neutral": "n"},
+    lambda worded: worded.items["q1"][0].documents == {"male": "m", "female": "f", "neutral": "n"},
     (
         *(key_at(f"group {value!r}", group=value) for value in ("m", "", 3, None)),
         *(key_at(f"relevance {value!r:.8}", relevance=value) for value in ("1", 1.5, True)),
@@ -467,7 +469,7 @@ WORDINGS = FileKind(
             ("{file}", "line 4"),
         ),
         *JSON_LINES,
-        *(one for one in ANY_TEXT if not one.suffix),
+        *(mutation for mutation in ANY_TEXT if not mutation.suffix),
     ),
     {
         "queries.jsonl": '{"_id": "q1", "text": "a"}\n',
@@ -481,14 +483,14 @@ ANSWERS = FileKind(
         '{"query_id": "q1", "doc_id": "d1", "text": "two"}',
     ],
     lambda path: read_beir_answers(path.parent),
-    lambda found: [row.text for row in found.rows] == ["one", "two"],
+    lambda answers: [row.text for row in answers.rows] == ["one", "two"],
     (
         *(key_at(f"start {value!r}", start=value) for value in (-1, 99, "0", 1.5, True)),
         key_at("another query", query_id="q9"),
         key_at("another document", doc_id="d9"),
         key_at("an empty text", text=" ", start=...),
         *JSON_LINES,
-        *(one for one in ANY_TEXT if not one.suffix),
+        *(mutation for mutation in ANY_TEXT if not mutation.suffix),
     ),
     {
         "queries.jsonl": '{"_id": "q1", "text": "a"}\n',
@@ -516,15 +518,15 @@ SQUAD = FileKind(
         )
     ],
     read_squad,
-    lambda found: found.rows[0].text == "two",
+    lambda answers: answers.rows[0].text == "two",
     (
-        whole("another place", lambda raw: raw.replace(b": 4", b": 3")),
-        whole("a place in words", lambda raw: raw.replace(b": 4", b': "4"')),
-        whole("no data", lambda raw: raw.replace(b'"data"', b'"date"')),
-        whole("cut", lambda raw: raw[:-5]),
-        whole("nested 50,000 deep", lambda raw: b"[" * 50_000),
-        whole("half a surrogate pair", lambda raw: raw.replace(b"one two", b"\\ud800ne two")),
-        *(one for one in ANY_TEXT if one.name != "a line that is not UTF-8"),
+        whole_file("another place", lambda raw: raw.replace(b": 4", b": 3")),
+        whole_file("a place in words", lambda raw: raw.replace(b": 4", b': "4"')),
+        whole_file("no data", lambda raw: raw.replace(b'"data"', b'"date"')),
+        whole_file("cut", lambda raw: raw[:-5]),
+        whole_file("nested 50,000 deep", lambda raw: b"[" * 50_000),
+        whole_file("half a surrogate pair", lambda raw: raw.replace(b"one two", b"\\ud800ne two")),
+        *(mutation for mutation in ANY_TEXT if mutation.name != "a line that is not UTF-8"),
     ),
 )
 _ALIASES = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -541,21 +543,21 @@ ATTRIBUTE = FileKind(
         "sides: [female, male]",
     ],
     lambda path: Attribute.named(str(path)),
-    lambda found: found.name == "size",
+    lambda attribute: attribute.name == "size",
     (
-        whole("alias bomb", lambda raw: _ALIASES.encode(), ("{file}", "aliases")),
-        whole("a node within itself", lambda raw: b"name: &a [*a]\n"),
-        whole(
+        whole_file("alias bomb", lambda raw: _ALIASES.encode(), ("{file}", "aliases")),
+        whole_file("a node within itself", lambda raw: b"name: &a [*a]\n"),
+        whole_file(
             "code",
             lambda raw: b"name: !!python/object/apply:os.system [id]\n",
             ("{file}", "not YAML"),
         ),
-        whole("not YAML", lambda raw: b"a: [\n", ("{file}", "not YAML")),
-        whole("a list", lambda raw: b"- a\n"),
-        whole("nothing", lambda raw: b""),
-        whole("nested 50,000 deep", lambda raw: b"[" * 50_000, ("{file}", "not YAML")),
-        whole("an unknown key", lambda raw: raw + b"colour: red\n", ("{file}", "colour")),
-        whole("one side", lambda raw: raw.replace(b", male]", b"]"), ("{file}", "sides")),
+        whole_file("not YAML", lambda raw: b"a: [\n", ("{file}", "not YAML")),
+        whole_file("a list", lambda raw: b"- a\n"),
+        whole_file("nothing", lambda raw: b""),
+        whole_file("nested 50,000 deep", lambda raw: b"[" * 50_000, ("{file}", "not YAML")),
+        whole_file("an unknown key", lambda raw: raw + b"colour: red\n", ("{file}", "colour")),
+        whole_file("one side", lambda raw: raw.replace(b", male]", b"]"), ("{file}", "sides")),
         Mutation("a line that is not UTF-8", invalid_utf8),
     ),
 )
@@ -569,9 +571,9 @@ JUDGED = FileKind(
     "judged.qrels",
     ["q1 0 d1 1", "q1 0 d9 0"],
     _judged,
-    lambda found: found.qrels == {"q1": {"d1": 1, "d9": 0}},
+    lambda collection: collection.qrels == {"q1": {"d1": 1, "d9": 0}},
     (
-        whole(
+        whole_file(
             "all of another collection",
             lambda raw: raw.replace(b"d1", b"x1"),
             ("{file}", "none of its 2 judged documents"),

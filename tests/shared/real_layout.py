@@ -43,15 +43,15 @@ def write_data(root: Path) -> Path:
         for place in range(len(OCCUPATIONS))
     }
     candidates = {
-        query: [*own, *(document for document in list(documents)[::5] if document not in own)]
-        for query, own in labels.items()
+        query: [*judged, *(document for document in list(documents)[::5] if document not in judged)]
+        for query, judged in labels.items()
     }
     for year in ("dl19", "dl20"):
         _write(root / year, documents, queries, {"test": labels}, {"bm25": candidates})
         lines = [
             f"{query} Q0 {document} {label}\n"
-            for query, own in labels.items()
-            for document, label in own.items()
+            for query, judged in labels.items()
+            for document, label in judged.items()
         ]
         _text(root / "trec_dl" / f"qrels.{year}-passage.txt", "".join(lines))
     _text(
@@ -59,8 +59,13 @@ def write_data(root: Path) -> Path:
         "".join(f"{key}\t{text}\n" for key, text in list(queries.items())[:6]),
     )
     splits = {"train": list(labels)[:4], "dev": list(labels)[4:6], "test": list(labels)[6:]}
-    parts = {name: {query: labels[query] for query in own} for name, own in splits.items()}
-    runs = {name: {query: candidates[query] for query in own} for name, own in splits.items()}
+    parts = {
+        name: {query: labels[query] for query in query_ids} for name, query_ids in splits.items()
+    }
+    runs = {
+        name: {query: candidates[query] for query in query_ids}
+        for name, query_ids in splits.items()
+    }
     _write(root / "msmarco_dev600", documents, queries, parts, runs)
     _write(
         root / "squad_train",
@@ -69,7 +74,7 @@ def write_data(root: Path) -> Path:
         {"train": labels, "dev": parts["dev"]},
         ending=".gz",
     )
-    worded, content, own = {}, {}, {query: {} for query in queries}
+    worded, content, judged_by_query = {}, {}, {query: {} for query in queries}
     for query, name in zip(queries, OCCUPATIONS, strict=True):
         for label, text in (
             (1, "The {} says that {} likes {} work."),
@@ -78,8 +83,11 @@ def write_data(root: Path) -> Path:
             for group, (pronoun, possessive, noun) in WORDINGS.items():
                 document = f"{query}{group}{label}"
                 worded[document] = text.format(name, pronoun if label else noun, possessive)
-                content[document], own[query][document] = {"content_gender": group}, label
-    _write(root / "grep_biasir", worded, queries, {"test": own}, metadata=content)
+                content[document], judged_by_query[query][document] = (
+                    {"content_gender": group},
+                    label,
+                )
+    _write(root / "grep_biasir", worded, queries, {"test": judged_by_query}, metadata=content)
     return root
 
 

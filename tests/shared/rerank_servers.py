@@ -93,7 +93,7 @@ class Gate(ServedPointwise):
     def score(self, slices: Sequence[Slice]) -> None:
         self.entered.append(list(slices))
         assert self.open.wait(10)
-        if any(self.poisoned in one.job.documents for one in slices):
+        if any(self.poisoned in part.job.documents for part in slices):
             raise RuntimeError(self.poisoned)
         super().score(slices)
 
@@ -102,8 +102,8 @@ class Gate(ServedPointwise):
 def gated(reranker: PointwiseReranker, **options: Any) -> Iterator[tuple[Running, Gate]]:
     """A server whose ranker, ``tiny``, is a gate."""
     gate = Gate("tiny", reranker)
-    with running({"tiny": lambda: gate}, **options) as found:
+    with running({"tiny": lambda: gate}, **options) as server:
         try:
-            yield found, gate
+            yield server, gate
         finally:
             gate.open.set()

@@ -68,9 +68,9 @@ def start(place: Workplace, *options: str, **more: object) -> subprocess.Popen[s
 
 def finished(process: subprocess.Popen[str], code: int = 0) -> str:
     """What a process says that must end with this code."""
-    said, _ = process.communicate(timeout=600)
-    assert process.returncode == code, said
-    return said
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == code, output
+    return output
 
 
 def run_bytes(folder: Path) -> dict[str, bytes]:

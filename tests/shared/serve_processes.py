@@ -18,9 +18,9 @@ COMMAND = [sys.executable, "-c", "from backpack_rank.cli import main; main()", "
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def answers(url: str) -> bool:

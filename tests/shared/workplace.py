@@ -37,10 +37,10 @@ def built_once(
     tmp_path_factory: pytest.TempPathFactory, name: str, build: Callable[[Workplace], object]
 ) -> Workplace:
     """A workplace of a worker's own, copied from one that the first worker to ask for it has built."""
-    own = tmp_path_factory.mktemp(name)
+    folder = tmp_path_factory.mktemp(name)
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        build(Workplace(own))
-        return Workplace(own)
+        build(Workplace(folder))
+        return Workplace(folder)
     shared = tmp_path_factory.getbasetemp().parent / f"shared-{name}"
     with FileLock(f"{shared}.lock"):
         if not shared.exists():
@@ -48,8 +48,8 @@ def built_once(
             shutil.rmtree(building, ignore_errors=True)
             build(Workplace(building))
             building.rename(shared)
-    shutil.copytree(shared, own, dirs_exist_ok=True)
-    return Workplace(own)
+    shutil.copytree(shared, folder, dirs_exist_ok=True)
+    return Workplace(folder)
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Workplace:
         return self.folder / "outputs"
 
     def environment(self) -> dict[str, str]:
-        own = {
+        variables = {
             "BACKPACK_RANK_CACHE": str(self.folder / "cache"),
             "OMP_NUM_THREADS": "1",
             "COLUMNS": "140",
         }
-        return {**os.environ, **own}
+        return {**os.environ, **variables}
 
     def run(
         self, script: str, *options: str, check: bool = True

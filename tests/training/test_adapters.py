@@ -115,8 +115,8 @@ def test_the_merged_weight_is_the_weight_plus_the_scaled_product(name):
     assert layer.lora_A["default"].weight.shape[0] == 3
     expected = layer.base_layer.weight + (product.T if name == "gpt2" else product)
     with merged(ranker):
-        found = ranker.backpack.backbone.get_submodule(ends).weight
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        merged_weight = ranker.backpack.backbone.get_submodule(ends).weight
+    torch.testing.assert_close(merged_weight, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [backpack, cross_encoder])
@@ -183,14 +183,14 @@ def test_peft_chooses_the_modules_of_models_that_it_knows():
     ):
         ranker = backpack(name)
         Lora(rank=2).apply(ranker)
-        found = {
+        chosen = {
             key.split(".lora_")[0].rsplit(".", 1)[-1] for key in trained(ranker) if ".lora_" in key
         }
-        assert found == expected
+        assert chosen == expected
 
 
 def test_a_model_that_peft_does_not_know_needs_names():
-    own = ModernBertConfig(
+    backbone_config = ModernBertConfig(
         vocab_size=60,
         hidden_size=32,
         num_hidden_layers=1,
@@ -198,7 +198,7 @@ def test_a_model_that_peft_does_not_know_needs_names():
         intermediate_size=48,
         pad_token_id=0,
     )
-    ranker = CrossEncoderForRanking(CrossEncoderConfig(backbone_config=own))
+    ranker = CrossEncoderForRanking(CrossEncoderConfig(backbone_config=backbone_config))
     with pytest.raises(
         ValueError, match=r"'modernbert': set adapter.target_modules=all-linear, or to some of Wqkv"
     ):
@@ -232,8 +232,8 @@ def test_names_that_no_linear_layer_of_the_backbone_has_are_refused(targets, unk
 def test_a_pattern_is_of_whole_names():
     ranker = backpack("qwen2")
     Lora(target_modules=r"layers\.1\..*\.[qk]_proj").apply(ranker)
-    found = {key.split(".lora_")[0] for key in trained(ranker) if ".lora_" in key}
-    assert found == {f"backpack.backbone.layers.1.self_attn.{name}_proj" for name in "qk"}
+    with_adapters = {key.split(".lora_")[0] for key in trained(ranker) if ".lora_" in key}
+    assert with_adapters == {f"backpack.backbone.layers.1.self_attn.{name}_proj" for name in "qk"}
 
 
 @pytest.mark.parametrize(
@@ -329,11 +329,11 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(
         with merged(ranker):
             return {name: value.clone() for name, value in ranker.state_dict().items()}
 
-    whole = fit(0, tmp_path / "one")
+    uninterrupted = fit(0, tmp_path / "one")
     resumed = fit(1, tmp_path / "two", tmp_path / "one" / "epoch=0.ckpt")
-    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+    assert all(torch.equal(resumed[name], uninterrupted[name]) for name in uninterrupted)
     start = make_backpack().state_dict()
-    changed = {name for name in start if not torch.equal(start[name], whole[name])}
+    changed = {name for name in start if not torch.equal(start[name], uninterrupted[name])}
     inside = {name for name in changed if ".backbone." in name}
     assert inside == {f"backpack.backbone.h.{layer}.attn.c_attn.weight" for layer in (0, 1)}
     assert changed - inside == {

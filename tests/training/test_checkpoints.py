@@ -120,11 +120,13 @@ def test_the_last_checkpoint_is_of_the_last_epoch_and_the_best_one_beside_it(
 def test_a_resumed_run_ends_as_an_uninterrupted_one_with_all_its_measures(
     tmp_path: Path, epoch: int
 ) -> None:
-    whole, steps = trained(tmp_path / "whole")
+    uninterrupted, steps = trained(tmp_path / "whole")
     resumed, again = trained(stopped(tmp_path / "cut", epoch), resumed=True)
-    assert (resumed.best, again) == (whole.best, steps) == (pytest.approx(0.6), 20)
+    assert (resumed.best, again) == (uninterrupted.best, steps) == (pytest.approx(0.6), 20)
     logged = ("train/loss", "val/measure")  # the learning rate is logged every ten steps
-    assert [resumed.metrics[name] for name in logged] == [whole.metrics[name] for name in logged]
+    assert [resumed.metrics[name] for name in logged] == [
+        uninterrupted.metrics[name] for name in logged
+    ]
     assert (
         names(tmp_path / "cut") == names(tmp_path / "whole") == ["last.ckpt", "step=20-0.6000.ckpt"]
     )

@@ -146,7 +146,7 @@ def test_each_baseline_trains_a_ranker_that_is_another_one(options, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("training.augment=swop", "training.augment"),
         ("lists.negatives=hard", "lists.negatives"),
@@ -154,7 +154,7 @@ def test_each_baseline_trains_a_ranker_that_is_another_one(options, tmp_path: Pa
         ("training.attribute=gendre", "there is no attribute 'gendre'"),
     ],
 )
-def test_wrong_options_are_named(option, said, tmp_path: Path):
+def test_wrong_options_are_named(option, message, tmp_path: Path):
     config = configured("train", "training.adversary=1", option)
-    with pytest.raises((ValueError, FileNotFoundError), match=said):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         train(config, tmp_path, [option])

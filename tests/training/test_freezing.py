@@ -73,11 +73,11 @@ def ranker(make_backpack):
 @pytest.mark.parametrize("name", BACKBONES)
 def test_layers_of_every_family_are_found(name):
     ranker, pattern = cross_encoder(name), "backbone." + BACKBONES[name][1]
-    one, two = (names(ranker, pattern.format(number)) for number in (1, 2))
-    assert one
-    assert two
-    assert frozen_names(ranker, "backbone.layers.1") == one
-    assert frozen_names(ranker, "backbone.layers.1-2") == one | two
+    of_layer_1, of_layer_2 = (names(ranker, pattern.format(number)) for number in (1, 2))
+    assert of_layer_1
+    assert of_layer_2
+    assert frozen_names(ranker, "backbone.layers.1") == of_layer_1
+    assert frozen_names(ranker, "backbone.layers.1-2") == of_layer_1 | of_layer_2
 
 
 def test_parts_of_a_backpack(ranker):
@@ -90,8 +90,8 @@ def test_parts_of_a_backpack(ranker):
 
 
 def test_patterns_and_parts_may_be_mixed_and_overlap(ranker):
-    found = frozen_names(ranker, "*.bias", "head", "head.out.*")
-    assert found == names(ranker, "head.") | {
+    frozen = frozen_names(ranker, "*.bias", "head", "head.out.*")
+    assert frozen == names(ranker, "head.") | {
         name for name, _ in ranker.named_parameters() if name.endswith(".bias")
     }
 
@@ -213,7 +213,7 @@ def test_a_thawed_part_is_trained_later_and_a_resumed_run_ends_where_the_uninter
 ):
     freezing = FrozenParts(["backbone", "senses"], epochs=2)
     start = make_backpack(dropout=0.1).state_dict()
-    whole = job(make_backpack(dropout=0.1), tmp_path, freezing)
+    uninterrupted = job(make_backpack(dropout=0.1), tmp_path, freezing)
     states = [
         torch.load(tmp_path / f"epoch={epoch}.ckpt", weights_only=False)["state_dict"]
         for epoch in range(3)
@@ -236,7 +236,7 @@ def test_a_thawed_part_is_trained_later_and_a_resumed_run_ends_where_the_uninter
             freezing,
             tmp_path / f"epoch={epoch}.ckpt",
         )
-        assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+        assert all(torch.equal(resumed[name], uninterrupted[name]) for name in uninterrupted)
 
 
 def test_thawing_in_several_processes_asks_for_the_right_strategy():

@@ -23,15 +23,15 @@ SWAPPED = ("The doctor said she would see him.", "A woman walks.")
 
 @pytest.fixture
 def ranker(make_backpack, pair_tokenizer):
-    found = make_backpack()
+    backpack = make_backpack()
     separator_id = pair_tokenizer.separator_id
     add_attribute_senses(
-        found.backpack,
+        backpack.backpack,
         pair_tokenizer.tokenizer,
         Attribute.named("gender"),
         separator_id=separator_id,
     )
-    return found.eval()
+    return backpack.eval()
 
 
 @pytest.fixture
@@ -63,22 +63,22 @@ def scores_one_by_one(ranker, pair_tokenizer, documents):
 def test_the_term_is_the_squared_distance_to_the_reference_in_the_spread_of_the_ranker(
     ranker, reference, batch, pair_tokenizer
 ) -> None:
-    own, theirs = (
+    ours, theirs = (
         scores_one_by_one(each, pair_tokenizer, DOCUMENTS) for each in (ranker, reference)
     )
     own_swapped, theirs_swapped = (
         scores_one_by_one(each, pair_tokenizer, SWAPPED) for each in (ranker, reference)
     )
-    factor = own.std(ddof=1) / theirs.std(ddof=1)
-    distance = (own[:2] - own_swapped) - factor * (theirs[:2] - theirs_swapped)
-    by_hand = np.mean(distance**2) / max(own.var(ddof=1), 1.0)
+    factor = ours.std(ddof=1) / theirs.std(ddof=1)
+    distance = (ours[:2] - own_swapped) - factor * (theirs[:2] - theirs_swapped)
+    by_hand = np.mean(distance**2) / max(ours.var(ddof=1), 1.0)
 
     term = KeptSwap(reference, ranker.config.num_senses, weight=1.0)
     output = ranker(batch.texts)
-    found = term.loss(ranker, batch, output, scatter_lists(output.scores, batch.mask)).item()
+    loss = term.loss(ranker, batch, output, scatter_lists(output.scores, batch.mask)).item()
 
     assert by_hand > 1e-12
-    assert found == pytest.approx(by_hand, rel=1e-3)
+    assert loss == pytest.approx(by_hand, rel=1e-3)
 
 
 def test_gradients_pass_through_the_attribute_senses_alone(ranker, reference, batch) -> None:

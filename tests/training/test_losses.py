@@ -56,15 +56,15 @@ def test_the_mean_is_over_lists():
 def test_masked_documents_play_no_part_whatever_they_hold():
     expected = loss_of([[0.0, math.log(2)]], [[1, 0]])[0]
     for score, label in ((9.0, 0), (9.0, 5), (math.inf, 1), (math.nan, 1), (-math.inf, 0)):
-        found = loss_of([[0.0, score, math.log(2)]], [[1, label, 0]], [[True, False, True]])
-        assert found == (pytest.approx(expected), 0)
+        loss = loss_of([[0.0, score, math.log(2)]], [[1, label, 0]], [[True, False, True]])
+        assert loss == (pytest.approx(expected), 0)
 
 
 def test_lists_without_a_relevant_document_are_left_out_and_counted():
-    found = loss_of(
+    loss = loss_of(
         [[0.0, 0.0], [5.0, 1.0], [2.0, 2.0]], [[1, 0], [0, 0], [0, 1]], [[1, 1], [1, 1], [1, 0]]
     )
-    assert found == (pytest.approx(math.log(2)), 2)
+    assert loss == (pytest.approx(math.log(2)), 2)
 
 
 @pytest.mark.parametrize("mask", [[[False, False]], [[True, True]]])
@@ -174,7 +174,7 @@ def in_loops(loss, weight, scores, labels, mask):
     return sum(totals) / len(totals) if totals else 0.0, len(scores) - len(totals)
 
 
-def alike(scores, labels, kept, pairs):
+def all_the_same_weight(scores, labels, kept, pairs):
     return dict.fromkeys(pairs, 1 / len(pairs))
 
 
@@ -230,12 +230,15 @@ def test_lambda_weights_by_hand():
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 7))
 def test_losses_are_those_of_loops(seed, rows, size):
     case = lists(seed, (rows, size))
-    for found, expected in (
-        (pairwise_hinge(*case, margin=0.7), in_loops(lambda d: max(0.0, 0.7 - d), alike, *case)),
-        (ranknet(*case), in_loops(log_loss, alike, *case)),
+    for actual, expected in (
+        (
+            pairwise_hinge(*case, margin=0.7),
+            in_loops(lambda d: max(0.0, 0.7 - d), all_the_same_weight, *case),
+        ),
+        (ranknet(*case), in_loops(log_loss, all_the_same_weight, *case)),
         (lambdarank(*case), in_loops(log_loss, by_ndcg, *case)),
     ):
-        assert (found[0].item(), found[1]) == (
+        assert (actual[0].item(), actual[1]) == (
             pytest.approx(expected[0], rel=1e-9, abs=1e-12),
             expected[1],
         )
@@ -267,9 +270,9 @@ def test_lists_without_a_pair_are_left_out_and_counted(loss):
 @pytest.mark.parametrize("mask", [[[False, False]], [[True, True]]])
 def test_no_pair_at_all_gives_zero_loss_and_zero_gradient(loss, mask):
     scores = torch.tensor([[1.0, 2.0]], requires_grad=True)
-    found, skipped = loss(scores, torch.zeros(1, 2), torch.tensor(mask))
-    found.backward()
-    assert (found.item(), skipped) == (0.0, 1)
+    value, skipped = loss(scores, torch.zeros(1, 2), torch.tensor(mask))
+    value.backward()
+    assert (value.item(), skipped) == (0.0, 1)
     assert scores.grad.tolist() == [[0.0, 0.0]]
 
 
@@ -292,9 +295,9 @@ def test_gradients_are_those_of_differences(loss):
 @pytest.mark.parametrize("loss", PAIRWISE)
 def test_extreme_scores_have_finite_gradients(loss):
     scores = torch.tensor([[1e4, -1e4, 0.0]], requires_grad=True)
-    found = loss(scores, torch.tensor([[0, 1, 0]]), torch.ones(1, 3, dtype=torch.bool))[0]
-    found.backward()
-    assert torch.isfinite(found)
+    value = loss(scores, torch.tensor([[0, 1, 0]]), torch.ones(1, 3, dtype=torch.bool))[0]
+    value.backward()
+    assert torch.isfinite(value)
     assert torch.isfinite(scores.grad).all()
 
 
@@ -329,10 +332,10 @@ def test_the_choice_has_the_margin_and_refuses_what_it_does_not_know():
         ValueError, match=r"training\.loss=hinge: use one of listwise_softmax, pairwise_hinge, ran"
     ):
         RankingLoss("hinge")
-    for options, said in (
+    for options, message in (
         ({"margin": 0.0}, r"training\.margin=0\.0 must be a number above 0"),
         ({"weight": -1.0}, r"training\.loss_weight=-1\.0 must be a number of at least 0"),
         ({"margin": math.nan}, r"training\.margin=nan must be a number above 0"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             RankingLoss(**options)

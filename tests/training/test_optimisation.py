@@ -22,24 +22,26 @@ def rates(optimisation, steps):
     model = torch.nn.Linear(2, 2)
     optimizer = optimisation.optimizer(model)
     schedule = optimisation.schedule(optimizer, steps)
-    found = []
+    learning_rates = []
     for _ in range(steps):
-        found.append(optimizer.param_groups[0]["lr"])
+        learning_rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step()
-    return found
+    return learning_rates
 
 
 def test_the_rate_rises_and_falls_in_straight_lines():
-    found = rates(OptimizerConfig(learning_rate=1.0, warmup_ratio=0.4), 10)
-    assert found == pytest.approx([1 / 4, 2 / 4, 3 / 4, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
+    learning_rates = rates(OptimizerConfig(learning_rate=1.0, warmup_ratio=0.4), 10)
+    assert learning_rates == pytest.approx(
+        [1 / 4, 2 / 4, 3 / 4, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
+    )
 
 
 def test_without_a_warm_up_the_rate_starts_at_its_highest():
-    found = rates(OptimizerConfig(learning_rate=0.5, warmup_ratio=0.0), 5)
-    assert found[0] == 0.5
-    assert found == sorted(found, reverse=True)
-    assert found[-1] > 0
+    learning_rates = rates(OptimizerConfig(learning_rate=0.5, warmup_ratio=0.0), 5)
+    assert learning_rates[0] == 0.5
+    assert learning_rates == sorted(learning_rates, reverse=True)
+    assert learning_rates[-1] > 0
 
 
 @pytest.mark.parametrize(
@@ -166,16 +168,16 @@ def test_validation_measures_are_those_of_the_scorers_run(
     data = RankingData(
         TrainingLists(jobs, candidates), jobs, pairs, pair_tokenizer, tokens_per_batch=100
     )
-    (found,) = quiet_trainer(tmp_path).validate(
+    (measures,) = quiet_trainer(tmp_path).validate(
         RankingModule(ranker, OptimizerConfig(), pairs), data, verbose=False
     )
     run = PointwiseReranker(Scorer(ranker, pair_tokenizer)).rerank(candidates, jobs)
     expected = effectiveness(run, jobs.qrels, ("nDCG@10", "MRR@10"))
-    assert found == {
+    assert measures == {
         "val/nDCG@10": pytest.approx(expected.mean("nDCG@10"), abs=1e-6),
         "val/MRR@10": pytest.approx(expected.mean("MRR@10"), abs=1e-6),
     }
-    assert 0 < found["val/nDCG@10"] < 1
+    assert 0 < measures["val/nDCG@10"] < 1
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")

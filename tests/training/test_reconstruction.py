@@ -86,21 +86,21 @@ def test_the_mix_is_that_of_the_ranker_and_the_target_the_last_hidden_state(
 
 
 def test_explained_variance_and_cosine_are_those_of_vectors_less_their_means(ranker, texts):
-    found = Reconstructed.on(ranker, texts[:20], batch_size=6)
+    reconstructed = Reconstructed.on(ranker, texts[:20], batch_size=6)
     ranker.eval()
     with torch.no_grad():
         mix, pooled = (
             part.numpy()
             for part in mixed_and_pooled(ranker.backpack, PackedBatch.from_sequences(texts[:20]))
         )
-    assert found.explained == pytest.approx(
+    assert reconstructed.explained == pytest.approx(
         1 - np.var(pooled - mix, axis=0).sum() / np.var(pooled, axis=0).sum(), abs=1e-4
     )
     m, y = mix - mix.mean(0), pooled - pooled.mean(0)
     cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(m, y, strict=True)]
-    assert found.cosine == pytest.approx(np.mean(cosines), abs=1e-4)
-    np.testing.assert_allclose(found.mean, pooled.mean(0), atol=1e-5)
-    assert found.variance == pytest.approx(np.var(pooled, axis=0).sum(), rel=1e-4)
+    assert reconstructed.cosine == pytest.approx(np.mean(cosines), abs=1e-4)
+    np.testing.assert_allclose(reconstructed.mean, pooled.mean(0), atol=1e-5)
+    assert reconstructed.variance == pytest.approx(np.var(pooled, axis=0).sum(), rel=1e-4)
 
 
 def test_the_loss_is_the_share_of_the_variance_that_is_not_explained_and_1_less_the_cosine(

@@ -49,16 +49,20 @@ class Scores(L.LightningModule):
     def training_step(self, batch: PackedBatch, index: int) -> Tensor:
         root = self.trainer.strategy.model
         self.units = [
-            one.module.__class__
-            for one in root.modules()
-            if isinstance(one, FullyShardedDataParallel)
+            module.module.__class__
+            for module in root.modules()
+            if isinstance(module, FullyShardedDataParallel)
         ]
         return 1000 * (self.ranker(batch).scores - 1).square().mean()
 
     def on_before_zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
-        gradients = [one.grad for one in self.parameters() if one.grad is not None]
+        gradients = [
+            parameter.grad for parameter in self.parameters() if parameter.grad is not None
+        ]
         if gradients:
-            self.norms.append(float(torch.stack([one.norm() for one in gradients]).norm()))
+            self.norms.append(
+                float(torch.stack([gradient.norm() for gradient in gradients]).norm())
+            )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         optimizer = OptimizerConfig().optimizer(self)
@@ -124,7 +128,7 @@ def test_weights_of_two_number_formats_are_refused(make_backpack, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             ["task=listwise", "model=listwise_tiny"],
@@ -137,8 +141,8 @@ def test_weights_of_two_number_formats_are_refused(make_backpack, tmp_path: Path
         (["trainer.precision=64-true"], "64-true"),
     ],
 )
-def test_what_fsdp_cannot_train_is_refused_at_once(options: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_fsdp_cannot_train_is_refused_at_once(options: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         TrainingSettings.of(configured("train", *ON_CPU, *options))
 
 

@@ -97,9 +97,9 @@ def saved(make_backpack, pair_tokenizer, tmp_path):
 @pytest.fixture
 def scored(monkeypatch):
     """Counts of the pairs scored, one for every time a scorer is asked for a run's worth of scores."""
-    counts, own = [], Scorer.scores
+    counts, unwatched = [], Scorer.scores
     monkeypatch.setattr(
-        Scorer, "scores", lambda self, pairs: (counts.append(len(pairs)), own(self, pairs))[1]
+        Scorer, "scores", lambda self, pairs: (counts.append(len(pairs)), unwatched(self, pairs))[1]
     )
     return counts
 
@@ -166,9 +166,9 @@ def test_the_teacher_is_used_by_the_lists_and_draws_no_random_number(material, s
     teacher, (term,) = prepare_teacher(source, material)
     assert torch.equal(torch.rand(3), expected)
     known = read_run(material.folder / "teacher.trec")
-    found = teacher.scores("q2", ["d4", "d3", "d1"])
-    assert found[[0, 2]].tolist() == pytest.approx([known["q2"]["d4"], known["q2"]["d1"]])
-    assert torch.isnan(torch.from_numpy(found))[1]
+    scores = teacher.scores("q2", ["d4", "d3", "d1"])
+    assert scores[[0, 2]].tolist() == pytest.approx([known["q2"]["d4"], known["q2"]["d1"]])
+    assert torch.isnan(torch.from_numpy(scores))[1]
     assert (term.kind, term.weight, term.temperature) == ("listwise_kl", 2.0, 3.0)
 
 
@@ -188,7 +188,7 @@ def test_runs_of_a_teacher_are_counted(material, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("run", "loss", "said"),
+    ("run", "loss", "message"),
     [
         (
             {"q9": {"d0": 1.0}},
@@ -203,15 +203,15 @@ def test_runs_of_a_teacher_are_counted(material, tmp_path, caplog):
         ({"q1": {"d0": 1.0}, "q2": {"d1": 2.0}}, "listwise_kl", "score for two documents"),
     ],
 )
-def test_a_teacher_of_no_use_is_an_error(material, tmp_path, run, loss, said):
+def test_a_teacher_of_no_use_is_an_error(material, tmp_path, run, loss, message):
     path = tmp_path / "scores.trec"
     write_run(path, run, "t")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         prepare_teacher(RunTeacher(files=[str(path)], loss=loss), material)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["teacher=run", "teacher.files=[]"], "teacher.files=[] must be a path"),
         (
@@ -239,7 +239,7 @@ def test_a_teacher_of_no_use_is_an_error(material, tmp_path, run, loss, said):
         (["training.loss=hinge"], "training.loss=hinge: use one of listwise_softmax"),
     ],
 )
-def test_wrong_options_are_refused_before_any_data_is_read(saved, tmp_path, options, said):
+def test_wrong_options_are_refused_before_any_data_is_read(saved, tmp_path, options, message):
     options = [option.replace("SAVED", str(saved)) for option in options]
     wrong = (
         ValueError,
@@ -249,15 +249,17 @@ def test_wrong_options_are_refused_before_any_data_is_read(saved, tmp_path, opti
     )  # Hydra wraps what a constructor raises
     with pytest.raises(wrong) as error:
         train(composed(*options, "data.train=null"), tmp_path / "run", [])
-    assert said in str(error.value.__cause__ or error.value)
+    assert message in str(error.value.__cause__ or error.value)
 
 
 def test_train_with_a_ranker_as_teacher_and_resume_without_scoring_again(
     saved, scored, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
-    steps, own = [], LOSSES["lambdarank"]
-    monkeypatch.setitem(LOSSES, "lambdarank", lambda *lists: (steps.append(1), own(*lists))[1])
+    steps, unwatched = [], LOSSES["lambdarank"]
+    monkeypatch.setitem(
+        LOSSES, "lambdarank", lambda *lists: (steps.append(1), unwatched(*lists))[1]
+    )
     folder = tmp_path / "student"
     options = [
         "teacher=ranker",
@@ -387,7 +389,7 @@ def test_listwise_kl_by_hand():
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 7), st.floats(0.5, 5))
 def test_losses_are_those_of_loops(seed, rows, size, temperature):
     scores, teacher, labels, mask = lists(seed, (rows, size))
-    for found, expected in (
+    for actual, expected in (
         (
             margin_mse(scores, teacher, labels, mask),
             margin_mse_in_loops(scores, teacher, labels, mask),
@@ -397,7 +399,7 @@ def test_losses_are_those_of_loops(seed, rows, size, temperature):
             listwise_kl_in_loops(scores, teacher, mask, temperature),
         ),
     ):
-        assert (found[0].item(), found[1]) == (
+        assert (actual[0].item(), actual[1]) == (
             pytest.approx(expected[0], rel=1e-9, abs=1e-9),
             expected[1],
         )
@@ -405,16 +407,22 @@ def test_losses_are_those_of_loops(seed, rows, size, temperature):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.floats(-50, 50), st.floats(-50, 50))
-def test_constants_added_to_either_ones_scores_change_nothing(seed, own, other):
+def test_constants_added_to_either_ones_scores_change_nothing(
+    seed, added_to_ranker, added_to_teacher
+):
     scores, teacher, labels, mask = lists(seed)
     close = {"rtol": 1e-7, "atol": 1e-7}
     plain = margin_mse(scores, teacher, labels, mask)[0]
     torch.testing.assert_close(
-        margin_mse(scores + own, teacher + other, labels, mask)[0], plain, **close
+        margin_mse(scores + added_to_ranker, teacher + added_to_teacher, labels, mask)[0],
+        plain,
+        **close,
     )
     plain = listwise_kl(scores, teacher, mask, 2.0)[0]
     torch.testing.assert_close(
-        listwise_kl(scores + own, teacher + other, mask, 2.0)[0], plain, **close
+        listwise_kl(scores + added_to_ranker, teacher + added_to_teacher, mask, 2.0)[0],
+        plain,
+        **close,
     )
 
 
@@ -466,12 +474,12 @@ def test_lists_that_say_nothing_are_left_out_and_counted():
     assert margin_mse(scores, teacher, labels, all_there(scores)) == (pytest.approx(0.25), 3)
     alone = listwise_kl(scores[2:], teacher[2:], all_there(scores)[2:])[0].item()
     assert listwise_kl(scores, teacher, all_there(scores)) == (pytest.approx(alone), 2)
-    own = scores[:2].clone().requires_grad_()
+    ranker_scores = scores[:2].clone().requires_grad_()
     for loss, skipped in (
-        margin_mse(own, teacher[:2], labels[:2], all_there(own)),
-        listwise_kl(own, teacher[:2], all_there(own)),
+        margin_mse(ranker_scores, teacher[:2], labels[:2], all_there(ranker_scores)),
+        listwise_kl(ranker_scores, teacher[:2], all_there(ranker_scores)),
     ):
-        (gradient,) = torch.autograd.grad(loss, own)
+        (gradient,) = torch.autograd.grad(loss, ranker_scores)
         assert (loss.item(), skipped, gradient.abs().max().item()) == (0.0, 2, 0.0)
 
 
@@ -496,7 +504,7 @@ def test_gradients():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"kind": "mse"}, r"teacher\.loss=mse: use one of margin_mse, listwise_kl"),
         ({"weight": 0.0}, r"teacher\.weight=0\.0 .*teacher=none"),
@@ -504,15 +512,15 @@ def test_gradients():
         ({"temperature": NAN}, r"teacher\.temperature=nan"),
     ],
 )
-def test_wrong_options_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         Distillation(**options)
 
 
 def test_the_term_is_its_loss_of_the_batchs_scores_with_its_own_temperature():
     scores, teacher, labels, mask = lists(6)
     batch = ListBatch(PackedBatch.from_sequences([np.array([1])]), labels, mask, teacher)
-    found = {
+    losses = {
         (kind, temperature): Distillation(kind, temperature=temperature)
         .loss(None, batch, None, scores)
         .item()
@@ -520,15 +528,15 @@ def test_the_term_is_its_loss_of_the_batchs_scores_with_its_own_temperature():
         for temperature in (1.0, 4.0)
     }
     assert (
-        found["margin_mse", 1.0]
-        == found["margin_mse", 4.0]
+        losses["margin_mse", 1.0]
+        == losses["margin_mse", 4.0]
         == margin_mse(scores, teacher, labels, mask)[0].item()
     )
-    assert found["listwise_kl", 1.0] == listwise_kl(scores, teacher, mask)[0].item()
+    assert losses["listwise_kl", 1.0] == listwise_kl(scores, teacher, mask)[0].item()
     assert (
-        found["listwise_kl", 4.0]
+        losses["listwise_kl", 4.0]
         == listwise_kl(scores, teacher, mask, 4.0)[0].item()
-        != found["listwise_kl", 1.0]
+        != losses["listwise_kl", 1.0]
     )
 
 
@@ -559,9 +567,11 @@ def teacher_run(jobs, make_backpack, pair_tokenizer):
 
 def agreement(ranker, pair_tokenizer, jobs, run):
     """Mean Kendall's tau with the teacher over the queries."""
-    found = PointwiseReranker(Scorer(ranker, pair_tokenizer)).rerank(run, jobs)
+    reranked = PointwiseReranker(Scorer(ranker, pair_tokenizer)).rerank(run, jobs)
     return float(
-        np.mean([kendalltau(list(run[q].values()), [found[q][d] for d in run[q]])[0] for q in run])
+        np.mean(
+            [kendalltau(list(run[q].values()), [reranked[q][d] for d in run[q]])[0] for q in run]
+        )
     )
 
 

@@ -57,10 +57,12 @@ def state(ranker):
 
 
 def test_without_options_nothing_is_done_to_any_ranker(ranker, bert, begin):
-    for own in (ranker, CrossEncoderForRanking(CrossEncoderConfig(backbone_config=bert))):
-        before = state(own)
-        begin(own, WarmStart())
-        assert all(torch.equal(value, before[name]) for name, value in own.state_dict().items())
+    for untouched in (ranker, CrossEncoderForRanking(CrossEncoderConfig(backbone_config=bert))):
+        before = state(untouched)
+        begin(untouched, WarmStart())
+        assert all(
+            torch.equal(value, before[name]) for name, value in untouched.state_dict().items()
+        )
 
 
 def test_a_start_and_a_reconstruction_change_senses_and_weights_alone(ranker, begin):

@@ -103,13 +103,13 @@ def test_a_zero_vector_spoils_no_gradient():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"kernels": 1}, "kernels=1 must be at least 2"),
         ({"sigma": 0.0}, "^sigma=0.0 must be above 0"),
         ({"exact_sigma": -1.0}, "exact_sigma=-1.0 must be above 0, or null"),
     ],
 )
-def test_impossible_kernels_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_impossible_kernels_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         KernelPooling(**options)

@@ -16,7 +16,7 @@ WIDTHS = [0.001] + [0.1] * 10
 
 def grams_by_hand(text, weight, bias, length):
     """relu(sum over the window of W e + b) at every term; zeros follow the text."""
-    found = []
+    grams = []
     for start in range(len(text)):
         vector = []
         for filter_weight, filter_bias in zip(weight, bias, strict=True):
@@ -27,8 +27,8 @@ def grams_by_hand(text, weight, bias, length):
                         filter_weight[i][step] * text[start + step][i] for i in range(len(text[0]))
                     )
             vector.append(max(total, 0.0))
-        found.append(np.array(vector))
-    return found
+        grams.append(np.array(vector))
+    return grams
 
 
 def score_by_hand(model, query, document):

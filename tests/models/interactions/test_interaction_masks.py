@@ -67,11 +67,11 @@ def test_scores_depend_on_the_document(name):
     model = made(name)
     query, query_mask, document, mask, query_ids, document_ids = batch([3, 3], [6, 6])
     matching = torch.cat([query[:1], document[:1, 3:]], dim=1)
-    one, other = (
+    scores, other = (
         model(query[:1], query_mask[:1], d, mask[:1], query_ids[:1], document_ids[:1])
         for d in (document[:1], matching)
     )
-    assert (one - other).abs().item() > 1e-4
+    assert (scores - other).abs().item() > 1e-4
 
 
 @pytest.mark.parametrize("name", SIZES)

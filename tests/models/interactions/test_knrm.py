@@ -45,7 +45,8 @@ def test_a_text_in_a_padded_batch_has_the_score_that_it_has_alone():
 def test_words_and_weights_get_gradients():
     model = random_weights(Knrm(EMBEDDING))
     arguments = [
-        own.requires_grad_() if own.is_floating_point() else own for own in batch([3, 2], [7, 4])
+        tensor.requires_grad_() if tensor.is_floating_point() else tensor
+        for tensor in batch([3, 2], [7, 4])
     ]
     model(*arguments).sum().backward()
     for name, parameter in model.named_parameters():

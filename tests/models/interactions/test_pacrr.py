@@ -75,11 +75,11 @@ def test_scores_are_those_of_loops_over_terms_windows_and_filters(vocabulary):
 def test_terms_behind_the_longest_query_change_nothing():
     model = random_weights(Pacrr(EMBEDDING, query_length=4))
     query, query_mask, document, document_mask, query_ids, document_ids = batch([6, 6], [8, 9])
-    whole = model(query, query_mask, document, document_mask, query_ids, document_ids)
+    expected = model(query, query_mask, document, document_mask, query_ids, document_ids)
     cut = model(
         query[:, :4], query_mask[:, :4], document, document_mask, query_ids[:, :4], document_ids
     )
-    assert torch.equal(whole, cut)
+    assert torch.equal(expected, cut)
 
 
 def test_sizes_are_those_of_the_paper():

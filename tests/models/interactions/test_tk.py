@@ -13,11 +13,11 @@ SMALL = {"layers": 2, "heads": 3, "head_size": 4, "feed_forward": 5}
 
 
 def position_by_hand(position, size):
-    found = []
+    features = []
     for dimension in range(size):
         angle = position / 10_000 ** (2 * (dimension // 2) / size)
-        found.append(math.cos(angle) if dimension % 2 else math.sin(angle))
-    return np.array(found)
+        features.append(math.cos(angle) if dimension % 2 else math.sin(angle))
+    return np.array(features)
 
 
 def norm(vector, weight, bias):
@@ -124,9 +124,9 @@ def test_a_gate_of_one_leaves_word_vectors_as_they_are(model):
 
 
 def test_positions_may_be_of_odd_size():
-    found = sinusoids(3, 5, shift=500)
+    features = sinusoids(3, 5, shift=500)
     for row in range(3):
-        np.testing.assert_allclose(found[row].numpy(), position_by_hand(500 + row, 5), atol=1e-4)
+        np.testing.assert_allclose(features[row].numpy(), position_by_hand(500 + row, 5), atol=1e-4)
 
 
 def test_sizes_are_those_of_the_paper():
