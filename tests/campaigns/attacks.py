@@ -21,7 +21,7 @@ sys.path[:0] = [
     str(Path(__file__).resolve().parents[2]),
 ]
 
-from damaged_folders import WEIGHTS, _whole  # noqa: E402
+from damaged_folders import WEIGHTS, small_saved_ranker  # noqa: E402
 from input_cases import _explained  # noqa: E402
 from readers_of_files import _ALIASES  # noqa: E402
 from rich.console import Console  # noqa: E402
@@ -54,7 +54,7 @@ class _Payload:
 
 def _copy(folder: Path) -> Path:
     """A saved ranker without checksums, as a stranger would send it."""
-    ranker = _whole(folder)
+    ranker = small_saved_ranker(folder)
     (ranker / CHECKSUMS).unlink()
     return ranker
 
@@ -165,7 +165,7 @@ def header_of_weights_as_long_as_the_memory(folder: Path) -> bool:
 
 
 def path_out_of_the_folder_in_checksums(folder: Path) -> bool:
-    ranker = _whole(folder)
+    ranker = small_saved_ranker(folder)
     _changed(ranker / CHECKSUMS, files={"../../../../etc/passwd": {"bytes": 1, "sha256": ""}})
     return _refused(lambda: load_ranker(ranker))
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from damaged_folders import DAMAGES, _whole
+from damaged_folders import DAMAGES, small_saved_ranker
 from workplace import ROOT
 
 pytestmark = pytest.mark.processes
@@ -104,7 +104,7 @@ FILES = [
 
 @pytest.fixture(scope="module")
 def ranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _whole(tmp_path_factory.mktemp("saved"))
+    return small_saved_ranker(tmp_path_factory.mktemp("saved"))
 
 
 def ends_well(script: str, options: list[str], folder: Path, message: str) -> None:

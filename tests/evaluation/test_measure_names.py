@@ -34,7 +34,7 @@ def context(query_ids=None) -> FairnessContext:
 
 
 @pytest.mark.parametrize(
-    ("short", "expected"),
+    ("short", "long_form"),
     [
         ("RaB(tf)@10", "RaB(magnitude='tf')@10"),
         ("RaB(tf)@10", "RaB@10"),

@@ -140,7 +140,7 @@ def folder_cases(
     Gives the name of a case, what loads the folder, and words that the sentence must have.
     """
     folder.mkdir(parents=True)
-    undamaged = _undamaged_copy(folder)
+    undamaged = small_saved_ranker(folder)
     listed = [(name, damage, kept) for name, damage in DAMAGES.items() for kept in (True, False)]
     for number, (name, damage, kept) in enumerate(
         [*listed, *((name, damage, True) for name, damage in QUIET.items())]
@@ -182,7 +182,7 @@ def _case(
     return name, run, ("max_length=",) if beyond else (str(folder),)
 
 
-def _undamaged_copy(folder: Path) -> Path:
+def small_saved_ranker(folder: Path) -> Path:
     """A small saved ranker."""
     tokenizer = train_bpe(
         ["She is an electrician, he is a nurse; who can rewire a house near the river?"] * 2, 420
