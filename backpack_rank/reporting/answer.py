@@ -46,13 +46,14 @@ def sentence(
         before, after = base.figure(changed), row.figure(changed)
         if before is None or after is None:
             continue
-        ends = [_absolute_mean(figure, changed == bias) for figure in (after, before)]
+        now = _absolute_mean(after, with_interval=changed == bias)
+        earlier = _absolute_mean(before, with_interval=changed == bias)
         percent = "" if changed == measure else _percent(before, after)
         aside = _aside(percent, _in_words(significant(changed)))
-        parts.append(f"{what} {ends[0]}{unit}, {ends[1]} at alpha {base.alpha:g}{aside}")
+        parts.append(f"{what} {now}{unit}, {earlier} at alpha {base.alpha:g}{aside}")
     queries = _queries(row)
-    told = "; ".join(parts) or "nothing was measured"
-    return f"{name} at alpha {row.alpha:g}{queries}: {told}."
+    changes = "; ".join(parts) or "nothing was measured"
+    return f"{name} at alpha {row.alpha:g}{queries}: {changes}."
 
 
 def least_bias(
@@ -129,5 +130,5 @@ def _in_words(significant: bool | None) -> str:
 
 def _aside(*words: str) -> str:
     """What is not empty, in brackets behind a space."""
-    filled = ", ".join(word for word in words if word)
+    filled = ", ".join(filter(None, words))
     return f" ({filled})" if filled else ""

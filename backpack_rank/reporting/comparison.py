@@ -91,8 +91,8 @@ def comparison_tables(comparisons: Sequence[Comparison], width: int = WIDTH) -> 
         for measures in _parts(list(cells), width):
             rows = []
             for system in comparison.systems:
-                figures = [cells[measure][system] for measure in measures]
-                rows.append(Row((letters[system], system), figures))
+                cells_of_system = [cells[measure][system] for measure in measures]
+                rows.append(Row((letters[system], system), cells_of_system))
             table = Table(
                 name=f"comparison-{len(tables) + 1}",
                 title=f"{comparison.where or 'Comparison'} ({queries})",
@@ -161,23 +161,38 @@ def better_than(comparison: Comparison, compared: ComparedMeasure) -> dict[str, 
     losses = {}
     for system, mean in zip(comparison.systems, compared.means, strict=True):
         losses[system] = _loss(mean, compared.direction)
-    beaten: dict[str, set[str]] = {system: set() for system in comparison.systems}
+    worse: dict[str, set[str]] = {system: set() for system in comparison.systems}
     for test in compared.tests:
         if test.average != compared.average or not test.p_holm < comparison.level:
             continue
         for system, other in ((test.first, test.second), (test.second, test.first)):
             if compared.direction == "none" or losses[system] < losses[other]:
-                beaten[system].add(other)
+                worse[system].add(other)
     in_order = {}
-    for system, others in beaten.items():
+    for system, others in worse.items():
         in_order[system] = tuple(other for other in comparison.systems if other in others)
     return in_order
 
 
 def system_letters(comparisons: Iterable[Comparison]) -> dict[str, str]:
     """a, b, ..., z, aa, ab, ... for all systems in order, the same in every table."""
-    labels = dict.fromkeys(label for comparison in comparisons for label in comparison.systems)
-    return {label: _letter(place) for place, label in enumerate(labels)}
+    letters: dict[str, str] = {}
+    for comparison in comparisons:
+        for label in comparison.systems:
+            if label not in letters:
+                letters[label] = _letter(len(letters))
+    return letters
+
+
+def joined_letters(systems: Iterable[str], letters: Mapping[str, str]) -> str:
+    """The letters of some systems, with commas where one of them has two characters.
+
+    >>> joined_letters(["BM25", "GPT-2"], {"BM25": "a", "GPT-2": "b"})
+    'ab'
+    """
+    marks = [letters[system] for system in systems]
+    separator = "," if any(len(mark) > 1 for mark in marks) else ""
+    return separator.join(marks)
 
 
 def distinct_labels(names: Sequence[str | PurePath]) -> list[str]:
@@ -193,9 +208,9 @@ def distinct_labels(names: Sequence[str | PurePath]) -> list[str]:
     depths = [1] * len(parts)
     while True:
         labels = []
-        for own_parts, depth in zip(parts, depths, strict=True):
+        for path_parts, depth in zip(parts, depths, strict=True):
             # The root of an absolute path is a slash already.
-            labels.append("/".join(own_parts[-depth:]).replace("//", "/"))
+            labels.append("/".join(path_parts[-depth:]).replace("//", "/"))
         deeper = list(depths)
         for place, label in enumerate(labels):
             if labels.count(label) > 1 and depths[place] < len(parts[place]):
@@ -209,11 +224,13 @@ def _numbered(labels: Sequence[str]) -> list[str]:
     """The labels, with a number behind each that stood before."""
     numbered: list[str] = []
     for label in labels:
-        new, count = label, 2
-        # A label with a number may be a label of its own, too.
-        while new in numbered or (new != label and new in labels):
-            new, count = f"{label} ({count})", count + 1
-        numbered.append(new)
+        distinct = label
+        count = 2
+        # A label with a number may stand among the labels, too.
+        while distinct in numbered or (distinct != label and distinct in labels):
+            distinct = f"{label} ({count})"
+            count += 1
+        numbered.append(distinct)
     return numbered
 
 
@@ -241,10 +258,9 @@ def _cells(
     has_best = compared.direction != "none" and len(losses) > 1
     cells = {}
     for system, mean, loss in zip(comparison.systems, compared.means, losses, strict=True):
-        beaten = [letters[other] for other in better[system]]
-        separator = "," if any(len(letter) > 1 for letter in beaten) else ""
         is_best = has_best and loss <= min(losses) + _TIE
-        cells[system] = Cell(number(mean), bold=is_best, raised=separator.join(beaten))
+        marks = joined_letters(better[system], letters)
+        cells[system] = Cell(number(mean), bold=is_best, raised=marks)
     return cells
 
 
@@ -265,11 +281,15 @@ def _parts(measures: Sequence[str], width: int) -> list[list[str]]:
 
 def _csv(comparisons: Sequence[Comparison]) -> str:
     letters = system_letters(comparisons)
+    # A measure of several sets of queries is named with its set.
     names: list[str] = []
     for comparison in comparisons:
-        names += [compared.measure for compared in comparison.measures]
+        for compared in comparison.measures:
+            names.append(compared.measure)
     header = ["letter", "system"]
-    lines: dict[str, list[Any]] = {system: [letter, system] for system, letter in letters.items()}
+    lines: dict[str, list[Any]] = {}
+    for system, letter in letters.items():
+        lines[system] = [letter, system]
     for comparison in comparisons:
         for compared in comparison.measures:
             name = compared.measure

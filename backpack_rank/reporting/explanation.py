@@ -87,17 +87,17 @@ def score_sentence(row: Explanation) -> str:
 
 
 def _rendition_sentence(row: Explanation) -> str:
-    found = row.renditions
-    if found is None:
+    group = row.renditions
+    if group is None:
         return " The query itself has words of the attribute, so the pair has no renditions."
-    if not found.words:
-        return f" The document has no {found.name} words that renditions change."
+    if not group.words:
+        return f" The document has no {group.name} words that renditions change."
     text = (
-        f" What its {found.words} {found.name} words did by their group: "
-        f"{found.contribution:+.4f}, the score less the mean of its renditions"
+        f" What its {group.words} {group.name} words did by their group: "
+        f"{group.contribution:+.4f}, the score less the mean of its renditions"
     )
-    if found.change is not None:
-        text += f" (changed by {found.change:+.4f})"
+    if group.change is not None:
+        text += f" (changed by {group.change:+.4f})"
     return f"{text}."
 
 
@@ -105,7 +105,7 @@ def coloured_text(row: Explanation, segment: str) -> Text:
     """The words of a segment: blue raises the score, orange lowers it; a lexicon's underlined."""
     text = Text(f"{segment}: ", style="bold")
     scale = _scale(row)
-    words = _of(row, segment)
+    words = _words_of(row, segment)
     for index, word in enumerate(words):
         if word.space and index:
             text.append(" ", style=Style(bold=False))
@@ -116,7 +116,7 @@ def coloured_text(row: Explanation, segment: str) -> Text:
             end = UP if contribution > 0 else DOWN
             # Mixed with white, at least a little of the colour: terminals have no transparency.
             share = 0.2 + 0.8 * strength
-            red, green, blue = (round(255 + (channel - 255) * share) for channel in end)
+            red, green, blue = [round(255 + (channel - 255) * share) for channel in end]
             style += Style.parse(f"black on rgb({red},{green},{blue})")
         text.append(printable(word.text), style=style)
     if not words:
@@ -180,7 +180,8 @@ def write_explanations(path: str | Path, rows: Sequence[Explanation]) -> None:
     Raises:
         ValueError: a number is not finite.
     """
-    write_text(path, dump_json({"format": FORMAT, "explanations": [asdict(row) for row in rows]}))
+    payload = {"format": FORMAT, "explanations": list(map(asdict, rows))}
+    write_text(path, dump_json(payload))
 
 
 def write_profiles(path: str | Path, profiles: Sequence[SenseProfile]) -> None:
@@ -191,10 +192,8 @@ def write_profiles(path: str | Path, profiles: Sequence[SenseProfile]) -> None:
     Raises:
         ValueError: a number is not finite.
     """
-    write_text(
-        path,
-        dump_json({"format": SENSES_FORMAT, "senses": [asdict(profile) for profile in profiles]}),
-    )
+    payload = {"format": SENSES_FORMAT, "senses": list(map(asdict, profiles))}
+    write_text(path, dump_json(payload))
 
 
 EXPLANATION_CSS = """\
@@ -227,28 +226,29 @@ def explanation_html(row: Explanation) -> str:
         lines.append(f"<h4>{escape(row.title)}</h4>")
     lines.append(f"<p>{escape(score_sentence(row))}</p>")
     for segment in ("query", "document"):
-        words = _of(row, segment)
+        words = _words_of(row, segment)
         spans = ""
         for number, word in enumerate(words):
             if word.space and number > 0:
                 spans += " "
             spans += _span(word, scale)
         lines.append(f"<p><b>{segment}</b> {spans or '<i>(empty)</i>'}</p>")
-    marks = " ".join(
-        _span(word, scale) for word in row.words if word.segment not in ("query", "document")
-    )
-    marks = f"marks: {marks} · " if marks else ""
+    marks = []
+    for word in row.words:
+        if word.segment not in ("query", "document"):
+            marks.append(_span(word, scale))
+    marks_in_front = f"marks: {' '.join(marks)} · " if marks else ""
     lines.append(
-        f'<p class="explain-mark">{marks}'
+        f'<p class="explain-mark">{marks_in_front}'
         '<span class="up" style="--strength:1">raises the score</span>'
         ' <span class="down" style="--strength:1">lowers it</span></p>'
     )
-    changes = row.score_before is not None
+    with_change = row.score_before is not None
     if not row.by_words:
-        cells = [_sense_cells(sense, changes) for sense in row.senses]
+        cells = [_sense_cells(sense, with_change) for sense in row.senses]
         lines.append(_folded_table("Contribution of each sense", _sense_columns(row), cells))
     elif row.groups:
-        cells = [_group_cells(group, changes) for group in row.groups]
+        cells = [_group_cells(group, with_change) for group in row.groups]
         lines.append(_folded_table("Listed words of each group", _group_columns(row), cells))
     lines.append("</div>")
     return "\n".join(lines)
@@ -257,8 +257,9 @@ def explanation_html(row: Explanation) -> str:
 def _folded_table(title: str, columns: list[str], rows: list[list[str]]) -> str:
     header = "".join(f'<th scope="col">{name}</th>' for name in columns)
     lines = []
-    for cells in rows:
-        lines.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
+    for row in rows:
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
+        lines.append(f"<tr>{cells}</tr>")
     body = "\n".join(lines)
     table = f"<table><thead><tr>{header}</tr></thead><tbody>\n{body}\n</tbody></table>"
     return f"<details><summary>{title}</summary>\n{table}\n</details>"
@@ -285,8 +286,8 @@ def _sense_columns(row: Explanation) -> list[str]:
     return ["sense", "contribution", *change, "sensitivity", "weight"]
 
 
-def _sense_cells(sense: ExplainedSense, changes: bool) -> list[str]:
-    change = [_number(sense.change, "{:+.4f}")] if changes else []
+def _sense_cells(sense: ExplainedSense, with_change: bool) -> list[str]:
+    change = [_number(sense.change, "{:+.4f}")] if with_change else []
     numbers = (_number(sense.sensitivity, "{:.3f}"), f"{sense.weight:g}")
     return [sense.name, f"{sense.contribution:+.4f}", *change, *numbers]
 
@@ -296,8 +297,8 @@ def _group_columns(row: Explanation) -> list[str]:
     return ["group", "words", "contribution", *change]
 
 
-def _group_cells(group: ExplainedGroup, changes: bool) -> list[str]:
-    change = [_number(group.change, "{:+.4f}")] if changes else []
+def _group_cells(group: ExplainedGroup, with_change: bool) -> list[str]:
+    change = [_number(group.change, "{:+.4f}")] if with_change else []
     return [group.name, str(group.words), f"{group.contribution:+.4f}", *change]
 
 
@@ -305,7 +306,7 @@ def _number(value: float | None, layout: str) -> str:
     return "-" if value is None else layout.format(value)
 
 
-def _of(row: Explanation, segment: str) -> list[ExplainedWord]:
+def _words_of(row: Explanation, segment: str) -> list[ExplainedWord]:
     return [word for word in row.words if word.segment == segment]
 
 

@@ -15,8 +15,16 @@ from backpack_rank.reporting.published import Printed, PublishedTable, published
 from backpack_rank.reporting.table import Cell, Table, number
 
 COLUMNS = (
-    *("table", "cutoff", "row", "system", "measure"),
-    *("published", "measured", "mean", "low", "high"),
+    "table",
+    "cutoff",
+    "row",
+    "system",
+    "measure",
+    "published",
+    "measured",
+    "mean",
+    "low",
+    "high",
 )
 """Of the CSV files: ``measured`` is as shown (absolute for bias); ``mean``, ``low`` and ``high``
 have their signs."""
@@ -91,11 +99,13 @@ def paper_table(
             raise ValueError(
                 f"{table.name}: rows must be labelled 'system' or 'cut-off | system', not {labels}"
             )
-    system_of_row = _recognised(table, measured, names or {})
-    cutoffs = dict.fromkeys(labels[0] if len(labels) > 1 else None for labels in table.rows)
+    system_by_label = _system_by_label(table, measured, names or {})
+    cutoffs: dict[str | None, None] = {}
+    for labels in table.rows:
+        cutoffs[labels[0] if len(labels) > 1 else None] = None
     rows: list[PaperRow] = []
     for cutoff in cutoffs:
-        rows += _rows_of_cutoff(table, cutoff, measured, system_of_row)
+        rows += _rows_of_cutoff(table, cutoff, measured, system_by_label)
     columns = []
     for name in table.columns:
         magnitude, heading = _heading(name)
@@ -133,7 +143,8 @@ def figure2(
     """
     table = published(FIGURE2)
     alphas = _alphas(measured) if alphas is None else alphas
-    if unknown := sorted(set(alphas) - set(measured)):
+    unknown = sorted(set(alphas) - set(measured))
+    if unknown:
         raise ValueError(f"alphas names {unknown}, but measured are {sorted(measured)}")
     if not alphas:
         raise ValueError(
@@ -145,10 +156,12 @@ def figure2(
         magnitude, heading = _heading(name)
         columns.append(Column(f"{name}@{cutoff}", heading, f"{magnitude} @{cutoff}"))
     references = [system for system in measured if system not in alphas]
+    dial = sorted(alphas, key=lambda system: -alphas[system])
     rows = []
-    for system in [*references, *sorted(alphas, key=lambda name: -alphas[name])]:
+    for system in [*references, *dial]:
         label = f"alpha = {alphas[system]:g}" if system in alphas else system
-        cells, records = {}, []
+        cells = {}
+        records = []
         for column in columns:
             measure = str(column.key)
             figure = _estimate(measured[system].get(measure))
@@ -167,66 +180,83 @@ def figure2(
 
 
 def _rows_of_cutoff(
-    table: PublishedTable, cutoff: str | None, measured: Measured, system_of_row: Mapping[str, str]
+    table: PublishedTable,
+    cutoff: str | None,
+    measured: Measured,
+    system_by_label: Mapping[str, str],
 ) -> list[PaperRow]:
     """The paper's rows of a cut-off (None: it has none), then further systems that have a
     figure.
     """
-    measures = {name: name if cutoff is None else f"{name}@{cutoff}" for name in table.columns}
+    measures = {}
+    for name in table.columns:
+        measures[name] = name if cutoff is None else f"{name}@{cutoff}"
+    # By label: the measured system, if there is one, and what the paper prints.
     lines: dict[str, tuple[str | None, Mapping[str, Printed]]] = {}
     for labels, printed in table.rows.items():
         if cutoff is None or labels[0] == cutoff:
-            lines[labels[-1]] = (system_of_row.get(labels[-1]), printed)
+            label = labels[-1]
+            lines[label] = (system_by_label.get(label), printed)
     for system, figures in measured.items():
-        in_paper = system in system_of_row.values()
+        in_paper = system in system_by_label.values()
         if not in_paper and any(measure in figures for measure in measures.values()):
             lines[system] = (system, {})
 
     rows = []
-    for label, (of, printed) in lines.items():
-        figures = {} if of is None else measured[of]
-        published_cells, measured_cells, records = {}, {}, []
+    for label, (measured_system, printed) in lines.items():
+        figures_here = {} if measured_system is None else measured[measured_system]
+        key = (table.file_name, cutoff, label, measured_system)
+        published_cells = {}
+        measured_cells = {}
+        records = []
         for name, measure in measures.items():
-            figure = _estimate(figures.get(measure))
+            figure = _estimate(figures_here.get(measure))
             if name in printed:
                 published_cells[name] = _published_cell(printed[name])
             measured_cells[name] = _measured_cell(measure, figure)
-            key = (table.file_name, cutoff, label, of)
             records.append(_record(key, measure, printed.get(name), figure))
-        rows.append(
-            PaperRow(
-                labels=(label,),
-                section="" if cutoff is None else f"Cut-off: {cutoff}",
-                published=published_cells,
-                measured=measured_cells,
-                records=records,
-            )
+        row = PaperRow(
+            labels=(label,),
+            section="" if cutoff is None else f"Cut-off: {cutoff}",
+            published=published_cells,
+            measured=measured_cells,
+            records=records,
         )
+        rows.append(row)
     return rows
 
 
-def _recognised(
+def _system_by_label(
     table: PublishedTable, measured: Measured, names: Mapping[str, str]
 ) -> dict[str, str]:
-    """``{row label: measured system}``."""
+    """The measured system of each row of the paper, by its label; rows without one are left out."""
     labels = list(dict.fromkeys(labels[-1] for labels in table.rows))
-    if unknown := sorted(set(names) - set(labels)):
+    unknown = sorted(set(names) - set(labels))
+    if unknown:
         raise ValueError(f"names has {unknown}, but the rows of the paper are {labels}")
-    if missing := sorted(set(names.values()) - set(measured)):
+    missing = sorted(set(names.values()) - set(measured))
+    if missing:
         raise ValueError(f"names has the systems {missing}, but measured are {sorted(measured)}")
-    system_of_row = {}
+    systems = {}
     for label in labels:
-        candidates = (names[label],) if label in names else (label, *table.known_as.get(label, ()))
-        if known := [name for name in candidates if name in measured]:
-            system_of_row[label] = known[0]
-    return system_of_row
+        # A name that is given is the only one; else the first that was measured counts.
+        candidates: tuple[str, ...] = (label, *table.known_as.get(label, ()))
+        if label in names:
+            candidates = (names[label],)
+        for name in candidates:
+            if name in measured:
+                systems[label] = name
+                break
+    return systems
 
 
 def _estimate(figure: Estimate | float | None) -> Estimate | None:
     """A measured figure with its sign; None where there is none or it is not finite."""
-    if figure is not None and not isinstance(figure, Estimate):
+    if figure is None:
+        return None
+    if not isinstance(figure, Estimate):
         figure = Estimate(float(figure), abs(float(figure)))
-    return None if figure is None or not math.isfinite(figure.mean) else figure
+    return figure if math.isfinite(figure.mean) else None
 
 
 def _published_cell(figure: Printed) -> Cell:
@@ -265,7 +295,8 @@ def _alphas(measured: Measured) -> dict[str, float]:
     """Alphas of the systems that are called ``alpha=...``."""
     alphas = {}
     for name in measured:
-        if match := re.fullmatch(r"alpha ?= ?(\d+(?:\.\d+)?(?:e-?\d+)?)", name):
+        match = re.fullmatch(r"alpha ?= ?(\d+(?:\.\d+)?(?:e-?\d+)?)", name)
+        if match:
             alphas[name] = float(match[1])
     return alphas
 
@@ -300,4 +331,7 @@ def _notes(
 def _heading(measure: str) -> tuple[str, str]:
     """``RaB(tf)`` as magnitude and name."""
     match = re.fullmatch(r"(\w+)\((\w+)\)", measure)
-    return (_MAGNITUDES.get(match[2], match[2]), match[1]) if match else ("", measure)
+    if match is None:
+        return "", measure
+    name, magnitude = match.groups()
+    return _MAGNITUDES.get(magnitude, magnitude), name

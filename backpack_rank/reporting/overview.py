@@ -12,6 +12,7 @@ from backpack_rank.evaluation.significance import Comparison, Direction, directi
 from backpack_rank.progress import printable
 from backpack_rank.reporting.comparison import (
     better_than,
+    joined_letters,
     letters_in_words,
     queries_left_out,
     system_letters,
@@ -55,7 +56,7 @@ def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Ta
         comparisons: tests of every pair of systems, for letters behind the figures.
     """
     letters = system_letters(comparisons)
-    beaten = _beaten(comparisons, letters)
+    letters_of_worse = _letters_of_worse(comparisons, letters)
     sections = []
     for kind in _kinds(report):
         summaries = [row.blocks.get(kind) for row in report.rows]
@@ -65,13 +66,17 @@ def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Ta
             for system, summary in zip(report.rows, summaries, strict=True):
                 figure = None if summary is None else summary.figures.get(measure)
                 mean = None if figure is None else figure.mean
-                cells.append(Cell(number(mean), raised=beaten.get((measure, system.label), "")))
+                marks = letters_of_worse.get((measure, system.label), "")
+                cells.append(Cell(number(mean), raised=marks))
             labels = (measure.replace(" (swapped)", ""), _BETTER[direction_of(measure)])
             rows.append(Row(labels, cells))
         sections.append(Section(_heading(kind, report, summaries), rows))
-    systems = [f"{letters.get(row.label, '')} {row.label}".strip() for row in report.rows]
+    headings = []
+    for system in report.rows:
+        letter = letters.get(system.label, "")
+        headings.append(f"{letter} {system.label}".strip())
     notes = queries_left_out(comparisons)
-    if any(beaten.values()):
+    if any(letters_of_worse.values()):
         notes = [letters_in_words(comparisons), *notes]
     if report.about.sign_in_words and report.about.bias_set:
         notes.append(f"RaB and ARaB: {report.about.sign_in_words}")
@@ -79,7 +84,7 @@ def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Ta
         name="overview",
         title=report.about.effectiveness_set or report.about.bias_set,
         labels=("", "better"),
-        groups=[Group("", tuple(systems))],
+        groups=[Group("", tuple(headings))],
         sections=sections,
         notes=notes,
     )
@@ -95,9 +100,12 @@ def overview_measures(report: Report) -> list[str]:
 
 def _kinds(report: Report) -> list[str]:
     """What was measured of any system; effectiveness and bias come first."""
-    measured = dict.fromkeys(kind for row in report.rows for kind in row.blocks)
-    first = [kind for kind in ("effectiveness", "bias") if kind in measured]
-    return first + [kind for kind in measured if kind not in first]
+    measured: dict[str, None] = {}
+    for row in report.rows:
+        measured |= dict.fromkeys(row.blocks)
+    # Stable: the others stay in their order behind these two.
+    first = {"effectiveness": 0, "bias": 1}
+    return sorted(measured, key=lambda kind: first.get(kind, 2))
 
 
 def _shown(kind: str, summaries: Iterable[Summary | None]) -> list[str]:
@@ -108,14 +116,13 @@ def _shown(kind: str, summaries: Iterable[Summary | None]) -> list[str]:
             measures |= dict.fromkeys(summary.figures)
     if kind != "bias":
         return list(measures)
-    cutoffs = list(dict.fromkeys(split_measure(measure)[1] for measure in measures))
+    cutoffs = [split_measure(measure)[1] for measure in measures]
     shown = _CUTOFF if _CUTOFF in cutoffs else cutoffs[0]
-    at_shown = {split_measure(measure)[0] for measure in measures if measure.endswith(f"@{shown}")}
-    # One that is only taken at other cut-offs (AWRF_JS@20), or without any, is shown as it is.
     kept: list[str] = []
     for measure in measures:
         name, cutoff = split_measure(measure)
-        if cutoff == shown or name not in at_shown:
+        # One that is only taken at other cut-offs (AWRF_JS@20), or without any, is shown as it is.
+        if cutoff == shown or f"{name}@{shown}" not in measures:
             kept.append(measure)
     return kept
 
@@ -127,19 +134,19 @@ def _heading(kind: str, report: Report, summaries: Iterable[Summary | None]) -> 
     if len(counts) > 1:
         return f"{kind}, every system on its own {min(counts)} to {queries}"
     # The set's name may say more than a number, such as "wikiqa/test: 215 neutral queries".
-    said = report.about.bias_set.partition(": ")[2] if kind == "bias" else ""
-    return f"{kind}, {said or queries}"
+    if kind == "bias":
+        _, _, queries_of_set = report.about.bias_set.partition(": ")
+        queries = queries_of_set or queries
+    return f"{kind}, {queries}"
 
 
-def _beaten(
+def _letters_of_worse(
     comparisons: Iterable[Comparison], letters: Mapping[str, str]
 ) -> dict[tuple[str, str], str]:
     """By measure and system, the letters of the systems that it is significantly better than."""
-    beaten = {}
+    letters_of_worse = {}
     for comparison in comparisons:
         for compared in comparison.measures:
             for system, others in better_than(comparison, compared).items():
-                marks = [letters[other] for other in others]
-                separator = "," if any(len(mark) > 1 for mark in marks) else ""
-                beaten[compared.measure, system] = separator.join(marks)
-    return beaten
+                letters_of_worse[compared.measure, system] = joined_letters(others, letters)
+    return letters_of_worse

@@ -57,15 +57,22 @@ def print_scores(
         console: to print on.
     """
     alphas = list(rows[0].scores)
-    changed = [alpha for alpha in alphas if alpha != 1]
+    changed_alphas = [alpha for alpha in alphas if alpha != 1]
     scores = {}
     for alpha in alphas:
-        scores[_heading(alpha)] = [f"{row.scores[alpha]:+.3f} ({row.ranks[alpha]})" for row in rows]
-    tables = [_by_document("Scores (rank) by alpha", rows, scores), _by_group(rows, changed)]
+        texts = []
+        for row in rows:
+            texts.append(f"{row.scores[alpha]:+.3f} ({row.ranks[alpha]})")
+        scores[_heading(alpha)] = texts
+    tables = [_by_document("Scores (rank) by alpha", rows, scores), _by_group(rows, changed_alphas)]
     if other:
         ranks = {other: [str(row.other) for row in rows]}
-        for alpha in changed:
-            ranks[_heading(alpha)] = [str((row.recalibrated or {}).get(alpha, "")) for row in rows]
+        for alpha in changed_alphas:
+            texts = []
+            for row in rows:
+                recalibrated = row.recalibrated or {}
+                texts.append(str(recalibrated.get(alpha, "")))
+            ranks[_heading(alpha)] = texts
         title = f"Rank by {other}, and after recalibration by what alpha changes"
         tables.append(_by_document(title, rows, ranks))
     tables[-1] = replace(tables[-1], notes=notes)
@@ -76,24 +83,35 @@ def print_scores(
 def write_scores(path: str | Path, rows: Sequence[ScoreRow]) -> None:
     """Write one line per query, document and alpha, all digits."""
     header = (
-        *("query_id", "doc_id", "group", "alpha", "score", "change"),
-        *("rank", "other_rank", "recalibrated_rank"),
+        "query_id",
+        "doc_id",
+        "group",
+        "alpha",
+        "score",
+        "change",
+        "rank",
+        "other_rank",
+        "recalibrated_rank",
     )
     lines: list[tuple[Any, ...]] = []
     for row in rows:
         about = (row.query_id, row.doc_id, row.group)
+        recalibrated = row.recalibrated or {}
         for alpha, score in row.scores.items():
-            ranks = (row.ranks[alpha], row.other, (row.recalibrated or {}).get(alpha))
+            ranks = (row.ranks[alpha], row.other, recalibrated.get(alpha))
             lines.append((*about, alpha, score, row.change(alpha), *ranks))
     write_text(path, csv_text(header, lines))
 
 
 def changes_by_group(rows: Sequence[ScoreRow], alpha: float) -> dict[str, float]:
     """Mean change of the score against alpha = 1 in every group."""
-    groups: dict[str, list[float]] = {}
+    changes_of: dict[str, list[float]] = {}
     for row in rows:
-        groups.setdefault(row.group or "no group", []).append(row.change(alpha))
-    return {group: sum(changes) / len(changes) for group, changes in groups.items()}
+        changes_of.setdefault(row.group or "no group", []).append(row.change(alpha))
+    means = {}
+    for group, changes in changes_of.items():
+        means[group] = sum(changes) / len(changes)
+    return means
 
 
 def _heading(alpha: float) -> str:

@@ -35,16 +35,20 @@ class Setting:
         ('uniform', 'data=dl19,data.test.queries=[1,2]')
         """
         # A comma parts overrides only where a name and "=" follow, as in no list of values.
-        words = [word.lstrip("+") for word in re.split(r",(?=[\w.@/+~-]+=)", name) if word]
-        of_policy = [word for word in words if re.match(r"policy[=.@]", word)]
-        others = [word for word in words if word not in of_policy]
-        policy = [word.removeprefix("policy=").removeprefix("policy.") for word in of_policy]
+        policy = []
+        others = []
+        for override in filter(None, re.split(r",(?=[\w.@/+~-]+=)", name)):
+            override = override.lstrip("+")
+            if re.match(r"policy[=.@]", override):
+                policy.append(override.removeprefix("policy=").removeprefix("policy."))
+            else:
+                others.append(override)
         return cls(name, " ".join(policy), ",".join(others))
 
     @property
     def title(self) -> str:
         """The setting as a heading."""
-        return ", ".join(part for part in (self.policy, self.rest) if part)
+        return ", ".join(filter(None, (self.policy, self.rest)))
 
     @property
     def is_control(self) -> bool:

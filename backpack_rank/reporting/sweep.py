@@ -90,9 +90,9 @@ class Sweep:
 
     def base(self, setting: str) -> SweepEntry | None:
         """The unchanged ranker: alpha=1 of a setting, or of another policy of the same ranker."""
-        for entry in self.entries:
-            if entry.row.alpha == 1 and entry.setting == setting:
-                return entry
+        unchanged = self._unchanged_of(setting)
+        if unchanged is not None:
+            return unchanged
         return next(iter(self._unchanged(setting)), None)
 
     def is_repeated(self, entry: SweepEntry) -> bool:
@@ -101,6 +101,13 @@ class Sweep:
             return False
         first = self._unchanged(entry.setting)[0]
         return entry is not first and _have_same_means(entry.row, first.row)
+
+    def _unchanged_of(self, setting: str) -> SweepEntry | None:
+        """Alpha=1 of a setting."""
+        for entry in self.entries:
+            if entry.row.alpha == 1 and entry.setting == setting:
+                return entry
+        return None
 
     def _unchanged(self, setting: str) -> list[SweepEntry]:
         """Alpha=1 of all settings that differ from this one in their policy at most."""
@@ -116,16 +123,11 @@ class Sweep:
 
         None for references and where there is no alpha=1, no such measure, or 0 to compare with.
         """
-        if entry.row.alpha is None:
+        unchanged = self._unchanged_of(entry.setting)
+        if entry.row.alpha is None or unchanged is None:
             return None
-        unchanged = None
-        for other in self.entries:
-            if other.setting == entry.setting and other.row.alpha == 1:
-                unchanged = other
-                break
-        if unchanged is None:
-            return None
-        before, after = unchanged.row.figure(measure), entry.row.figure(measure)
+        before = unchanged.row.figure(measure)
+        after = entry.row.figure(measure)
         if before is None or after is None or not before.absolute_mean:
             return None
         difference = after.absolute_mean - before.absolute_mean
@@ -187,11 +189,11 @@ def _order(entry: SweepEntry) -> tuple[str, bool, float]:
 
 def _settings(jobs: Sequence[Path]) -> dict[Path, str]:
     """Overrides of each job that are not alpha's and not common to all jobs."""
-    overrides = {job: _overrides(job) for job in jobs}
-    common = set.intersection(*(set(words) for words in overrides.values()))
+    overrides_by_job = {job: _overrides(job) for job in jobs}
+    common = set.intersection(*map(set, overrides_by_job.values()))
     settings = {}
-    for job, words in overrides.items():
-        settings[job] = ",".join(word for word in words if word not in common)
+    for job, overrides in overrides_by_job.items():
+        settings[job] = ",".join(override for override in overrides if override not in common)
     return settings
 
 
@@ -200,8 +202,12 @@ def _overrides(job: Path) -> list[str]:
     file = job / ".hydra" / "overrides.yaml"
     if not file.is_file():
         return []
-    words = map(str, read_yaml(file) or ())
-    return [word for word in words if word.lstrip("+").partition("=")[0] != "alpha"]
+    overrides = []
+    for override in map(str, read_yaml(file) or ()):
+        name, _, _ = override.lstrip("+").partition("=")
+        if name != "alpha":
+            overrides.append(override)
+    return overrides
 
 
 def _merge_references(entries: Sequence[SweepEntry], settings: set[str]) -> list[SweepEntry]:
@@ -254,5 +260,7 @@ def _merge_about(abouts: Sequence[RunInfo]) -> RunInfo:
         if field.name not in ("alpha", "notes"):
             distinct = dict.fromkeys(getattr(about, field.name) for about in abouts)
             words[field.name] = " / ".join(distinct)
-    notes = dict.fromkeys(note for about in abouts for note in about.notes)
+    notes: dict[str, None] = {}
+    for about in abouts:
+        notes |= dict.fromkeys(about.notes)
     return RunInfo(**words, notes=tuple(notes))

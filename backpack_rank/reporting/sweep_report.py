@@ -40,7 +40,7 @@ TITLES = {
 }
 """The measures of the tables, and their headings."""
 BIAS = ("RaB(tf)@10", "ARaB(tf)@10", "RaB(bool)@10", "ARaB(bool)@10")
-_FIRST = (
+_FIRST_IN_TERMINAL = (
     "nDCG@10",
     "RaB(tf)@10",
     "ARaB(tf)@10",
@@ -104,10 +104,16 @@ def write_sweep_report(
     plots, problems = _draw(folder, sweep)
     table = sweep_table(sweep)
     notes = [*table.notes, *problems]
-    paths = [folder / f"sweep.{ending}" for ending in ("csv", "json", "md")]
-    write_text(paths[0], csv_text(table.columns, table.records))
-    write_text(paths[1], dump_json(_payload(sweep)))
-    write_text(paths[2], _markdown(table, notes, _sign(sweep.about), plots))
+    texts = {
+        "csv": csv_text(table.columns, table.records),
+        "json": dump_json(_payload(sweep)),
+        "md": _markdown(table, notes, _sign(sweep.about), plots),
+    }
+    paths = []
+    for ending, text in texts.items():
+        path = folder / f"sweep.{ending}"
+        write_text(path, text)
+        paths.append(path)
 
     for part in terminal_tables(sweep):
         console.print(fixed_columns(part, _LABEL_WIDTH, _NUMBER_WIDTH + _CHANGE_WIDTH))
@@ -184,7 +190,9 @@ def _measures(sweep: Sweep) -> list[str]:
 
 
 def _place_in_terminal(measure: str) -> int:
-    return _FIRST.index(measure) if measure in _FIRST else len(_FIRST)
+    if measure not in _FIRST_IN_TERMINAL:
+        return len(_FIRST_IN_TERMINAL)
+    return _FIRST_IN_TERMINAL.index(measure)
 
 
 def _blocks(sweep: Sweep) -> list[tuple[str, list[tuple[str, SweepEntry]]]]:
@@ -209,7 +217,8 @@ def _blocks(sweep: Sweep) -> list[tuple[str, list[tuple[str, SweepEntry]]]]:
             else:
                 block.append((_label(entry), entry))
         blocks.append((setting.title if len(settings) > 1 else "", block))
-    return [(heading, entries) for heading, entries in [("", common), *blocks] if entries]
+    blocks.insert(0, ("", common))
+    return [(heading, entries) for heading, entries in blocks if entries]
 
 
 def _label(entry: SweepEntry) -> str:
@@ -375,7 +384,9 @@ def _payload(sweep: Sweep) -> dict[str, Any]:
                 system["change_percent"][measure] = sweep.change(entry, measure)
         system["tests"] = [_test_payload(test) for test in entry.tests]
         systems.append(system)
-    about = {field.name: getattr(sweep.about, field.name) for field in fields(RunInfo)}
+    about = {}
+    for field in fields(RunInfo):
+        about[field.name] = getattr(sweep.about, field.name)
     return {"format": FORMAT, "about": about, "failed": list(sweep.failed), "systems": systems}
 
 

@@ -112,12 +112,18 @@ class Table:
     @property
     def headings(self) -> list[str]:
         """Headings of the figures, without the names of their groups."""
-        return [heading for group in self.groups for heading in group.columns]
+        headings: list[str] = []
+        for group in self.groups:
+            headings += group.columns
+        return headings
 
     @property
     def rows(self) -> list[Row]:
         """The rows of all sections."""
-        return [row for section in self.sections for row in section.rows]
+        rows: list[Row] = []
+        for section in self.sections:
+            rows += section.rows
+        return rows
 
 
 def number(value: float | None, decimals: int = 4) -> str:

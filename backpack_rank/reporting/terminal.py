@@ -17,15 +17,15 @@ from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
 
 def parts_that_fit(table: Table, console: Console) -> list[RichTable]:
     """The table, or parts of it with all rows and some columns, no wider than the terminal."""
-    blocks = _columns_to_keep_together(table)
-    every_place = [place for block in blocks for place in block]
     # With a space between columns where there is room for it, else without.
     for padding in (1, 0):
-        rich_table = _layout(_with_columns(table, every_place), console.width, padding)
+        rich_table = _layout(table, console.width, padding)
         if _fits(rich_table, console):
             return [rich_table]
+
+    # Places of the columns of each part: as many blocks as fit.
     parts: list[list[int]] = [[]]
-    for block in blocks:
+    for block in _columns_to_keep_together(table):
         wider = _layout(_with_columns(table, [*parts[-1], *block]), console.width, padding=0)
         # A block that is too wide alone has a part of its own, and rich cuts it.
         if parts[-1] and not _fits(wider, console):
@@ -157,8 +157,10 @@ def _aligned(cells: Sequence[Cell], heading: Sequence[str]) -> list[Text]:
     """Figures of a column, which stand below each other whatever marks stand behind them."""
     marks = [_mark(cell) for cell in cells]
     mark_width = max(map(len, marks), default=0)
-    # A heading may reach over the marks.
-    widths = [len(cell.text) for cell in cells] + [len(word) - mark_width for word in heading]
+    widths = [len(cell.text) for cell in cells]
+    for word in heading:
+        # A heading may reach over the marks.
+        widths.append(len(word) - mark_width)
     width = max(widths)
     texts = []
     for cell, mark in zip(cells, marks, strict=True):

@@ -203,8 +203,12 @@ def _tooltip(lines: Mapping[str, Sequence[Position]], references: Sequence[Posit
     every = list(references)
     for positions in lines.values():
         every += positions
+    measures: Iterable[str] = ()
+    for position in every:
+        if position.tooltip:
+            measures = position.tooltip
+            break
     tooltip = [channel("name:N", title=" ")]
-    measures: Iterable[str] = next((one.tooltip for one in every if one.tooltip), ())
     for number, measure in enumerate(measures):
         tooltip.append(channel(f"told{number}:N", title=measure))
     return tooltip

@@ -78,7 +78,10 @@ def to_markdown(table: Table) -> str:
     :class:`~backpack_rank.reporting.table.Table`.
     """
     notes = list(table.notes)
-    if any(cell.interval for row in table.rows for cell in row.cells):
+    cells: list[Cell] = []
+    for row in table.rows:
+        cells += row.cells
+    if any(cell.interval for cell in cells):
         notes.append("In brackets: confidence intervals of the measured means.")
     lines = [f"### {markdown_escape(table.title)}", "", *markdown_rows(table)]
     for note in notes:
@@ -102,7 +105,7 @@ def markdown_rows(table: Table, escape: Callable[[str], str] = markdown_escape) 
         table: to write.
         escape: of headings, labels and figures.
     """
-    headings = [escape(label) for label in table.labels]
+    headings = list(map(escape, table.labels))
     for group in table.groups:
         for name in group.columns:
             headings.append(escape(f"{group.name} {name}".strip()))
@@ -111,8 +114,10 @@ def markdown_rows(table: Table, escape: Callable[[str], str] = markdown_escape) 
         if section.heading:
             rows.append([f"**{escape(section.heading)}**"] + [""] * (len(headings) - 1))
         for row in section.rows:
-            labels = [escape(label) for label in row.labels]
-            rows.append([*labels, *(_markdown_cell(cell, escape) for cell in row.cells)])
+            texts = list(map(escape, row.labels))
+            for cell in row.cells:
+                texts.append(_markdown_cell(cell, escape))
+            rows.append(texts)
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
@@ -146,17 +151,19 @@ def to_latex(table: Table) -> str:
             span = len(group.columns)
             names.append(rf"\multicolumn{{{span}}}{{c}}{{{latex_escape(group.name)}}}")
         lines.append(_latex_row(names))
-    lines.append(_latex_row([latex_escape(text) for text in (*table.labels, *table.headings)]))
-    written_columns = [_latex_column(cells) for cells in columns]
-    number = 0
+    lines.append(_latex_row(list(map(latex_escape, (*table.labels, *table.headings)))))
+    # Column by column, because a figure leaves room for the signs of those above and below it.
+    texts_by_column = list(map(_latex_column, columns))
+    number = 0  # of the row, over all sections
     for section in table.sections:
         lines.append(r"\midrule")
         if section.heading:
             heading = rf"\textbf{{{latex_escape(section.heading)}}}"
             lines.append(_latex_row([rf"\multicolumn{{{len(alignment)}}}{{l}}{{{heading}}}"]))
         for row in section.rows:
-            labels = [latex_escape(label) for label in row.labels]
-            lines.append(_latex_row([*labels, *(column[number] for column in written_columns)]))
+            texts = list(map(latex_escape, row.labels))
+            texts += [column[number] for column in texts_by_column]
+            lines.append(_latex_row(texts))
             number += 1
     lines += [r"\bottomrule", r"\end{tabular}", ""]
     lines += [rf"\par\footnotesize {latex_escape(note)}" for note in table.notes]
@@ -164,8 +171,11 @@ def to_latex(table: Table) -> str:
 
 
 def _columns_of_cells(table: Table) -> list[list[Cell]]:
-    rows = table.rows
-    return [[row.cells[place] for row in rows] for place in range(len(table.headings))]
+    columns: list[list[Cell]] = [[] for _ in table.headings]
+    for row in table.rows:
+        for column, cell in zip(columns, row.cells, strict=True):
+            column.append(cell)
+    return columns
 
 
 def _latex_row(cells: Sequence[str]) -> str:
@@ -215,7 +225,7 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(header)
     for line in lines:
-        writer.writerow([_csv_cell(cell) for cell in line])
+        writer.writerow(map(_csv_cell, line))
     return buffer.getvalue()
 
 

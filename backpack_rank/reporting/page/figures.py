@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TypeVar
 
 from backpack_rank.evaluation.results import Estimate, SystemResult
@@ -173,14 +174,14 @@ def preference_figures(policies: Settings) -> list[Figure]:
         if not shares_by_alpha:
             continue
         first, second, _ = names
-        said = []
+        in_words = []
         for alpha, shares in shares_by_alpha.items():
-            said.append(f"alpha {alpha}: {shares[0]:.0%} {first}, {shares[1]:.0%} {second}")
+            in_words.append(f"alpha {alpha}: {shares[0]:.0%} {first}, {shares[1]:.0%} {second}")
         parts = (_PREFERS + first, _PREFERS + second, "neither")
         figure = Figure(
             name=stem_of("shares", policy),
             title=policy,
-            description=f"Preferences of {policy} over alpha: {'; '.join(said)}",
+            description=f"Preferences of {policy} over alpha: {'; '.join(in_words)}",
             spec=charts.shares(shares_by_alpha, parts, "alpha"),
         )
         figures.append(figure)
@@ -223,15 +224,15 @@ def _tradeoff_figures(settings: Settings, measure: str, bias: str) -> list[Figur
         spec, left_out = chart
         title = setting.title or f"{measure} against {bias}"
         values = _tradeoff_values(title, settings[name], measure, bias, left_out)
-        said = []
+        in_words = []
         for row in values.rows:
             x, y = row.cells
-            said.append(f"{row.labels[0]} {bias} {x.text}, {measure} {y.text}")
+            in_words.append(f"{row.labels[0]} {bias} {x.text}, {measure} {y.text}")
         what = f"{measure} against {bias}, {setting.title or 'by alpha'}"
         figure = Figure(
             name=stem_of("tradeoff", f"{bias} {name}".strip()),
             title=title,
-            description=f"{what}: {'; '.join(said)}",
+            description=f"{what}: {'; '.join(in_words)}",
             spec=spec,
             values=values,
         )
@@ -345,9 +346,9 @@ def _line(name: str, points: Sequence[tuple[float | str, Estimate]], grey: bool)
     means = []
     low: list[float | None] = []
     high: list[float | None] = []
-    for at, figure in points:
+    for place, figure in points:
         ends = interval(figure) or (None, None)
-        x.append(at)
+        x.append(place)
         means.append(figure.mean)
         low.append(ends[0])
         high.append(ends[1])
@@ -362,12 +363,12 @@ def _values_table(title: str, label: str, lines: Sequence[Line], x: str) -> Tabl
     rows = []
     for line in lines:
         texts = {}
-        for at, y, low, high in zip(line.x, line.y, line.low, line.high, strict=True):
-            texts[at] = figure_text(Estimate(y, abs(y), low, high))
-        rows.append(Row((line.name,), [Cell(texts.get(at, NONE)) for at in places]))
+        for place, y, low, high in zip(line.x, line.y, line.low, line.high, strict=True):
+            texts[place] = figure_text(Estimate(y, abs(y), low, high))
+        rows.append(Row((line.name,), [Cell(texts.get(place, NONE)) for place in places]))
     headings = []
-    for at in places:
-        headings.append(f"{x} {at}" if isinstance(at, str) else f"{x} {at:g}")
+    for place in places:
+        headings.append(f"{x} {place}" if isinstance(place, str) else f"{x} {place:g}")
     return Table(
         name="",
         title=f"Values of the figure: {title}",
@@ -393,7 +394,8 @@ def _with_distinct_names(panels: Sequence[Panel]) -> tuple[Panel, ...]:
     renamed = iter(_distinct(every_figure))
     filled = []
     for panel in panels:
-        filled.append(replace(panel, figures=tuple(next(renamed) for _ in panel.figures)))
+        figures = islice(renamed, len(panel.figures))
+        filled.append(replace(panel, figures=tuple(figures)))
     return tuple(_distinct(filled))
 
 
@@ -402,10 +404,12 @@ def _distinct(named: Sequence[_Named]) -> list[_Named]:
     distinct: list[_Named] = []
     taken: set[str] = set()
     for figure in named:
-        name, number = figure.name, 2
+        name = figure.name
+        number = 2
         # Lower case, because some file systems do not tell cases apart.
         while name.lower() in taken:
-            name, number = f"{figure.name}-{number}", number + 1
+            name = f"{figure.name}-{number}"
+            number += 1
         taken.add(name.lower())
         distinct.append(replace(figure, name=name))
     return distinct
