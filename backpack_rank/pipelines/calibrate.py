@@ -45,7 +45,7 @@ from backpack_rank.senses.policies import Policy
 
 log = logging.getLogger(__name__)
 UNJUDGED = ("left_out", "not_relevant")
-_SAID = {"left_out": "left out", "not_relevant": "counted as not relevant"}
+_UNJUDGED_IN_WORDS = {"left_out": "left out", "not_relevant": "counted as not relevant"}
 
 
 class CalibrationOptions(Options):
@@ -99,7 +99,7 @@ class JudgedScores:
         return (
             f"{len(self.relevant):,} pairs of {len(set(self.queries)):,} queries, "
             f"{int(self.relevant.sum()):,} of them relevant, unjudged ones "
-            f"{_SAID[self.unjudged]}"
+            f"{_UNJUDGED_IN_WORDS[self.unjudged]}"
         )
 
 
@@ -153,16 +153,17 @@ class Calibrating:
         folder = self._folder(checkpoint)
         dataset = self._data.of(checkpoint)
         # Both are looked at before minutes of scoring.
-        splits = {split: dataset.split(split) for split in ("dev", "test")}
+        dev_collection = dataset.split("dev")
+        test_collection = dataset.split("test")
         unchanged = self._ranker.load(checkpoint)
-        dev = self._judged(unchanged, dataset, "dev", splits["dev"])
+        dev = self._judged(unchanged, dataset, "dev", dev_collection)
         maps = {}
         for alpha, scores in zip(self.alphas, dev.scores, strict=True):
             try:
                 maps[alpha] = fitted_map(self.method, scores, dev.relevant)
             except ValueError as error:
                 raise ValueError(f"{dev.name} at alpha={alpha:g}: {error}") from None
-        test = self._judged(unchanged, dataset, "test", splits["test"])
+        test = self._judged(unchanged, dataset, "test", test_collection)
 
         policy = unchanged.with_policy(self._policy, self.alphas[-1]).hook.policy
         assert policy is not None
@@ -197,13 +198,10 @@ class Calibrating:
         unjudged = self._unjudged or self._unjudged_of(collection)
         judged = self._with_labels(collection, candidates, unjudged)
         pairs = Pairs.from_run(judged, collection)
-        relevant = np.array(
-            [
-                judged[query_id][doc_id] > 0
-                for query_id, doc_id in zip(pairs.query_ids, pairs.doc_ids, strict=True)
-            ],
-            dtype=bool,
-        )
+        labels = []
+        for query_id, doc_id in zip(pairs.query_ids, pairs.doc_ids, strict=True):
+            labels.append(judged[query_id][doc_id] > 0)
+        relevant = np.array(labels, dtype=bool)
         if not relevant.any() or relevant.all():
             raise ValueError(
                 f"{collection.name} has {int(relevant.sum()):,} relevant documents among "
@@ -259,10 +257,9 @@ class Calibrating:
         reference = maps[first](test.scores[0])
         for alpha, scores in zip(self.alphas, test.scores, strict=True):
             of_first = maps[first](scores)
-            errors = [
-                calibration_error(probabilities, test.relevant, self._bins)
-                for probabilities in (sigmoid(scores), of_first, maps[alpha](scores))
-            ]
+            errors = []
+            for probabilities in (sigmoid(scores), of_first, maps[alpha](scores)):
+                errors.append(calibration_error(probabilities, test.relevant, self._bins))
             change, low, high = change_of_error(
                 reference, of_first, test.relevant, test.queries, self._bins
             )

@@ -51,15 +51,15 @@ SAYS_NAMES = (
     "First names: invariance to one swap, each name and its partner, where the rule of "
     "policy.names finds them."
 )
-NO_WORDS, COVERED = "without class words", "covered"
-QUERY, NAME, NAME_OF_QUERY, OUTSIDE, UNLIKE = (
-    "query with a class word",
-    "first name",
-    "first name of the query",
-    "gendered word outside the classes",
-    "the swap changes what the policy cannot",
-)
+NO_WORDS = "without class words"
+COVERED = "covered"
+QUERY = "query with a class word"
+NAME = "first name"
+NAME_OF_QUERY = "first name of the query"
+OUTSIDE = "gendered word outside the classes"
+UNLIKE = "the swap changes what the policy cannot"
 REASONS = (QUERY, NAME, NAME_OF_QUERY, OUTSIDE, UNLIKE)
+"""Why nothing is promised of a candidate with class words, in the order of :func:`_kind`."""
 _WORDINGS = (("masculine", "feminine"), ("male", "female"), ("first", "second"))
 Promise = Callable[[str, str, str], bool]
 """Whether a policy promises one score to two documents of a query, at alpha = 0."""
@@ -246,11 +246,40 @@ def certify(
         ValueError: another alpha, a policy that promises nothing, or a malformed file.
     """
     promise = _promise(reranker)
-    policy, scorer = reranker.hook.policy, reranker.scorer
+    policy = reranker.hook.policy
     assert policy is not None
+    pairs = Pairs.from_run(candidates, collection)
+    kinds, differences = _under_swap(reranker, policy, promise, pairs)
+    human = []
+    if variants is not None:
+        wordings, texts = variants
+        human.append(_human_pairs(reranker, promise, wordings.name, _wordings(wordings, texts)))
+    for file in map(Path, files):
+        sentences = _sentences(file, reranker.attribute.swap())
+        human.append(_human_pairs(reranker, promise, file.name, sentences))
+    certificate = Certificate(
+        policy=policy.name,
+        ranker=reranker.scorer.ranker.label,
+        collection=collection.name,
+        number_format=reranker.scorer.number_format,
+        parts=_parts(kinds, differences),
+        human=tuple(human),
+        names=isinstance(policy, MeanOfRenditions) and policy.names,
+    )
+    certificate.write(folder)
+    shown = [f"{difference:.3g}" for difference in differences]
+    lines = zip(pairs.query_ids, pairs.doc_ids, kinds, shown, strict=True)
+    columns = ("query", "document", "kind", "difference")
+    write_text(folder / PAIRS_FILE, csv_text(columns, list(lines)))
+    return certificate
+
+
+def _under_swap(
+    reranker: PointwiseReranker, policy: Policy, promise: Promise, pairs: Pairs
+) -> tuple[list[str], list[float]]:
+    """The kind of every candidate, and the difference of its scores in both wordings."""
     swap = reranker.attribute.swap()
     gendered_words = _words_outside_swaps(reranker.attribute)
-    pairs = Pairs.from_run(candidates, collection)
     kinds: list[str] = []
     rows_to_compare: list[int] = []
     wordings_to_compare: list[tuple[str, str, str]] = []
@@ -268,33 +297,21 @@ def certify(
     # A candidate without class words is its own swapped wording, with a difference of exactly 0.
     differences = np.zeros(len(kinds))
     differences[rows_to_compare], _ = _differences(reranker, promise, wordings_to_compare)
+    return kinds, differences.tolist()
 
+
+def _parts(kinds: Sequence[str], differences: Sequence[float]) -> tuple[Part, ...]:
+    """How many candidates of each kind there are, and their largest difference."""
+    differences_by_kind: dict[str, list[float]] = {}
+    for kind, difference in zip(kinds, differences, strict=True):
+        differences_by_kind.setdefault(kind, []).append(difference)
     parts = []
     for kind in (NO_WORDS, COVERED, *REASONS):
-        of_kind = differences[np.array(kinds, dtype=object) == kind]
-        measured = kind != NO_WORDS and len(of_kind) > 0
-        parts.append(Part(kind, len(of_kind), float(of_kind.max()) if measured else None))
-    human = []
-    for file in map(Path, files):
-        human.append(_human_pairs(reranker, promise, file.name, _sentences(file, swap)))
-    if variants is not None:
-        wordings, texts = variants
-        human.insert(0, _human_pairs(reranker, promise, wordings.name, _wordings(wordings, texts)))
-    certificate = Certificate(
-        policy=policy.name,
-        ranker=scorer.ranker.label,
-        collection=collection.name,
-        number_format=scorer.number_format,
-        parts=tuple(parts),
-        human=tuple(human),
-        names=isinstance(policy, MeanOfRenditions) and policy.names,
-    )
-    certificate.write(folder)
-    shown = [f"{difference:.3g}" for difference in differences.tolist()]
-    lines = zip(pairs.query_ids, pairs.doc_ids, kinds, shown, strict=True)
-    columns = ("query", "document", "kind", "difference")
-    write_text(folder / PAIRS_FILE, csv_text(columns, list(lines)))
-    return certificate
+        of_kind = differences_by_kind.get(kind, [])
+        # Of candidates without class words nothing is swapped, so nothing is measured.
+        largest = max(of_kind) if of_kind and kind != NO_WORDS else None
+        parts.append(Part(kind, len(of_kind), largest))
+    return tuple(parts)
 
 
 def _kind(
@@ -492,13 +509,13 @@ def _human_pairs(
     """Measure pairs from a file or a collection."""
     texts = list(triples)
     differences, promised = _differences(reranker, promise, texts)
-    same = differences[promised]
+    covered = differences[promised]
     others = differences[~promised]
     return HumanPairs(
         source=source,
         pairs=len(texts),
         alike=int(promised.sum()),
-        largest_alike=float(same.max()) if len(same) else None,
+        largest_alike=float(covered.max()) if len(covered) else None,
         mean_others=float(others.mean()) if len(others) else None,
         largest_others=float(others.max()) if len(others) else None,
     )

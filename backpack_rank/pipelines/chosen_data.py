@@ -115,17 +115,21 @@ def dataset_of(node: Mapping[str, Any], first_stage: Mapping[str, Any] | None = 
 
         return load
 
+    splits: dict[str, Callable[[], Any]] = {}
     stages: dict[str, Callable[[], Any]] = {}
+    for split in SPLITS:
+        if data.get(split) is not None:
+            splits[split] = loader(split)
+        if data.get(f"{split}_first_stage") is not None:
+            stages[split] = loader(f"{split}_first_stage")
+    # Under "" stands the first stage of the splits without one.
+    if data.get("first_stage") is not None:
+        stages[""] = loader("first_stage")
     if first_stage is not None:
-        stages[""] = lambda: build(first_stage, "first_stage")
-    else:
-        options = {split: f"{split}_first_stage" for split in SPLITS}
-        for split, option in [*options.items(), ("", "first_stage")]:
-            if data.get(option) is not None:
-                stages[split] = loader(option)
+        stages = {"": lambda: build(first_stage, "first_stage")}
     return Dataset(
         name=str(data["name"]),
-        splits={split: loader(split) for split in SPLITS if data.get(split) is not None},
+        splits=splits,
         first_stages=stages,
         measures=tuple(str(name) for name in data.get("measures") or ()),
         rotation=rotation_of(data),

@@ -265,20 +265,26 @@ class RankUnderAlpha(EvaluationTask):
             *notes,
         ]
         if writes_certificate:
-            wordings = None
-            if data.variants is not None:
-                wordings = (data.variants.variants, data.variants.collection)
-            promise = certify(
-                controlled,
-                data.test,
-                data.candidates,
-                folder,
-                variants=wordings,
-                files=self.certificate_pairs,
-            )
-            notes += promise.sentences
+            notes += self._certificate_notes(controlled, data, folder)
         ranked = Ranked(data, metrics, systems, notes, checkpoint, controlled)
         return write_results(self.saved, folder, ranked, quiet)
+
+    def _certificate_notes(
+        self, controlled: PointwiseReranker, data: EvaluationData, folder: Path
+    ) -> list[str]:
+        """Write the certificate; gives its sentences."""
+        wordings = None
+        if data.variants is not None:
+            wordings = (data.variants.variants, data.variants.collection)
+        certificate = certify(
+            controlled,
+            data.test,
+            data.candidates,
+            folder,
+            variants=wordings,
+            files=self.certificate_pairs,
+        )
+        return certificate.sentences
 
 
 def evaluation_loader(

@@ -48,9 +48,9 @@ def rendition_notes(
                 rewritten.add(pair)
     passes = 1 + len(rewritten) / max(1, len(pairs))
     notes = []
-    lacking = [
-        f"{name} ({', '.join(groups)})" for name, groups in policy.renditions.incomplete.items()
-    ]
+    lacking = []
+    for name, groups in policy.renditions.incomplete.items():
+        lacking.append(f"{name} ({', '.join(groups)})")
     if lacking:
         notes.append(
             f"Renditions: classes that lack a group stay as they are: {', '.join(lacking)}"
@@ -84,12 +84,15 @@ def notes_on_groups(
         if len(of_attribute.names) > _SHOWN_GROUPS:
             names += f" and {len(of_attribute.names) - _SHOWN_GROUPS} more"
         unknown = of_attribute.unknown(doc_ids)
-        why = f"have no word of {bias.lexicon}" if attribute == WORDS else "are of no known group"
+        reason = "are of no known group"
+        if attribute == WORDS:
+            reason = f"have no word of {bias.lexicon}"
         notes.append(
-            f"Groups of {attribute}: {names}; {unknown:,} of {len(doc_ids):,} documents {why} and "
-            "take no part"
+            f"Groups of {attribute}: {names}; {unknown:,} of {len(doc_ids):,} documents {reason} "
+            "and take no part"
         )
     target = bias.target
-    told = target if isinstance(target, str) else ", ".join(f"{k} {v}" for k, v in target.items())
-    notes.append(f"Target of AWRF_JS, EE and NDKL: {told}")
+    if not isinstance(target, str):
+        target = ", ".join(f"{group} {share}" for group, share in target.items())
+    notes.append(f"Target of AWRF_JS, EE and NDKL: {target}")
     return tuple(notes)

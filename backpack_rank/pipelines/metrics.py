@@ -18,6 +18,7 @@ from backpack_rank.evaluation.document_groups import WORDS
 from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
+from backpack_rank.evaluation.magnitudes import GroupMagnitudes
 from backpack_rank.evaluation.measure_names import parse_measures, split_measures
 from backpack_rank.evaluation.ranked_documents import shown
 from backpack_rank.evaluation.result_table import (
@@ -129,27 +130,16 @@ class MetricSuite:
             )
         runs: list[Run] = []
         for system in systems:
-            runs += [ranking.bias for ranking in system.rankings or (system,)]
-        wanted = self.fairness.documents(runs, background)
-        # Complete judgements may name documents that a small collection lacks.
-        for doc_id in self.fairness.documents(runs, background, data.bias.qrels)[len(wanted) :]:
-            if doc_id in data.bias.documents:
-                wanted.append(doc_id)
-        magnitudes = self.fairness.magnitudes(wanted, data.bias.documents)
-        if not magnitudes.values["tc"].any():
-            log.warning(
-                "none of the %d ranked documents has a word of %s: measures of bias have nothing "
-                "to see here",
-                len(wanted),
-                self.fairness.lexicon,
-            )
+            for ranking in system.rankings or (system,):
+                runs.append(ranking.bias)
+        magnitudes = self._magnitudes(runs, background, data.bias)
         groups = None
         group_notes: tuple[str, ...] = ()
         if self.fairness.group_measures:
             # Not of the background: groups of a field would depend on whether NFaiRR is measured.
-            looked_at = self.fairness.documents(runs, qrels=data.bias.qrels)
-            groups = self.fairness.document_groups(looked_at, data.bias, magnitudes)
-            group_notes = notes_on_groups(groups, looked_at, self.fairness)
+            doc_ids = self.fairness.documents(runs, qrels=data.bias.qrels)
+            groups = self.fairness.document_groups(doc_ids, data.bias, magnitudes)
+            group_notes = notes_on_groups(groups, doc_ids, self.fairness)
         elif self.fairness.groups != WORDS:
             log.warning(
                 "bias.groups=%s is read by none of the measures: ask for one of them, such as "
@@ -163,17 +153,10 @@ class MetricSuite:
         rows = []
         measured = 0
         for system in systems:
-            of_rankings: dict[str, Mapping[str, PerQuery]] = {}
-            values: Mapping[str, PerQuery]
-            if system.rankings:
-                for ranking in system.rankings:
-                    of_rankings[ranking.label] = self._values(ranking, data, context)
-                values = self._of_all(system.rankings, of_rankings, context)
-            else:
-                values = self._values(system, data, context)
-            rows.append(SystemMetrics(system.label, system.alpha, values, of_rankings))
-            if BIAS in values:
-                measured = max(measured, len(values[BIAS].query_ids))
+            row = self._row(system, data, context)
+            rows.append(row)
+            if BIAS in row.values:
+                measured = max(measured, len(row.values[BIAS].query_ids))
         info = RunInfo(
             data.test.name,
             data.bias_set_of(measured),
@@ -186,19 +169,44 @@ class MetricSuite:
         names = {EFFECTIVENESS: data.test.name, BIAS: f"bias set of {data.bias.name}"}
         return ResultTable(tuple(rows), self.fairness.describe(info, data.stage), names)
 
-    def _of_all(
-        self,
-        rankings: Sequence[SystemRuns],
-        of_rankings: Mapping[str, Mapping[str, PerQuery]],
-        context: FairnessContext,
-    ) -> dict[str, PerQuery]:
-        """Values of a system of several rankings, from those of each."""
-        values: dict[str, PerQuery] = {}
-        for name in of_rankings[rankings[0].label]:
-            values[name] = mean_over_rankings([each[name] for each in of_rankings.values()])
-        runs = [ranking.bias for ranking in rankings]
-        values[BIAS] = context.measure_rankings(runs, self.fairness.measures)
-        return values
+    def _magnitudes(
+        self, runs: Sequence[Run], background: Run | None, bias: Collection
+    ) -> GroupMagnitudes:
+        """Counts of words in all documents that a measure looks at."""
+        doc_ids = self.fairness.documents(runs, background)
+        # Judged documents stand behind the ranked ones. Complete judgements may name documents
+        # that a small collection lacks.
+        for doc_id in self.fairness.documents(runs, background, bias.qrels)[len(doc_ids) :]:
+            if doc_id in bias.documents:
+                doc_ids.append(doc_id)
+        magnitudes = self.fairness.magnitudes(doc_ids, bias.documents)
+        if not magnitudes.values["tc"].any():
+            log.warning(
+                "none of the %d ranked documents has a word of %s: measures of bias have nothing "
+                "to see here",
+                len(doc_ids),
+                self.fairness.lexicon,
+            )
+        return magnitudes
+
+    def _row(
+        self, system: SystemRuns, data: EvaluationData, context: FairnessContext
+    ) -> SystemMetrics:
+        """Values of a system; of one of several rankings their means, and the values of each."""
+        if not system.rankings:
+            values = self._values(system, data, context)
+            return SystemMetrics(system.label, system.alpha, values, {})
+        values_of_rankings: dict[str, Mapping[str, PerQuery]] = {}
+        for ranking in system.rankings:
+            values_of_rankings[ranking.label] = self._values(ranking, data, context)
+        means: dict[str, PerQuery] = {}
+        for kind in values_of_rankings[system.rankings[0].label]:
+            of_kind = [values[kind] for values in values_of_rankings.values()]
+            means[kind] = mean_over_rankings(of_kind)
+        # Measures of fairness that look at all rankings together are no means over them.
+        runs = [ranking.bias for ranking in system.rankings]
+        means[BIAS] = context.measure_rankings(runs, self.fairness.measures)
+        return SystemMetrics(system.label, system.alpha, means, values_of_rankings)
 
     def measure_names(self, data: EvaluationData) -> list[str]:
         """Names of all measures of a ranker over this data, before anything is ranked."""
@@ -216,16 +224,16 @@ class MetricSuite:
 
     def _warn_of_labels(self, collection: Collection) -> None:
         """Say which measures are 0 for every ranking, as no document is as relevant as they ask."""
-        labels = [max(judged.values()) for judged in collection.qrels.values() if judged]
-        highest = max(labels, default=0)
+        highest_labels = [max(grades.values()) for grades in collection.qrels.values() if grades]
+        highest = max(highest_labels, default=0)
         for name, measure in parse_measures(self.effectiveness).items():
-            wanted = measure.params.get("rel", 1)
-            if wanted > highest:
+            lowest_relevant = measure.params.get("rel", 1)
+            if lowest_relevant > highest:
                 log.warning(
                     "measures: %s counts documents of relevance %d or more, and the highest label "
                     "of %s is %d: it is 0 for every ranking",
                     name,
-                    wanted,
+                    lowest_relevant,
                     collection.name,
                     highest,
                 )
@@ -322,8 +330,8 @@ def _without_value(systems: Sequence[SystemMetrics], measures: Iterable[str]) ->
             if lacking:
                 counts[system.label] = lacking
         if counts:
-            told = ", ".join(f"{number} of {label}" for label, number in counts.items())
-            notes.append(f"{measure} is not defined for some ranked queries: {told}")
+            by_system = ", ".join(f"{number} of {label}" for label, number in counts.items())
+            notes.append(f"{measure} is not defined for some ranked queries: {by_system}")
     return notes
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ from backpack_rank.files import resource_folder
 
 _TARGET = re.compile(r"""_target_["']?:\s*["']?([\w.]+)""")
 _LOOKED_UP = re.compile(r"\$\{([\w.]+)\}")
-# Hydra's own words beside a ``_target_``.
 _FLAGS = ("_convert_", "_recursive_", "_partial_", "_args_")
+"""Hydra's words beside a ``_target_``."""
 
 
 def plain_options(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,11 +157,13 @@ def check_options(options: Mapping[str, Any], *declared: type) -> None:
     """
     config = _composed(options)
     # Nodes come last: what one of them looks up is named as the option that it is.
-    outline = _outlines(config)
-    for kind in declared:
-        check_fields(kind, outline)
+    values: dict[str, Any] = {}
     for name, value in _items(config):
-        _argument(value, str(name))
+        values[str(name)] = _with_objects(value, str(name), _unchecked)
+    for kind in declared:
+        check_fields(kind, values)
+    for name, value in _items(config):
+        _with_objects(value, str(name), _checked)
 
 
 def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = None) -> type | None:
@@ -190,7 +192,10 @@ def check_node(node: DictConfig, option: str, more: Mapping[str, Any] | None = N
     names: dict[str, str] = {}
     for name, value in values.items():
         place = f"{option}.{name}"
-        arguments[name] = plain_values(value) if makes_nodes else _argument(value, place)
+        if makes_nodes:
+            arguments[name] = plain_values(value)
+        else:
+            arguments[name] = _with_objects(value, place, _checked)
         names[name] = _named_by_user(node, name, place)
     check_arguments(constructor, arguments, names)
     if more is not None and not flags.get("_partial_"):
@@ -219,37 +224,35 @@ def _escaped(value: Any) -> Any:
     return value
 
 
-def _argument(value: Any, option: str) -> Any:
-    """A value as its annotation is to see it: a node stands for its object."""
+def _with_objects(value: Any, option: str, object_of: Callable[[DictConfig, str], Made]) -> Any:
+    """A value as its annotation is to see it: each node is replaced by what stands for its object.
+
+    Args:
+        value: of an option.
+        option: its name.
+        object_of: :func:`_checked`, or :func:`_unchecked` where arguments are looked at later.
+    """
     if isinstance(value, DictConfig):
         if "_target_" in value:
-            return Made(check_node(value, option))
-        arguments = {}
+            return object_of(value, option)
+        entries = {}
         for name, entry in _items(value):
-            arguments[str(name)] = _argument(entry, f"{option}.{name}")
-        return arguments
+            entries[str(name)] = _with_objects(entry, f"{option}.{name}", object_of)
+        return entries
     if isinstance(value, ListConfig):
-        return [_argument(entry, f"{option}[{place}]") for place, entry in enumerate(value)]
+        elements = []
+        for place, element in enumerate(value):
+            elements.append(_with_objects(element, f"{option}[{place}]", object_of))
+        return elements
     return value
 
 
-def _outline(value: Any, option: str) -> Any:
-    """A value whose nodes stand for their objects, with arguments that nobody has looked at."""
-    if isinstance(value, DictConfig):
-        if "_target_" in value:
-            return Made(_kind_of(_constructor(value, option)))
-        return _outlines(value, f"{option}.")
-    if isinstance(value, ListConfig):
-        return [_outline(entry, f"{option}[{place}]") for place, entry in enumerate(value)]
-    return value
+def _checked(node: DictConfig, option: str) -> Made:
+    return Made(check_node(node, option))
 
 
-def _outlines(config: DictConfig, prefix: str = "") -> dict[str, Any]:
-    """The outlines of all values of a configuration, by name."""
-    outlines = {}
-    for name, value in _items(config):
-        outlines[str(name)] = _outline(value, f"{prefix}{name}")
-    return outlines
+def _unchecked(node: DictConfig, option: str) -> Made:
+    return Made(_kind_of(_constructor(node, option)))
 
 
 def plain_values(value: Any) -> Any:
@@ -326,7 +329,7 @@ def _targets_in(folder: Path) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _flags_of(target: str) -> frozenset[str]:
-    """Hydra's own words that files of conf/ have beside a constructor."""
+    """Hydra's words that files of conf/ have beside a constructor."""
     flags: set[str] = set()
     for file in resource_folder("conf").rglob("*.yaml"):
         text = file.read_text(encoding="utf-8")

@@ -147,9 +147,12 @@ def command_of(script: str, arguments: Sequence[str], output: str) -> Command:
 
 
 def _values(name: str, options: Sequence[str]) -> list[str]:
-    return [
-        option.partition("=")[2].strip("'\"") for option in options if option.startswith(f"{name}=")
-    ]
+    """Values of an option in the order of the command line, of which the last one counts."""
+    values = []
+    for option in options:
+        if option.startswith(f"{name}="):
+            values.append(option.partition("=")[2].strip("'\""))
+    return values
 
 
 def _interrupted(
@@ -177,16 +180,16 @@ def _interrupted(
 
 def _begun_with(interrupted: Unfinished, options: Sequence[str]) -> list[str]:
     """Options of an unfinished folder, which only choose files of conf/ and plain values."""
-    own = [
-        option
-        for option in interrupted.options or ()
-        if not (option.startswith("output=") and options)
-    ]
+    begun_with = []
+    for option in interrupted.options or ():
+        # Options that are given now are then output=... alone, and win over that of the folder.
+        if not (option.startswith("output=") and options):
+            begun_with.append(option)
     where = (
         f"resume={interrupted.folder}: give the options again that it was begun with, because in "
         f"its {UNFINISHED}"
     )
-    return safe_options(own, where)
+    return safe_options(begun_with, where)
 
 
 def link_latest(output: str | Path, kind: str, folder: str | Path) -> None:

@@ -45,11 +45,11 @@ class PairToExplain:
     @property
     def options(self) -> list[str]:
         """Names of the options that are given."""
-        return [
-            f"explain.{field.name}"
-            for field in fields(self)
-            if getattr(self, field.name) is not None
-        ]
+        names = []
+        for field in fields(self):
+            if getattr(self, field.name) is not None:
+                names.append(f"explain.{field.name}")
+        return names
 
     def check(self) -> None:
         """Raise ``ValueError`` unless there is one query and one document."""
@@ -81,7 +81,8 @@ class PairToExplain:
                 is named.
         """
         self.check()
-        query, document = _own(self, "query"), _own(self, "document")
+        query = _given_text(self, "query")
+        document = _given_text(self, "document")
         if query is None:
             query = _query(dataset(), str(self.query_id))
         if document is None:
@@ -92,9 +93,10 @@ class PairToExplain:
 _DOCUMENT = ("document", "document_file", "doc_id")
 
 
-def _own(pair: PairToExplain, what: str) -> str | None:
-    """The text that is given, or that of the file."""
-    text, file = getattr(pair, what), getattr(pair, f"{what}_file")
+def _given_text(pair: PairToExplain, what: str) -> str | None:
+    """The text that is given, or that of the file; None where an id is given."""
+    text: str | None = getattr(pair, what)
+    file: str | None = getattr(pair, f"{what}_file")
     if file is not None:
         with located(f"explain.{what}_file"):
             text = read_text(Path(file).expanduser()).strip()

@@ -49,7 +49,8 @@ def retrieve(config: Mapping[str, Any]) -> Path:
     print(
         printable(f"{name}: {documents:,} documents of {collection.name} for {len(run):,} queries")
     )
-    if empty := [query_id for query_id, found in run.items() if not found]:
+    empty = [query_id for query_id, documents_of_query in run.items() if not documents_of_query]
+    if empty:
         print(printable(f"No document for {len(empty):,} of them, such as {empty[0]}"))
     print(printable(f"Run: {path}"))
     return path
@@ -57,11 +58,10 @@ def retrieve(config: Mapping[str, Any]) -> Path:
 
 def _path(output: str | None, name: str) -> Path:
     """Where the run goes; looked at before anything is searched."""
-    path = (
-        Path("outputs", "retrieve", f"{slugify(name)}.trec")
-        if output is None
-        else Path(str(output)).expanduser()
-    )
+    if output is None:
+        path = Path("outputs", "retrieve", f"{slugify(name)}.trec")
+    else:
+        path = Path(str(output)).expanduser()
     if path.is_dir():
         raise IsADirectoryError(
             f"output={path}: this is a folder; give the run a name, such as {path / 'bm25.trec'}"

@@ -30,14 +30,12 @@ def write_sweep_page(folder: Path, sweep: Sweep) -> Path:
     settings_in_order = dict.fromkeys(entry.setting for entry in shown)
     settings_in_order |= dict.fromkeys(sweep.settings or ("",))
     names = list(settings_in_order)
-    page = page_of_rows(
-        "What the dial does",
-        {name: sweep.rows(name) for name in names},
-        sweep.about,
-        significant=lambda setting, row, measure: (
-            is_significant(sweep.entry(setting, row), measure) is True
-        ),
-    )
+
+    def significant(setting: str, row: SystemResult, measure: str) -> bool:
+        return is_significant(sweep.entry(setting, row), measure) is True
+
+    rows_by_setting = {name: sweep.rows(name) for name in names}
+    page = page_of_rows("What the dial does", rows_by_setting, sweep.about, significant=significant)
     policies = _rows_by_policy(sweep, jobs, names)
     if policies:
         page = replace(
@@ -103,6 +101,7 @@ def _bias_queries(loaded: LoadedJob) -> tuple[Collection, str]:
 def _ranking_pair(
     jobs: Jobs, before: SweepEntry, after: SweepEntry, bias_set: Collection, run_name: str
 ) -> RankingPair:
-    runs = tuple(select_queries(jobs.run(entry, run_name), bias_set) for entry in (before, after))
+    run_before = select_queries(jobs.run(before, run_name), bias_set)
+    run_after = select_queries(jobs.run(after, run_name), bias_set)
     label = f"{Setting.of(after.setting).title} {after.row.label}".strip()
-    return RankingPair(AS_IT_IS, label, (runs[0], runs[1]), bias_set)
+    return RankingPair(AS_IT_IS, label, (run_before, run_after), bias_set)

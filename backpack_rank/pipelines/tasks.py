@@ -143,11 +143,17 @@ def _defaults() -> tuple[dict[str, Any], dict[str, Any]]:
     content = read_yaml(resource_folder("conf") / "evaluate.yaml")
     groups: dict[str, Any] = {}
     for entry in content["defaults"]:
-        for name, choice in entry.items() if isinstance(entry, dict) else ():
+        # An entry that is no mapping names a file and no group, such as _self_.
+        if not isinstance(entry, dict):
+            continue
+        for name, choice in entry.items():
             file = resource_folder("conf") / name / f"{choice}.yaml"
             groups[name] = None if choice is None else _target(read_yaml(file))
-    return groups, {name: value for name, value in content.items() if name not in groups}
+    others = {name: value for name, value in content.items() if name not in groups}
+    return groups, others
 
 
 def _target(node: Any) -> str:
-    return str(node.get("_target_", node.get("name"))) if isinstance(node, Mapping) else str(node)
+    if not isinstance(node, Mapping):
+        return str(node)
+    return str(node.get("_target_", node.get("name")))
