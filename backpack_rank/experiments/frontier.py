@@ -25,7 +25,7 @@ from backpack_rank.pipelines.metrics import MetricSuite, rank_all
 from backpack_rank.pipelines.option_types import Alphas
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.progress import Progress
-from backpack_rank.reporting.frontier import frontier_chart, frontier_table
+from backpack_rank.reporting.frontier import frontier_chart, frontier_table, is_measured
 from backpack_rank.reporting.vega import save_chart
 from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.planned_scores import scores_of_all_texts
@@ -128,10 +128,11 @@ class Frontier(Experiment):
                 curves[path.stem] = found
         if not curves:
             raise ValueError(f"task.points={self.points} has no points of these methods and seeds")
-        table = frontier_table(curves, self.effectiveness, self.biases, self.margin)
+        biases = [bias for bias in self.biases if is_measured(curves, bias)]
+        table = frontier_table(curves, self.effectiveness, biases, self.margin)
         written = write_table(folder, table)
         kinds = {name: method.kind for name, method in self.compared.items()}
-        for number, bias in enumerate(self.biases, start=1):
+        for number, bias in enumerate(biases, start=1):
             chart = frontier_chart(curves, self.effectiveness, bias, kinds)
             written += save_chart(folder / f"frontier{number}", chart)
         show([table], paths_in_words(written), quiet)

@@ -145,9 +145,15 @@ def frontier_chart(
             panel = _Panel(effectiveness, bias, kinds, list(rankers))
             # One legend serves all panels.
             panels[collection] = panel.spec(shown, legend=not panels)
-    if not panels:
-        raise ValueError(f"no collection has the measure {bias}")
     return beside(panels, columns=3, width=330)
+
+
+def is_measured(curves: Mapping[str, Sequence[Curve]], measure: str) -> bool:
+    """Whether the curves of any collection have a measure."""
+    for of_collection in curves.values():
+        if any(measure in curve.values().values for curve in of_collection):
+            return True
+    return False
 
 
 def _p_values(reference: str, systems: Mapping[str, PerQuery], measure: str) -> dict[str, float]:
@@ -243,7 +249,7 @@ class _Panel:
         x_scale = _scale(padded([row["x"] for row in rows]))
         y_scale = _scale(padded(heights))
         at = {
-            "x": channel("x:Q", title=axis_title(self.bias), scale=x_scale, axis={"tickCount": 4}),
+            "x": channel("x:Q", title=self._title(), scale=x_scale, axis={"tickCount": 4}),
             "y": channel("y:Q", title=self.effectiveness, scale=y_scale, axis={"tickCount": 5}),
         }
         colour, shape = self._looks(legend)
@@ -276,6 +282,13 @@ class _Panel:
             row["y"] = values.mean(self.effectiveness)
             rows.append(row)
         return rows
+
+    def _title(self) -> str:
+        """The measure of bias, and what is better where that does not stand there."""
+        direction = direction_of(self.bias)
+        if direction in ("lower", "higher"):
+            return f"{axis_title(self.bias)} ({direction} is better)"
+        return axis_title(self.bias)
 
     def _closeness(self, mean: float) -> float:
         return abs(mean) if direction_of(self.bias) == "zero" else mean

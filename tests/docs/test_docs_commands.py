@@ -47,6 +47,7 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OF_REAL_DATA = (
     *("experiment=answer_positions", "experiment=position_buckets", "experiment=passage_rotation"),
     "experiment=lists/capcal",
+    "experiment=frontier",  # trains six rankers a seed; end_to_end/test_frontier.py runs it
     "experiment=fair_retrieval/as_coded",  # trains for minutes; end_to_end/test_as_coded.py runs it
     *("listwise=hugging_face", "listwise=openai"),
 )
