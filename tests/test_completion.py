@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
-def offered(capsys: pytest.CaptureFixture[str]):
+def offered_words(capsys: pytest.CaptureFixture[str]):
     def words(line: str) -> list[str]:
         cli.main(["completion", "--words", *line.split(" ")])
         return capsys.readouterr().out.split()
@@ -26,30 +26,30 @@ def offered(capsys: pytest.CaptureFixture[str]):
     return words
 
 
-def test_verbs_options_choices_and_options_of_a_choice_are_offered(offered) -> None:
-    assert offered("ev") == ["evaluate"]
-    assert offered("evaluate policy=pair") == ["policy=paired_tokens"]
-    assert offered("evaluate -m policy=uniform,pair") == ["policy=uniform,paired_tokens"]
-    assert offered("train data=") == sorted(f"data={name}" for name in choices("data"))
-    assert offered("train list=mod") == ["list=model"]
-    assert "training.epochs=" in offered("train training.e")
-    assert offered("evaluate explain.document_f") == ["explain.document_file="]
-    assert "data.folder=" in offered("train data=beir data.")
-    assert "data.folder=" not in offered("train data=synthetic data.")
-    assert offered("serve --max-r") == ["--max-requests"]
-    assert offered("evaluate swap=") == ["swap=false", "swap=true"]
+def test_verbs_options_choices_and_options_of_a_choice_are_offered(offered_words) -> None:
+    assert offered_words("ev") == ["evaluate"]
+    assert offered_words("evaluate policy=pair") == ["policy=paired_tokens"]
+    assert offered_words("evaluate -m policy=uniform,pair") == ["policy=uniform,paired_tokens"]
+    assert offered_words("train data=") == sorted(f"data={name}" for name in choices("data"))
+    assert offered_words("train list=mod") == ["list=model"]
+    assert "training.epochs=" in offered_words("train training.e")
+    assert offered_words("evaluate explain.document_f") == ["explain.document_file="]
+    assert "data.folder=" in offered_words("train data=beir data.")
+    assert "data.folder=" not in offered_words("train data=synthetic data.")
+    assert offered_words("serve --max-r") == ["--max-requests"]
+    assert offered_words("evaluate swap=") == ["swap=false", "swap=true"]
 
 
-def test_every_group_of_every_verb_is_offered(offered) -> None:
+def test_every_group_of_every_verb_is_offered(offered_words) -> None:
     for verb in ("train", "evaluate", "rerank", "retrieve", "calibrate"):
-        words = offered(f"{verb} ")
+        words = offered_words(f"{verb} ")
         for group in groups_of(verb):
             assert f"{group}=" in words
 
 
 @pytest.mark.parametrize("line", ["walk ", "evaluate run=a.t", "evaluate nothing.", "train =", ""])
-def test_what_is_unknown_or_a_file_offers_no_option(line: str, offered) -> None:
-    assert [word for word in offered(line) if "=" in word] == []
+def test_what_is_unknown_or_a_file_offers_no_option(line: str, offered_words) -> None:
+    assert [word for word in offered_words(line) if "=" in word] == []
 
 
 def test_another_shell_is_refused() -> None:
@@ -68,7 +68,7 @@ def test_completion_comes_before_torch_and_hydra() -> None:
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path: Path) -> dict[str, str]:
     """An environment with ``backpack-rank`` on PATH."""
     path = tmp_path / "backpack-rank"
     path.write_text(f"#!{sys.executable}\nfrom backpack_rank.cli import main\nmain()\n")
@@ -97,18 +97,18 @@ def asked(shell: list[str], program: str, environment: dict[str, str]) -> list[s
         ("backpack-rank export ", ["--attribute", "--help", "--int8", "--output", "--wide", "-h"]),
     ],
 )
-def test_bash_completes(line: str, replies: list[str], command: dict[str, str]) -> None:
+def test_bash_completes(line: str, replies: list[str], environment: dict[str, str]) -> None:
     program = (
         'eval "$(backpack-rank completion bash)"\n'
         f"COMP_LINE='{line}'\nCOMP_POINT=${{#COMP_LINE}}\n"
         "compopt() { :; }\n"  # which only works while bash completes
         '_backpack_rank\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
     )
-    assert asked(["bash", "--norc"], program, command) == replies
+    assert asked(["bash", "--norc"], program, environment) == replies
 
 
 @pytest.mark.processes
-def test_zsh_completes(command: dict[str, str], tmp_path: Path) -> None:
+def test_zsh_completes(environment: dict[str, str], tmp_path: Path) -> None:
     """Keys are typed into a shell in a pseudo-terminal, as by a person."""
     script = tmp_path / "backpack-rank"
     script.write_text(
@@ -125,13 +125,13 @@ def test_zsh_completes(command: dict[str, str], tmp_path: Path) -> None:
         "for i in {1..300}; do sleep 0.1; [[ -s out ]] && break; done\n"
         "cat out\n"
     )
-    completed = asked(["zsh", "-f"], program, command)
+    completed = asked(["zsh", "-f"], program, environment)
     assert completed == ["evaluate", "policy=paired_tokens", "swap=false"]
 
 
 @pytest.mark.processes
-def test_fish_completes(command: dict[str, str]) -> None:
+def test_fish_completes(environment: dict[str, str]) -> None:
     program = (
         "backpack-rank completion fish | source\ncomplete -C 'backpack-rank evaluate policy=pair'\n"
     )
-    assert asked(["fish"], program, command) == ["policy=paired_tokens"]
+    assert asked(["fish"], program, environment) == ["policy=paired_tokens"]

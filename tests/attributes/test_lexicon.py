@@ -260,7 +260,7 @@ def test_whitespace_tokens_split_at_single_spaces_only():
         ("", []),
     ],
 )
-def test_word_tokens(text, tokens):
+def test_words_are_runs_of_letters_and_digits_in_lower_case(text, tokens):
     assert word_tokens(text) == tokens
 
 

@@ -221,7 +221,8 @@ def test_judged_documents_are_candidates_in_an_order_that_ignores_relevance(fold
             str(folder), "test", candidates="judged", depth=2
         ).candidates.values()
     ] == [2, 2]
-    assert all(0 <= score < 1 for scores in candidates.values() for score in scores.values())
+    for scores in candidates.values():
+        assert all(0 <= score < 1 for score in scores.values())
 
 
 def test_judged_documents_that_the_corpus_lacks_are_no_candidates(

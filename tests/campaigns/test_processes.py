@@ -127,7 +127,7 @@ def ends_well(script: str, options: list[str], folder: Path, message: str) -> No
 
 
 @pytest.mark.parametrize(("script", "options", "message"), [*NAMES, *GRAMMAR, *VALUES])
-def test_a_wrong_option(
+def test_a_wrong_option_ends_well(
     script: str, options: list[str], message: str, tmp_path: Path, ranker: Path
 ) -> None:
     ends_well(
@@ -138,7 +138,9 @@ def test_a_wrong_option(
 @pytest.mark.parametrize(
     ("name", "content", "message"), FILES, ids=[f"{name}: {message}" for name, _, message in FILES]
 )
-def test_a_malformed_file(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_a_malformed_file_ends_well(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
     right = {"c.tsv": b"d1\tone\nd2\ttwo\n", "t.tsv": b"q1\twhat?\n", "q.txt": b"q1 0 d1 1\n"}
     right["some.run"] = b"q1 Q0 d1 1 2.0 t\nq1 Q0 d2 2 1.0 t\n"
     for file, raw in (right | {name: content}).items():
@@ -192,7 +194,7 @@ def test_escape_sequences_of_ids_and_paths_do_not_reach_the_terminal(tmp_path: P
     "damage", ["weights cut", "word embeddings of zeros", "no merges", "configuration cut"]
 )
 @pytest.mark.parametrize("kept", [True, False])
-def test_a_damaged_ranker(damage: str, kept: bool, tmp_path: Path, ranker: Path) -> None:
+def test_a_damaged_ranker_ends_well(damage: str, kept: bool, tmp_path: Path, ranker: Path) -> None:
     folder = tmp_path / "ranker"
     shutil.copytree(ranker, folder)
     if not kept:

@@ -1,6 +1,7 @@
 """Batches of lists and of dev candidates."""
 
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -105,9 +106,8 @@ def test_batches_are_the_epochs_lists_in_order(data, tiny_collection, pair_token
             tiny_collection.queries[entry.query_id], [texts[i] for i in entry.doc_ids]
         )
     ]
-    assert [i for batch in batches for i in batch.texts.input_ids.tolist()] == [
-        i for ids in tokens for i in ids
-    ]
+    tokens_of_batches = [batch.texts.input_ids.tolist() for batch in batches]
+    assert list(chain.from_iterable(tokens_of_batches)) == list(chain.from_iterable(tokens))
 
 
 def test_a_resumed_epoch_gives_the_lists_it_would_have_given(data, tiny_collection, pair_tokenizer):
@@ -174,6 +174,4 @@ def test_processes_share_an_epoch_in_equal_parts(tiny_collection, world_size):
         sampler.set_epoch(2)
     parts = [list(sampler) for sampler in samplers]
     assert {len(part) for part in parts} == {len(samplers[0])} == {-(-3 // world_size)}
-    assert {key for part in parts for key in part} == {
-        (2, query_id) for query_id in ("q1", "q2", "q3")
-    }
+    assert set(chain.from_iterable(parts)) == {(2, "q1"), (2, "q2"), (2, "q3")}

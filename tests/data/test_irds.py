@@ -31,7 +31,7 @@ def show(collection):
 """
 
 
-def test_msmarco_passage_dev_small(home: Path) -> None:
+def test_the_dev_set_of_ms_marco_has_queries_judgements_and_candidates(home: Path) -> None:
     shown = run_offline(
         home, _SHOW + "print(json.dumps(show(load_irds('msmarco-passage/dev/small'))))"
     )

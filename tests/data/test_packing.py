@@ -63,9 +63,16 @@ def test_selected_tokens_are_a_batch_of_their_own(texts, random):
     ]
     assert batch.lengths == [len(text) for text in expected]
     assert batch.max_length == max(map(len, expected))
-    assert batch.input_ids.tolist() == [token for text in expected for token in text]
-    assert batch.position_ids.tolist() == [place for text in expected for place in range(len(text))]
-    assert batch.text_ids.tolist() == [row for row, text in enumerate(expected) for _ in text]
+    tokens = []
+    positions = []
+    rows = []
+    for row, text in enumerate(expected):
+        tokens += text
+        positions += range(len(text))
+        rows += [row] * len(text)
+    assert batch.input_ids.tolist() == tokens
+    assert batch.position_ids.tolist() == positions
+    assert batch.text_ids.tolist() == rows
 
 
 def test_document_tokens_are_those_behind_the_first_separator():

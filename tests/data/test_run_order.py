@@ -53,7 +53,7 @@ def test_by_default_the_figures_are_those_of_trec_eval(tied_run, qrels):
     )
 
 
-def test_orders_of_equal_scores(tmp_path):
+def test_equal_scores_stand_in_the_order_that_was_asked_for(tmp_path):
     # 1 and 1.00000001 are one number in float32, which trec_eval computes in.
     path = written(
         tmp_path / "a.trec", [("q", "b", 1, 1.0), ("q", "c", 2, 1.00000001), ("q", "a", 3, 1.0)]

@@ -68,7 +68,7 @@ def test_a_split_has_the_queries_of_its_qrels_in_the_order_of_the_queries_file(
     }
 
 
-def test_filters_and_options(folder: Path) -> None:
+def test_options_of_a_beir_folder_choose_queries_candidates_and_names(folder: Path) -> None:
     assert list(load_beir(str(folder), "test", answerable_only=True).queries) == ["q2"]
     every = load_beir(str(folder), "test", judged_queries_only=False)
     assert list(every.queries) == ["q1", "q2", "q3", "q4"]
@@ -333,7 +333,7 @@ def test_wikiqa_has_its_published_counts() -> None:
     assert counts == [873, 126, 243]
 
 
-def test_dl19_with_complete_labels() -> None:
+def test_dl19_takes_its_complete_labels_from_another_file() -> None:
     root = _real()
     complete = str(root / "trec_dl" / "qrels.dl19-passage.txt")
     dl19 = load_beir(str(root / "dl19"), "test", candidates="candidates/bm25.trec", qrels=complete)

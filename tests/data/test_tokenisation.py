@@ -62,7 +62,7 @@ def test_only_the_document_is_cut(pair_tokenizer, sentences):
 
 
 @pytest.mark.parametrize("spare", [-1, 0, 1])
-def test_documents_around_the_limit(pair_tokenizer, spare):
+def test_documents_are_cut_exactly_at_the_limit(pair_tokenizer, spare):
     query = np.arange(5, dtype=np.int32)
     document = np.arange(
         100, 100 + pair_tokenizer.max_length - len(query) - 2 + spare, dtype=np.int32
@@ -177,7 +177,7 @@ def test_a_name_that_the_hub_does_not_give_is_named(monkeypatch):
         load_tokenizer("somebody/has-not-uploaded-it")
 
 
-def test_the_real_gpt2_tokenizer(real_data):
+def test_the_real_gpt2_tokenizer_gives_the_published_ids(real_data):
     """Ids as published for GPT-2: "Hello world" is 15496 995, with a leading space 18435 995."""
     pair_tokenizer = PairTokenizer(
         PretrainedTokenizer(str(real_data / "gpt2_tokenizer")).build(), 512

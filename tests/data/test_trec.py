@@ -172,7 +172,7 @@ def test_a_process_killed_while_writing_a_run_leaves_the_old_run(tmp_path: Path)
 # qrels
 
 
-def test_trec_qrels(tmp_path: Path) -> None:
+def test_trec_qrels_are_read_with_blank_lines_tabs_and_negative_grades(tmp_path: Path) -> None:
     path = _write(tmp_path / "qrels.txt", "q1 0 d1 2\nq1\tQ0\td2\t0\n\nq2 0 d1 -1\n")
     assert read_qrels(path) == {"q1": {"d1": 2, "d2": 0}, "q2": {"d1": -1}}
 
@@ -221,7 +221,7 @@ def test_beir_qrels_are_recognised_by_their_header(tmp_path: Path, name: str) ->
 # queries
 
 
-def test_queries_of_both_forms(tmp_path: Path) -> None:
+def test_queries_are_the_same_from_tsv_and_from_json_lines(tmp_path: Path) -> None:
     tsv = _write(tmp_path / "topics.tsv", "1\twho is Åsa\n2\t a line\u2028separator \n")
     write_jsonl(
         tmp_path / "queries.jsonl.gz",

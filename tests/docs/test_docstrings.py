@@ -83,7 +83,7 @@ def test_examples_give_what_they_show(
 
 
 @pytest.fixture(scope="module")
-def place(make_backpack, pair_tokenizer, tmp_path_factory) -> Path:
+def example_folder(make_backpack, pair_tokenizer, tmp_path_factory) -> Path:
     """A folder with a small ranker and a small collection, where examples look for them."""
     folder = tmp_path_factory.mktemp("examples")
     save_ranker(folder / RANKER, make_backpack(), pair_tokenizer)
@@ -105,11 +105,11 @@ def place(make_backpack, pair_tokenizer, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", [name for name, text in MODULES.items() if "+SKIP" in text])
 def test_skipped_examples_run_with_a_small_ranker(
-    name: str, place: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, example_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they show is made up, but the names, arguments and order of their calls are true."""
     module = imported(name)
-    monkeypatch.chdir(place)
+    monkeypatch.chdir(example_folder)
     ranker, pair_tokenizer = load_ranker(RANKER)
     collection = load_beir("my_collection", "test")
     query, document = "who can rewire a house?", "She is an electrician."

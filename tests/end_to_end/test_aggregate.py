@@ -28,7 +28,7 @@ ORDERS = {
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workplace:
+def workplace(tmp_path: Path) -> Workplace:
     return Workplace(tmp_path)
 
 
@@ -48,30 +48,37 @@ def given(*files: Path) -> str:
     return f"run=[{','.join(map(str, files))}]"
 
 
-def fused(place: Workplace, files: dict[str, Path], *options: str, quiet: bool = True) -> Report:
+def fused(
+    workplace: Workplace, files: dict[str, Path], *options: str, quiet: bool = True
+) -> Report:
     report = evaluated(
-        place, place.folder / "out", given(*files.values()), *options, data=DATA, quiet=quiet
+        workplace,
+        workplace.folder / "out",
+        given(*files.values()),
+        *options,
+        data=DATA,
+        quiet=quiet,
     )
     assert report is not None
     return report
 
 
-def order_in(place: Workplace, name: str) -> dict[str, list[str]]:
-    run = read_run(place.folder / "out" / "runs" / f"{name}__inline.run")
+def order_in(workplace: Workplace, name: str) -> dict[str, list[str]]:
+    run = read_run(workplace.folder / "out" / "runs" / f"{name}__inline.run")
     return {query_id: list(scores) for query_id, scores in run.items()}
 
 
 def test_the_aggregate_stands_behind_the_runs_in_tables_files_and_page(
-    place: Workplace, files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    workplace: Workplace, files: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = fused(place, files, "aggregate=kemeny", quiet=False)
+    report = fused(workplace, files, "aggregate=kemeny", quiet=False)
     assert [row.label for row in report.rows] == [
         "one.trec",
         "two.trec",
         "three.trec",
         "kemeny depth 100",
     ]
-    assert order_in(place, "kemeny-depth-100") == {
+    assert order_in(workplace, "kemeny-depth-100") == {
         "q1": ["d1", "d2", "d3", "d4"],
         "q2": ["d4", "d3", "d2"],
     }
@@ -82,7 +89,7 @@ def test_the_aggregate_stands_behind_the_runs_in_tables_files_and_page(
         "kemeny depth 100: 2 queries of 3 runs, 3 to 4 documents each, all solved to optimality"
         in shown
     )
-    out = place.folder / "out"
+    out = workplace.folder / "out"
     assert "kemeny depth 100" in (out / "comparison.csv").read_text()
     assert "kemeny depth 100" in (out / "report.html").read_text()
     with open(out / "aggregation.csv") as handle:
@@ -99,23 +106,28 @@ def test_the_aggregate_stands_behind_the_runs_in_tables_files_and_page(
     ]
 
 
-def test_methods_and_depths_are_options(place: Workplace, files: dict[str, Path]) -> None:
-    fused(place, files, "aggregate=rrf", "aggregate_depth=1", "aggregate.k=5")
-    out = read_run(place.folder / "out" / "runs" / "rrf-depth-1__inline.run")
+def test_methods_and_depths_are_options(workplace: Workplace, files: dict[str, Path]) -> None:
+    fused(workplace, files, "aggregate=rrf", "aggregate_depth=1", "aggregate.k=5")
+    out = read_run(workplace.folder / "out" / "runs" / "rrf-depth-1__inline.run")
     assert {q: list(scores) for q, scores in out.items()} == {
         "q1": ["d1", "d2"],
         "q2": ["d4", "d3"],
     }
     assert out["q1"]["d1"] == pytest.approx(2 / 6)
-    fused(place, files, "aggregate=borda", "aggregate_depth=null")
+    fused(workplace, files, "aggregate=borda", "aggregate_depth=null")
     # Ranks in the runs, absent documents last: of q1 d1 1, 2, 1; d2 2, 1, 3; d3 3, 3, 2; d4 4, 4,
     # 4, and of q2 d4 1, 2, 1; d3 2, 1, 3; d2 3, 3, 2.
-    assert order_in(place, "borda") == {"q1": ["d1", "d2", "d3", "d4"], "q2": ["d4", "d3", "d2"]}
-    scores = read_run(place.folder / "out" / "runs" / "borda__inline.run")["q1"]
+    assert order_in(workplace, "borda") == {
+        "q1": ["d1", "d2", "d3", "d4"],
+        "q2": ["d4", "d3", "d2"],
+    }
+    scores = read_run(workplace.folder / "out" / "runs" / "borda__inline.run")["q1"]
     assert list(scores.values()) == pytest.approx([-4 / 3, -2, -8 / 3, -4])
 
 
-def test_queries_that_are_not_solved_are_counted(place: Workplace, files: dict[str, Path]) -> None:
+def test_queries_that_are_not_solved_are_counted(
+    workplace: Workplace, files: dict[str, Path]
+) -> None:
     """A circle of eight documents that local search may not prove: the bound without a programme is
     too low.
     """
@@ -129,8 +141,8 @@ def test_queries_that_are_not_solved_are_counted(place: Workplace, files: dict[s
 
     def notes(*options: str) -> list[str]:
         notes_of_run = evaluated(
-            place,
-            place.folder / "out",
+            workplace,
+            workplace.folder / "out",
             given(*files.values()),
             "aggregate=kemeny",
             *options,
@@ -146,22 +158,22 @@ def test_queries_that_are_not_solved_are_counted(place: Workplace, files: dict[s
         "1 of 1 queries not solved to optimality" in note and "(q1)" in note
         for note in notes_of_run
     )
-    with open(place.folder / "out" / "aggregation.csv") as handle:
+    with open(workplace.folder / "out" / "aggregation.csv") as handle:
         (row,) = csv.DictReader(handle)
     assert (row["optimal"], int(row["bound"]) < int(row["cost"])) == ("no", True)
 
 
-def test_queries_of_some_runs_only_are_said(place: Workplace, files: dict[str, Path]) -> None:
+def test_queries_of_some_runs_only_are_said(workplace: Workplace, files: dict[str, Path]) -> None:
     lines = files["two"].read_text().splitlines()
     files["two"].write_text(
         "\n".join(line for line in lines if line.startswith("q1")) + "\nother Q0 d1 1 2.0 t\n"
     )
-    report = fused(place, files, "aggregate=borda")
+    report = fused(workplace, files, "aggregate=borda")
     assert any("1 of 2 queries are not in every run" in note for note in report.about.notes)
-    assert set(order_in(place, "borda-depth-100")) == {"q1", "q2"}
+    assert set(order_in(workplace, "borda-depth-100")) == {"q1", "q2"}
 
 
-def test_a_bias_set_of_its_own_is_fused_too(place: Workplace, files: dict[str, Path]) -> None:
+def test_a_bias_set_of_its_own_is_fused_too(workplace: Workplace, files: dict[str, Path]) -> None:
     bias = inline({"b1": "which wheel?"}, DOCUMENTS)["test"] | {"name": "bias"}
     for name, order in {"one": ["d1", "d2"], "two": ["d2", "d1"], "three": ["d2", "d1"]}.items():
         with open(files[name], "a") as handle:
@@ -169,20 +181,20 @@ def test_a_bias_set_of_its_own_is_fused_too(place: Workplace, files: dict[str, P
                 f"b1 Q0 {doc_id} 1 {9 - rank} t\n" for rank, doc_id in enumerate(order)
             )
     options = [given(*files.values()), "aggregate=kemeny"]
-    report = evaluated(place, place.folder / "out", *options, data=DATA | {"bias": bias})
+    report = evaluated(workplace, workplace.folder / "out", *options, data=DATA | {"bias": bias})
     assert report is not None
-    runs = place.folder / "out" / "runs"
+    runs = workplace.folder / "out" / "runs"
     assert list(read_run(runs / "kemeny-depth-100__bias.run")["b1"]) == ["d2", "d1"]
     assert set(read_run(runs / "kemeny-depth-100__inline.run")) == {"q1", "q2"}
     assert report.rows[-1].bias is not None
 
 
 def test_what_cannot_be_aggregated_is_refused(
-    place: Workplace, files: dict[str, Path], tmp_path: Path
+    workplace: Workplace, files: dict[str, Path], tmp_path: Path
 ) -> None:
     def message(*options: str) -> str:
         with pytest.raises((ValueError, FileNotFoundError)) as error:
-            evaluated(place, tmp_path / "refused", *options, data=DATA)
+            evaluated(workplace, tmp_path / "refused", *options, data=DATA)
         assert not (tmp_path / "refused").exists()
         return str(error.value)
 
@@ -212,7 +224,7 @@ def test_what_cannot_be_aggregated_is_refused(
     assert "a run is called 'rrf depth 100'" in message("aggregate=rrf", f"run=[{bm25},'{clash}']")
     with pytest.raises(Exception, match="absent=first: use one of ignored, last"):
         evaluated(
-            place,
+            workplace,
             tmp_path / "x",
             given(bm25, dense),
             "aggregate=kemeny",
@@ -220,11 +232,13 @@ def test_what_cannot_be_aggregated_is_refused(
             data=DATA,
         )
     with pytest.raises(Exception, match="Could not find 'aggregate/mean'"):
-        composed(place, given(bm25, dense), "aggregate=mean")
+        composed(workplace, given(bm25, dense), "aggregate=mean")
 
 
 @pytest.mark.processes
-def test_a_user_gets_the_aggregate_from_the_command_line(place: Workplace, tmp_path: Path) -> None:
+def test_a_user_gets_the_aggregate_from_the_command_line(
+    workplace: Workplace, tmp_path: Path
+) -> None:
     """In a process of its own, on the synthetic collection: BM25's ranking, and the same one upside
     down.
     """
@@ -242,8 +256,8 @@ def test_a_user_gets_the_aggregate_from_the_command_line(place: Workplace, tmp_p
         "bias.families=[RaB]",
     ]
     runs = given(tmp_path / "up.trec", tmp_path / "down.trec")
-    place.run("evaluate.py", runs, *data, "aggregate=kemeny", "aggregate_depth=5")
-    systems = json.loads((place.newest("evaluate") / "measures.json").read_text())["systems"]
+    workplace.run("evaluate.py", runs, *data, "aggregate=kemeny", "aggregate_depth=5")
+    systems = json.loads((workplace.newest("evaluate") / "measures.json").read_text())["systems"]
     assert [system["label"] for system in systems] == ["up.trec", "down.trec", "kemeny depth 5"]
-    fused = read_run(place.newest("evaluate") / "runs" / "kemeny-depth-5__synthetic-test.run")
+    fused = read_run(workplace.newest("evaluate") / "runs" / "kemeny-depth-5__synthetic-test.run")
     assert all(len(scores) == min(10, len(run[query_id])) for query_id, scores in fused.items())

@@ -20,7 +20,7 @@ SMALL_MODEL = [option for option in SMALL if "data." not in option]
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder_without_judgements(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Documents, queries and a run of them, all that an auditor has."""
     folder = tmp_path_factory.mktemp("bare")
     collection = load_synthetic("test", test_queries=12, documents=80)
@@ -42,14 +42,14 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_over_texts_without_judgements_is_measured_for_bias(
-    bare: Path, trained: Workplace, tmp_path: Path
+    folder_without_judgements: Path, trained: Workplace, tmp_path: Path
 ) -> None:
     report = evaluated(
         trained,
         tmp_path,
         "data=beir",
-        f"data.folder={bare}",
-        f"run={bare / 'mine.trec'}",
+        f"data.folder={folder_without_judgements}",
+        f"run={folder_without_judgements / 'mine.trec'}",
         quiet=False,
     )
     assert report is not None
@@ -60,9 +60,14 @@ def test_a_run_over_texts_without_judgements_is_measured_for_bias(
 
 
 def test_a_ranker_over_texts_without_judgements_is_measured_for_bias_and_swaps(
-    bare: Path, trained: Workplace, tmp_path: Path
+    folder_without_judgements: Path, trained: Workplace, tmp_path: Path
 ) -> None:
-    options = ["data=beir", f"data.folder={bare}", "alpha=0", "policy=paired_tokens"]
+    options = [
+        "data=beir",
+        f"data.folder={folder_without_judgements}",
+        "alpha=0",
+        "policy=paired_tokens",
+    ]
     report = evaluated(trained, tmp_path, *options, quiet=False)
     assert report is not None
     row = next(row for row in report.rows if row.alpha == 0)
@@ -73,14 +78,14 @@ def test_a_ranker_over_texts_without_judgements_is_measured_for_bias_and_swaps(
 
 
 def test_alpha_cannot_be_chosen_without_a_dev_split(
-    bare: Path, trained: Workplace, tmp_path: Path
+    folder_without_judgements: Path, trained: Workplace, tmp_path: Path
 ) -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no .*dev\.tsv"):
         evaluated(
             trained,
             tmp_path,
             "data=beir",
-            f"data.folder={bare}",
+            f"data.folder={folder_without_judgements}",
             "alpha=auto",
             "budget='|gap|/std<=9'",
         )

@@ -31,14 +31,14 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     return Workplace(tmp_path_factory.mktemp("dense"))
 
 
 @pytest.fixture(scope="module")
-def dual(place: Workplace, tokenizer) -> Path:
+def dual_encoder_run(workplace: Workplace, tokenizer) -> Path:
     """The run of a small dual encoder over a random BERT."""
-    folder = place.folder / "bert"
+    folder = workplace.folder / "bert"
     special = {
         "cls_token": "<|endoftext|>",
         "sep_token": "<|separator|>",
@@ -58,7 +58,7 @@ def dual(place: Workplace, tokenizer) -> Path:
         BertConfig(vocab_size=len(fast_tokenizer), initializer_range=0.3, **shape)
     ).save_pretrained(folder)
     fast_tokenizer.save_pretrained(folder)
-    return trained_in(place, "dual", "model=bert_dot", f"model.ranker.name={folder}", *SMALL)
+    return trained_in(workplace, "dual", "model=bert_dot", f"model.ranker.name={folder}", *SMALL)
 
 
 def systems(folder: Path) -> dict[str, dict]:
@@ -69,11 +69,15 @@ def systems(folder: Path) -> dict[str, dict]:
 
 
 def test_a_dual_encoder_is_a_first_stage_whose_scores_are_its_own(
-    place: Workplace, dual: Path, tmp_path: Path
+    workplace: Workplace, dual_encoder_run: Path, tmp_path: Path
 ) -> None:
-    stage = ["first_stage=dense", f"first_stage.checkpoint={dual}", "first_stage.depth=30"]
+    stage = [
+        "first_stage=dense",
+        f"first_stage.checkpoint={dual_encoder_run}",
+        "first_stage.depth=30",
+    ]
     for name in ("one", "two"):
-        evaluated(place, tmp_path / name, *TEST_SPLIT, *stage, f"checkpoint={dual}")
+        evaluated(workplace, tmp_path / name, *TEST_SPLIT, *stage, f"checkpoint={dual_encoder_run}")
     assert list(systems(tmp_path / "one")) == ["dense", "alpha=1"]
     runs = tmp_path / "one" / "runs"
     first = read_run(runs / "dense__synthetic-test.run")
@@ -84,7 +88,7 @@ def test_a_dual_encoder_is_a_first_stage_whose_scores_are_its_own(
         assert scores == pytest.approx(
             again[query_id], abs=0.03, rel=2e-3
         )  # vectors are in half precision
-    (vectors,) = (place.folder / "cache" / "dense").glob("*/vectors.npy")
+    (vectors,) = (workplace.folder / "cache" / "dense").glob("*/vectors.npy")
     assert np.load(vectors, mmap_mode="r").shape == (80, 16)
     assert read_run(tmp_path / "two" / "runs" / "dense__synthetic-test.run") == first
-    assert isinstance(load_ranker(dual / "ranker")[0], DualEncoderForRanking)
+    assert isinstance(load_ranker(dual_encoder_run / "ranker")[0], DualEncoderForRanking)

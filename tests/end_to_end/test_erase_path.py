@@ -21,34 +21,43 @@ DATA = inline({"q1": "the nurse saw"}, {"d1": "he saw the nurse"}, qrels={"q1": 
 
 
 @pytest.fixture(scope="module")
-def measured(gpt2: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def evaluated_folder(gpt2: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of ``evaluate.py alpha=0.5 policy=erase`` of a ranker without senses."""
     folder = tmp_path_factory.mktemp("measured")
     evaluated(gpt2, folder, "alpha=0.5", "policy=erase", "swap=false", quiet=False)
     return folder
 
 
-def test_it_is_fitted_on_dev_and_the_report_says_that_it_certifies_nothing(measured: Path) -> None:
-    page = (measured / "report.html").read_text()
+def test_it_is_fitted_on_dev_and_the_report_says_that_it_certifies_nothing(
+    evaluated_folder: Path,
+) -> None:
+    page = (evaluated_folder / "report.html").read_text()
     assert "Policy erase_leace: 1 of 32 directions of the pooled vector, fitted on" in page
     assert "It certifies nothing" in page
-    runs = {path.name.partition("__")[0]: read_run(path) for path in measured.glob("runs/*.run")}
+    runs = {
+        path.name.partition("__")[0]: read_run(path) for path in evaluated_folder.glob("runs/*.run")
+    }
     assert runs["alpha-1"] != runs["alpha-0.5"]
 
 
 def test_a_file_of_an_earlier_evaluation_gives_the_same_run(
-    gpt2: Workplace, measured: Path, tmp_path: Path
+    gpt2: Workplace, evaluated_folder: Path, tmp_path: Path
 ) -> None:
-    options = ["alpha=0.5", "policy=erase", f"policy.file={measured / MAP_FILE}", "swap=false"]
+    options = [
+        "alpha=0.5",
+        "policy=erase",
+        f"policy.file={evaluated_folder / MAP_FILE}",
+        "swap=false",
+    ]
     evaluated(gpt2, tmp_path, *options)
     (run_file,) = tmp_path.glob("runs/alpha-0*.run")
-    expected = read_run(measured / "runs" / run_file.name)
+    expected = read_run(evaluated_folder / "runs" / run_file.name)
     for query_id, scores in read_run(run_file).items():
         assert scores == pytest.approx(expected[query_id], abs=1e-6)
 
 
 def test_rerank_takes_the_file_and_the_server_finds_it_beside_the_weights(
-    gpt2: Workplace, measured: Path, tmp_path: Path
+    gpt2: Workplace, evaluated_folder: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "ranker"
     shutil.copytree(find_ranker(None, str(gpt2.output)), folder)
@@ -58,16 +67,19 @@ def test_rerank_takes_the_file_and_the_server_finds_it_beside_the_weights(
         rerank(configured("rerank", *options, f"folder={tmp_path / 'refused'}"))
     done = rerank(
         configured(
-            "rerank", *options, f"policy.file={measured / MAP_FILE}", f"folder={tmp_path / 'done'}"
+            "rerank",
+            *options,
+            f"policy.file={evaluated_folder / MAP_FILE}",
+            f"folder={tmp_path / 'done'}",
         )
     )
     reranked = read_run(done / "runs" / "alpha-0.5" / "run.txt")
-    (expected,) = measured.glob("runs/alpha-0*.run")
+    (expected,) = evaluated_folder.glob("runs/alpha-0*.run")
     for query_id, scores in read_run(expected).items():
         assert reranked[query_id] == pytest.approx(scores, abs=1e-5)
 
     assert "erase" not in served("plain", backpack_rank.load(folder)).policies
-    shutil.copy(measured / MAP_FILE, folder)
+    shutil.copy(evaluated_folder / MAP_FILE, folder)
     ranker = served("erased", backpack_rank.load(folder))
     assert "erase" in ranker.policies
     texts = ["she saw a nurse", "he saw a nurse", "bread"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import itertools
 import json
 import math
 import signal
@@ -40,7 +41,9 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def turned_off(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def evaluated_at_zero(
+    trained: Workplace, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
     """Folder and output of ``evaluate.py alpha=0 policy=paired_tokens``."""
     folder = tmp_path_factory.mktemp("turned_off")
     with contextlib.redirect_stdout(io.StringIO()) as shown:
@@ -49,7 +52,7 @@ def turned_off(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def unchanged(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def unchanged_run(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The run file of the unchanged ranker."""
     folder = tmp_path_factory.mktemp("unchanged")
     evaluated(trained, folder, "swap=false")
@@ -57,9 +60,9 @@ def unchanged(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> b
 
 
 def test_an_evaluation_writes_measures_tests_figures_and_a_report(
-    turned_off: tuple[Path, str],
+    evaluated_at_zero: tuple[Path, str],
 ) -> None:
-    folder, shown = turned_off
+    folder, shown = evaluated_at_zero
     systems = json.loads((folder / "measures.json").read_text())["systems"]
     assert [system["label"] for system in systems] == ["BM25", "alpha=1", "alpha=0"]
     assert all(system["effectiveness"] and system["bias"] for system in systems)
@@ -131,13 +134,13 @@ def test_swaps_within_moved_classes_leave_the_scores_alone(trained: Workplace) -
     [name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in POLICIES],
 )
 def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
-    trained: Workplace, unchanged: bytes, tmp_path: Path, policy: str
+    trained: Workplace, unchanged_run: bytes, tmp_path: Path, policy: str
 ) -> None:
     options = of_policy(policy)
     evaluated(trained, tmp_path / "one", "swap=false", *options)
     half = evaluated(trained, tmp_path / "half", "alpha=0.5", *options)
     name = "alpha-1__synthetic-test.run"
-    assert (tmp_path / "one" / "runs" / name).read_bytes() == unchanged
+    assert (tmp_path / "one" / "runs" / name).read_bytes() == unchanged_run
     at_a_half = read_run(tmp_path / "half" / "runs" / "alpha-0.5__synthetic-test.run")
     original = read_run(tmp_path / "one" / "runs" / name)
     assert {q: set(d) for q, d in at_a_half.items()} == {q: set(d) for q, d in original.items()}
@@ -194,11 +197,11 @@ def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(
 
 def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
     trained: Workplace,
-    turned_off: tuple[Path, str],
+    evaluated_at_zero: tuple[Path, str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    wrote, _ = turned_off
+    wrote, _ = evaluated_at_zero
     files = [
         wrote / "runs" / f"{name}__synthetic-test.run" for name in ("BM25", "alpha-1", "alpha-0")
     ]
@@ -233,11 +236,11 @@ def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
 
 def test_one_run_of_some_of_the_queries_says_what_is_missing(
     trained: Workplace,
-    turned_off: tuple[Path, str],
+    evaluated_at_zero: tuple[Path, str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = (turned_off[0] / "runs" / "BM25__synthetic-test.run").read_text().splitlines()
+    lines = (evaluated_at_zero[0] / "runs" / "BM25__synthetic-test.run").read_text().splitlines()
     first = lines[0].split()[0]
     path = tmp_path / "part.run"
     path.write_text(
@@ -375,11 +378,9 @@ def test_a_multirun_reports_what_it_has_when_a_job_fails(trained: Workplace) -> 
     assert "lowest_senses" in page
     assert f"Report: {folder / 'report.html'}" in message
     swept = rows(folder / "sweep.csv")
-    assert {(row["setting"], row["alpha"]) for row in swept if row["alpha"]} == {
-        (f"policy={policy}", alpha)
-        for policy in ("paired_tokens", "lowest_senses")
-        for alpha in ("1.0", "0.5")
-    }
+    settings = {(row["setting"], row["alpha"]) for row in swept if row["alpha"]}
+    policies = ("policy=paired_tokens", "policy=lowest_senses")
+    assert settings == set(itertools.product(policies, ("1.0", "0.5")))
     assert any("significan" in column or "p_" in column for column in swept[0])
     assert "alpha--1_policy-paired_tokens" in (folder / "sweep.md").read_text()
 
@@ -405,9 +406,8 @@ def test_an_evaluation_that_is_killed_leaves_no_half_written_report(trained: Wor
         folder / "report.html"
     ).read_text().rstrip().endswith("</html>")
     for path in (folder / "runs").glob("*.run"):
-        assert np.isfinite(
-            [score for scores in read_run(path).values() for score in scores.values()]
-        ).all()
+        for scores in read_run(path).values():
+            assert np.isfinite(list(scores.values())).all()
 
 
 def test_another_run_is_recalibrated_by_the_changes_of_the_dial(

@@ -27,7 +27,7 @@ def code(folder: Path) -> dict:
 
 
 @pytest.fixture
-def foreign(trained: Workplace, tmp_path: Path) -> Path:
+def folder_of_code(trained: Workplace, tmp_path: Path) -> Path:
     """The folder of a run whose every node is code."""
     run = tmp_path / "foreign"
     shutil.copytree(trained.newest("train") / "ranker", run / "ranker")
@@ -41,25 +41,32 @@ def foreign(trained: Workplace, tmp_path: Path) -> Path:
 
 
 def test_evaluate_asks_for_data_in_one_line(
-    trained: Workplace, foreign: Path, tmp_path: Path
+    trained: Workplace, folder_of_code: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(
         ValueError, match=r"does not say what it was trained on.*add data=\.\.\., one of conf/data"
     ):
-        evaluated(trained, tmp_path / "asked", f"checkpoint={foreign}")
-    (foreign / "overrides.yaml").write_text(yaml.safe_dump(["+data.test={_target_:os.getcwd}"]))
+        evaluated(trained, tmp_path / "asked", f"checkpoint={folder_of_code}")
+    (folder_of_code / "overrides.yaml").write_text(
+        yaml.safe_dump(["+data.test={_target_:os.getcwd}"])
+    )
     message = re.escape(
         "+data.test={_target_:os.getcwd} is neither a name of conf/ nor a plain value"
     )
     with pytest.raises(ValueError, match=message):
-        evaluated(trained, tmp_path / "out", f"checkpoint={foreign}")
+        evaluated(trained, tmp_path / "out", f"checkpoint={folder_of_code}")
     assert not (tmp_path / TRACE).exists()
 
 
-def test_training_goes_on_from_its_weights_alone(foreign: Path, tmp_path: Path) -> None:
+def test_training_goes_on_from_its_weights_alone(folder_of_code: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path / "place")
     small = ["+data.train.train_queries=8", "+data.train.documents=40", "+data.dev.dev_queries=4"]
-    options = [f"checkpoint={foreign}", *small, "+data.dev.documents=20", "training.epochs=1"]
+    options = [
+        f"checkpoint={folder_of_code}",
+        *small,
+        "+data.dev.documents=20",
+        "training.epochs=1",
+    ]
     folder = trained_in(place, "further", *options)
     assert not (tmp_path / TRACE).exists()
     assert (folder / "ranker" / "model.safetensors").is_file()

@@ -66,12 +66,12 @@ def assert_equal_runs(run: dict, expected: dict) -> None:
 
 
 @pytest.fixture(scope="module")
-def in_chunks(trained: Workplace, long_texts: Path) -> dict[float, dict]:
+def scores_in_chunks(trained: Workplace, long_texts: Path) -> dict[float, dict]:
     options = {"long_documents": "chunks", "max_chunks_per_doc": 3, "chunk_overlap": 8}
     return {alpha: scores_in_python(trained, long_texts, alpha, **options) for alpha in (1.0, 0.5)}
 
 
-def test_evaluate_ranks_by_the_best_chunks(trained, long_texts, in_chunks, tmp_path) -> None:
+def test_evaluate_ranks_by_the_best_chunks(trained, long_texts, scores_in_chunks, tmp_path) -> None:
     run = long_texts / "first.trec"
     evaluated(
         trained,
@@ -83,26 +83,28 @@ def test_evaluate_ranks_by_the_best_chunks(trained, long_texts, in_chunks, tmp_p
         "swap=false",
     )
     (path,) = (tmp_path / "runs").glob("alpha-0.5__*.run")
-    assert_equal_runs(read_run(path), in_chunks[0.5])
+    assert_equal_runs(read_run(path), scores_in_chunks[0.5])
 
 
 def test_rerank_sweeps_and_leaves_out_what_is_below_a_threshold(
-    trained, long_texts, in_chunks, tmp_path, caplog
+    trained, long_texts, scores_in_chunks, tmp_path, caplog
 ) -> None:
     options = [*options_of(long_texts), f"run={long_texts / 'first.trec'}", "alpha=[1,0.5]"]
     folder = reranked(trained, *options, f"folder={tmp_path}", "shards=2")
     for label, alpha in (("alpha-1", 1.0), ("alpha-0.5", 0.5)):
-        assert_equal_runs(read_run(folder / "runs" / label / "run.txt"), in_chunks[alpha])
+        assert_equal_runs(read_run(folder / "runs" / label / "run.txt"), scores_in_chunks[alpha])
     cut_scores = scores_in_python(trained, long_texts, 1.0)
     changes = [
-        in_chunks[1.0][query][doc] - cut_scores[query][doc]
+        scores_in_chunks[1.0][query][doc] - cut_scores[query][doc]
         for query in cut_scores
         for doc in cut_scores[query]
     ]
     assert max(changes) > 1e-3
     assert min(changes) > -1e-5
 
-    scores = sorted(score for of_query in in_chunks[0.5].values() for score in of_query.values())
+    scores = sorted(
+        score for of_query in scores_in_chunks[0.5].values() for score in of_query.values()
+    )
     threshold = (scores[99] + scores[100]) / 2
     reranked(trained, f"folder={tmp_path}", "action=merge", f"score_threshold={threshold}", *CHUNKS)
     kept = read_run(folder / "runs" / "alpha-0.5" / "run.txt")

@@ -59,7 +59,9 @@ def test_a_run_folder_holds_configuration_checkpoints_and_a_loadable_ranker(
 
 
 @pytest.fixture(scope="module")
-def plain(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def evaluated_unchanged(
+    trained: Workplace, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
     """Folder and output of ``evaluate.py``."""
     folder = tmp_path_factory.mktemp("plain")
     with contextlib.redirect_stdout(io.StringIO()) as shown:
@@ -67,8 +69,10 @@ def plain(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return folder, shown.getvalue()
 
 
-def test_evaluate_measures_the_last_trained_ranker_beside_bm25(plain: tuple[Path, str]) -> None:
-    folder, shown = plain
+def test_evaluate_measures_the_last_trained_ranker_beside_bm25(
+    evaluated_unchanged: tuple[Path, str],
+) -> None:
+    folder, shown = evaluated_unchanged
     labels = [system["label"] for system in measures(folder)["systems"]]
     assert labels == ["BM25", "alpha=1"]
     assert "nDCG@10" in shown
@@ -140,9 +144,9 @@ def test_the_cached_sweep_scores_what_a_forward_pass_under_the_view_scores(
 
 
 def test_measuring_the_run_file_gives_the_measures_of_the_ranker_that_wrote_it(
-    trained: Workplace, plain: tuple[Path, str], tmp_path: Path
+    trained: Workplace, evaluated_unchanged: tuple[Path, str], tmp_path: Path
 ) -> None:
-    folder, _ = plain
+    folder, _ = evaluated_unchanged
     path = folder / "runs" / "alpha-1__synthetic-test.run"
     evaluated(trained, tmp_path, f"run={path}", *TEST_SPLIT)
     for block, measure in (

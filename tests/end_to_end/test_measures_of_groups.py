@@ -24,7 +24,7 @@ COLLECTION = ["data=synthetic"]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs of three seeds, and regions of nine in ten documents."""
     folder = tmp_path_factory.mktemp("groups")
     collection = load_synthetic("test")
@@ -44,14 +44,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_given_groups_are_measured_for_seeds_as_one_system(place: Path, capsys) -> None:
-    runs = [str(place / f"a_seed{seed}.trec") for seed in range(3)]
-    out = place / "out"
+def test_given_groups_are_measured_for_seeds_as_one_system(folder_of_runs: Path, capsys) -> None:
+    runs = [str(folder_of_runs / f"a_seed{seed}.trec") for seed in range(3)]
+    out = folder_of_runs / "out"
     options = [
         f"run=[{','.join(runs)}]",
         "system=a",
         *COLLECTION,
-        f"bias.groups=[field:group,{place / 'regions.tsv'}]",
+        f"bias.groups=[field:group,{folder_of_runs / 'regions.tsv'}]",
         "bias.families=[RaB]",
         "bias.cutoffs=[10]",
         "measures=['nDCG@10','AWRF_JS@20','EE-L(group x region)@20']",
@@ -63,7 +63,7 @@ def test_given_groups_are_measured_for_seeds_as_one_system(place: Path, capsys) 
     # The same from Python, from the run files that the evaluation wrote.
     collection = load_synthetic("test")
     regions = {}
-    for line in (place / "regions.tsv").read_text().splitlines()[1:]:
+    for line in (folder_of_runs / "regions.tsv").read_text().splitlines()[1:]:
         doc_id, region = line.split("\t")
         regions[doc_id] = region
     groups = {
@@ -92,8 +92,8 @@ def test_given_groups_are_measured_for_seeds_as_one_system(place: Path, capsys) 
     assert any("documents are of no known group and take no part" in note for note in notes)
 
 
-def test_a_name_for_each_run_or_one_for_all(place: Path) -> None:
-    run = f"run=[{place / 'a_seed0.trec'},{place / 'a_seed1.trec'}]"
+def test_a_name_for_each_run_or_one_for_all(folder_of_runs: Path) -> None:
+    run = f"run=[{folder_of_runs / 'a_seed0.trec'},{folder_of_runs / 'a_seed1.trec'}]"
     with pytest.raises(ValueError, match=r"names 3 systems for 2 runs"):
         task_of(configured("evaluate", run, "system=[a,b,c]", *COLLECTION))
     with pytest.raises((ValueError, UsageError), match="system=a does nothing to aggregate"):

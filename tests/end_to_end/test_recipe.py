@@ -21,7 +21,7 @@ FEW = ("reconstruct.steps=3", "reconstruct.texts=20", "reconstruct.held_out=10")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory):
+def workplace(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("recipe")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BACKPACK_RANK_DATA", str(write_data(folder / "data")))
@@ -31,13 +31,13 @@ def place(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def run(place: Workplace) -> Path:
+def run(workplace: Workplace) -> Path:
     return trained_in(
-        place, "minilm", "recipe=minilm", f"model.ranker.name={place.folder / 'bert'}", *FEW
+        workplace, "minilm", "recipe=minilm", f"model.ranker.name={workplace.folder / 'bert'}", *FEW
     )
 
 
-def test_the_recipe_is_the_command_that_was_measured(place: Workplace, run: Path) -> None:
+def test_the_recipe_is_the_command_that_was_measured(workplace: Workplace, run: Path) -> None:
     config = run_config(run)
     assert (config.data.name, config.data.train.sample.squad, config.lists.size) == (
         "dl19",
@@ -48,24 +48,26 @@ def test_the_recipe_is_the_command_that_was_measured(place: Workplace, run: Path
     assert config.trainer.precision == "auto"
 
 
-def test_options_of_the_command_line_win_over_the_recipe(place: Workplace) -> None:
+def test_options_of_the_command_line_win_over_the_recipe(workplace: Workplace) -> None:
     options = (
         "model=cross_encoder",
         "reconstruct.steps=0",
-        f"model.ranker.name={place.folder / 'bert'}",
+        f"model.ranker.name={workplace.folder / 'bert'}",
     )
     plain = trained_in(
-        place, "plain", "recipe=minilm", *options, "lists.size=4", "lists.per_epoch=4"
+        workplace, "plain", "recipe=minilm", *options, "lists.size=4", "lists.per_epoch=4"
     )
     assert run_config(plain).lists.size == 4
     assert not backpack_rank.load(plain).local_scorer.ranker.has_senses
 
 
 def test_the_ranker_is_measured_on_the_data_of_the_recipe(
-    place: Workplace, run: Path, tmp_path: Path
+    workplace: Workplace, run: Path, tmp_path: Path
 ) -> None:
     options = ("variants=grep_biasir", "policy=paired_tokens", "alpha=0")
-    report = evaluate(composed(place, f"checkpoint={run}", *options), tmp_path / "dl19", quiet=True)
+    report = evaluate(
+        composed(workplace, f"checkpoint={run}", *options), tmp_path / "dl19", quiet=True
+    )
     assert report is not None
     assert report.about.effectiveness_set == "dl19/test"
     assert report.rows[0].figure("nDCG@10").mean > 0.5
@@ -73,16 +75,16 @@ def test_the_ranker_is_measured_on_the_data_of_the_recipe(
     assert controlled.figure("swap change/std (swapped)").mean < 1e-4
     assert controlled.figure("|gap|/std").mean < 1e-4
     other = evaluate(
-        composed(place, f"checkpoint={run}", "data=dl20"), tmp_path / "dl20", quiet=True
+        composed(workplace, f"checkpoint={run}", "data=dl20"), tmp_path / "dl20", quiet=True
     )
     assert other is not None
     assert other.about.effectiveness_set == "dl20/test"
 
 
 def test_the_ranker_is_saved_with_a_card_that_names_its_weights_and_figures(
-    place: Workplace, run: Path, tmp_path: Path
+    workplace: Workplace, run: Path, tmp_path: Path
 ) -> None:
-    evaluate(composed(place, f"checkpoint={run}"), tmp_path / "dl19", quiet=True)
+    evaluate(composed(workplace, f"checkpoint={run}"), tmp_path / "dl19", quiet=True)
     weights = "sentence-transformers/all-MiniLM-L6-v2"
     backpack_rank.save_pretrained(
         backpack_rank.load(run),
@@ -100,16 +102,16 @@ def test_the_ranker_is_saved_with_a_card_that_names_its_weights_and_figures(
 
 
 def test_the_steps_of_reconstruction_are_counted_down(
-    place: Workplace, monkeypatch, capsys
+    workplace: Workplace, monkeypatch, capsys
 ) -> None:
     monkeypatch.setattr(trainer, "INTERVAL", 0.0)
     options = (
-        f"model.ranker.name={place.folder / 'bert'}",
+        f"model.ranker.name={workplace.folder / 'bert'}",
         *FEW,
         "reconstruct.batch_size=2",
         "lists.per_epoch=4",
     )
-    trained_in(place, "progress", "recipe=minilm", *options)
+    trained_in(workplace, "progress", "recipe=minilm", *options)
     lines = [
         line
         for line in capsys.readouterr().out.splitlines()

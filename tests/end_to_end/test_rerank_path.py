@@ -21,7 +21,7 @@ SWEEP = ["alpha=[1,0.5,0]", "policy=paired_tokens"]
 
 
 @pytest.fixture(scope="module")
-def measured(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def evaluated_folder(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of ``evaluate.py`` at alpha = 0.5."""
     folder = tmp_path_factory.mktemp("measured")
     evaluated(trained, folder, "alpha=0.5", "policy=paired_tokens", "swap=false")
@@ -34,19 +34,21 @@ def finished_rerank(trained: Workplace, tmp_path_factory: pytest.TempPathFactory
     return reranked(trained, *SWEEP, f"folder={tmp_path_factory.mktemp('whole') / 'at once'}")
 
 
-def test_the_runs_are_those_that_evaluate_writes(finished_rerank: Path, measured: Path) -> None:
+def test_the_runs_are_those_that_evaluate_writes(
+    finished_rerank: Path, evaluated_folder: Path
+) -> None:
     assert set(run_bytes(finished_rerank)) == {"alpha-1", "alpha-0.5", "alpha-0"}
     run = read_run(finished_rerank / "runs" / "alpha-0.5" / "run.txt")
-    expected = read_run(measured / "runs" / "alpha-0.5__synthetic-test.run")
+    expected = read_run(evaluated_folder / "runs" / "alpha-0.5__synthetic-test.run")
     assert {q: list(d) for q, d in run.items()} == {q: list(d) for q, d in expected.items()}
     for query_id, documents in expected.items():
         assert list(run[query_id].values()) == pytest.approx(list(documents.values()), abs=1e-5)
 
 
 def test_a_run_file_is_ranked_as_the_first_stage_that_it_came_from(
-    trained: Workplace, finished_rerank: Path, measured: Path, tmp_path: Path
+    trained: Workplace, finished_rerank: Path, evaluated_folder: Path, tmp_path: Path
 ) -> None:
-    run = measured / "runs" / "BM25__synthetic-test.run"
+    run = evaluated_folder / "runs" / "BM25__synthetic-test.run"
     folder = reranked(trained, *SWEEP, *TEST_SPLIT, f"run={run}", f"folder={tmp_path}", "shards=3")
     for label in ("alpha-1", "alpha-0"):
         from_file, from_first_stage = (
@@ -55,11 +57,9 @@ def test_a_run_file_is_ranked_as_the_first_stage_that_it_came_from(
         assert {q: set(d) for q, d in from_file.items()} == {
             q: set(d) for q, d in from_first_stage.items()
         }
-        assert all(
-            from_file[q][d] == pytest.approx(from_first_stage[q][d], abs=1e-5)
-            for q in from_first_stage
-            for d in from_first_stage[q]
-        )
+        for query_id, scores in from_first_stage.items():
+            for doc_id, score in scores.items():
+                assert from_file[query_id][doc_id] == pytest.approx(score, abs=1e-5)
 
 
 def test_step_by_step_gives_the_same_bytes(

@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import signal
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -40,19 +41,19 @@ SHARDS = 40
 
 
 @pytest.fixture(scope="module")
-def options(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def rerank_options(trained: Workplace, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """6,000 pairs in 40 shards, at three alphas."""
     run = write_large_run(tmp_path_factory.mktemp("run") / "large.trec")
     return [f"run={run}", *LARGE, "alpha=[1,0.5,0]", f"shards={SHARDS}"]
 
 
 @pytest.fixture(scope="module")
-def expected(
-    trained: Workplace, options: list[str], tmp_path_factory: pytest.TempPathFactory
+def expected_runs(
+    trained: Workplace, rerank_options: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, bytes]:
     """The runs that one process writes."""
     folder = tmp_path_factory.mktemp("expected") / "one"
-    finished(start(trained, *options, f"folder={folder}", "workers=1"))
+    finished(start(trained, *rerank_options, f"folder={folder}", "workers=1"))
     content = run_bytes(folder)
     assert {len(data.splitlines()) for data in content.values()} == {6000}
     return content
@@ -64,30 +65,30 @@ def kept(before: dict[str, int], after: dict[str, int]) -> bool:
 
 
 def test_four_workers_write_the_bytes_that_one_writes(
-    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+    trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
-    finished(start(trained, *options, f"folder={tmp_path}", "workers=4"))
-    assert run_bytes(tmp_path) == expected
+    finished(start(trained, *rerank_options, f"folder={tmp_path}", "workers=4"))
+    assert run_bytes(tmp_path) == expected_runs
     assert {path.name for path in tmp_path.iterdir()} == {"plan", "scores", "runs", "locks"}
 
 
 def test_a_killed_worker_is_replaced(
-    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+    trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
-    process = start(trained, *options, f"folder={tmp_path}", "workers=2")
+    process = start(trained, *rerank_options, f"folder={tmp_path}", "workers=2")
     wait_until(lambda: len(score_times(tmp_path)) > 2, process)
     before = score_times(tmp_path)
     workers_of(process)[0].kill()
     output = finished(process)
     assert "was ended by signal 9; another one takes its place" in output
     assert kept(before, score_times(tmp_path))
-    assert run_bytes(tmp_path) == expected
+    assert run_bytes(tmp_path) == expected_runs
 
 
 def test_workers_end_with_a_killed_parent_and_the_same_command_goes_on(
-    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+    trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
-    process = start(trained, *options, f"folder={tmp_path}", "workers=2")
+    process = start(trained, *rerank_options, f"folder={tmp_path}", "workers=2")
     wait_until(lambda: len(score_times(tmp_path)) > 5, process)
     workers = workers_of(process)
     process.kill()
@@ -96,18 +97,18 @@ def test_workers_end_with_a_killed_parent_and_the_same_command_goes_on(
     assert not alive
     before = score_times(tmp_path)
     assert len(before) < SHARDS, "killed too late to test anything"
-    finished(start(trained, *options, f"folder={tmp_path}", "workers=2"))
+    finished(start(trained, *rerank_options, f"folder={tmp_path}", "workers=2"))
     assert kept(before, score_times(tmp_path))
-    assert run_bytes(tmp_path) == expected
+    assert run_bytes(tmp_path) == expected_runs
     assert {path.name for path in tmp_path.iterdir()} == {"plan", "scores", "runs", "locks"}
 
 
 def test_ctrl_c_says_what_is_kept(
-    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+    trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
     for workers in (1, 2):
         for _ in range(25):
-            process = start(trained, *options, f"folder={tmp_path}", f"workers={workers}")
+            process = start(trained, *rerank_options, f"folder={tmp_path}", f"workers={workers}")
             there = len(score_times(tmp_path))
             wait_until(lambda there=there: len(score_times(tmp_path)) > there, process)
             os.killpg(process.pid, signal.SIGINT)
@@ -123,42 +124,42 @@ def test_ctrl_c_says_what_is_kept(
         )
         assert "Traceback" not in output
     before = score_times(tmp_path)
-    finished(start(trained, *options, f"folder={tmp_path}", "workers=2"))
+    finished(start(trained, *rerank_options, f"folder={tmp_path}", "workers=2"))
     assert kept(before, score_times(tmp_path))
-    assert run_bytes(tmp_path) == expected
+    assert run_bytes(tmp_path) == expected_runs
 
 
 def test_two_commands_share_one_folder(
-    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+    trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
-    both = [start(trained, *options, f"folder={tmp_path}", "workers=1") for _ in range(2)]
+    both = [start(trained, *rerank_options, f"folder={tmp_path}", "workers=1") for _ in range(2)]
     for process in both:
         finished(process)
     assert len(score_times(tmp_path)) == SHARDS
-    assert run_bytes(tmp_path) == expected
+    assert run_bytes(tmp_path) == expected_runs
 
 
 def test_a_command_waits_for_a_damaged_shard_that_another_one_is_at(
-    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+    trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
-    finished(start(trained, *options, f"folder={tmp_path}", "workers=2"))
+    finished(start(trained, *rerank_options, f"folder={tmp_path}", "workers=2"))
     path = tmp_path / "scores" / "00007.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     shutil.rmtree(tmp_path / "runs")
     with FileLock(tmp_path / "locks" / "00007.lock"):
-        process = start(trained, *options, f"folder={tmp_path}", "workers=1")
+        process = start(trained, *rerank_options, f"folder={tmp_path}", "workers=1")
         output = iter(process.stdout)
         assert any("waiting for another process, which is at shards 7" in line for line in output)
         path.write_bytes(content)
     finished(process)
-    assert run_bytes(tmp_path) == expected
+    assert run_bytes(tmp_path) == expected_runs
 
 
 def test_without_room_a_sentence_says_what_is_kept(
-    trained: Workplace, options: list[str], tmp_path: Path
+    trained: Workplace, rerank_options: list[str], tmp_path: Path
 ) -> None:
-    large = [*options[:-1], "shards=2", f"folder={tmp_path}"]  # 36 kB of scores in each
+    large = [*rerank_options[:-1], "shards=2", f"folder={tmp_path}"]  # 36 kB of scores in each
     finished(start(trained, *large, "action=plan"))
 
     def little_room() -> None:
@@ -211,16 +212,16 @@ def test_racing_processes_score_every_shard_once(trained: Workplace, tmp_path: P
     scored = [out.get(timeout=120) for _ in processes]
     for process in processes:
         process.join()
-    assert sorted(number for numbers in scored for number in numbers) == list(range(SHARDS))
+    assert sorted(chain.from_iterable(scored)) == list(range(SHARDS))
     merge(_plan(tmp_path, ranker)[0])
 
 
 def test_a_defect_of_a_worker_is_no_silence(
-    trained: Workplace, options: list[str], tmp_path: Path
+    trained: Workplace, rerank_options: list[str], tmp_path: Path
 ) -> None:
-    finished(start(trained, *options, f"folder={tmp_path}", "action=plan"))
+    finished(start(trained, *rerank_options, f"folder={tmp_path}", "action=plan"))
     path = tmp_path / "plan" / "00003.tsv"
     path.write_bytes(path.read_bytes()[:-9])
-    output = finished(start(trained, *options, f"folder={tmp_path}", "workers=2"), 2)
+    output = finished(start(trained, *rerank_options, f"folder={tmp_path}", "workers=2"), 2)
     assert "00003.tsv is damaged" in output
     assert "Traceback" not in output

@@ -34,25 +34,25 @@ SMALL = [
 ]
 
 
-def trained(place: Workplace, name: str, *options: str) -> Path:
-    return trained_in(place, name, *SMALL, *options) / "ranker"
+def trained(workplace: Workplace, name: str, *options: str) -> Path:
+    return trained_in(workplace, name, *SMALL, *options) / "ranker"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     """A workplace with a small KNRM."""
-    place = Workplace(tmp_path_factory.mktemp("words"))
-    trained(place, "knrm")
-    return place
+    workplace = Workplace(tmp_path_factory.mktemp("words"))
+    trained(workplace, "knrm")
+    return workplace
 
 
 def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(
-    place: Workplace, tmp_path: Path
+    workplace: Workplace, tmp_path: Path
 ) -> None:
-    evaluated(place, tmp_path, *TEST_SPLIT)
+    evaluated(workplace, tmp_path, *TEST_SPLIT)
     systems = json.loads((tmp_path / "measures.json").read_text())["systems"]
     assert [system["label"] for system in systems] == ["BM25", "alpha=1"]
-    ranker, pair_tokenizer = load_ranker(place.output / "train" / "knrm" / "ranker")
+    ranker, pair_tokenizer = load_ranker(workplace.output / "train" / "knrm" / "ranker")
     assert isinstance(ranker, InteractionForRanking)
     assert pair_tokenizer.max_length == ranker.config.n_positions == 231
     test = load_synthetic("test", test_queries=12, documents=80)
@@ -66,10 +66,10 @@ def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(
     assert np.abs(direct - np.array(list(scores.values()))).max() < 1e-5
     assert np.ptp(direct) > 0
     with pytest.raises(ValueError, match="knrm has no sense vectors"):
-        evaluated(place, tmp_path, *TEST_SPLIT, "alpha=0.5", "policy=lowest_senses")
+        evaluated(workplace, tmp_path, *TEST_SPLIT, "alpha=0.5", "policy=lowest_senses")
 
 
-def test_word_vectors_of_a_file_can_stay_as_they_are(place: Workplace, tmp_path: Path) -> None:
+def test_word_vectors_of_a_file_can_stay_as_they_are(workplace: Workplace, tmp_path: Path) -> None:
     words = ["the", "work", "and", "experience"]
     path = tmp_path / "glove.txt"
     path.write_text(
@@ -81,7 +81,7 @@ def test_word_vectors_of_a_file_can_stay_as_they_are(place: Workplace, tmp_path:
         "training.frozen=[embeddings]",
     ]
     ranker, pair_tokenizer = load_ranker(
-        trained(place, "frozen", *options, "training.loss=pairwise_hinge")
+        trained(workplace, "frozen", *options, "training.loss=pairwise_hinge")
     )
     ids = pair_tokenizer.tokenizer.get_vocab()
     words_of_file = [(word, number) for number, word in enumerate(words) if word in ids]
@@ -125,10 +125,10 @@ def test_every_word_model_is_made_of_its_configuration(name: str) -> None:
     }
 
 
-def test_what_does_not_fit_together_is_refused(place: Workplace) -> None:
+def test_what_does_not_fit_together_is_refused(workplace: Workplace) -> None:
     with pytest.raises(ValueError, match=r"use pretraining\.epochs=0"):
-        trained(place, "warm", "pretraining.epochs=1")
+        trained(workplace, "warm", "pretraining.epochs=1")
     with pytest.raises(ValueError, match="use adapter=none"):
-        trained(place, "lora", "adapter=lora")
+        trained(workplace, "lora", "adapter=lora")
     with pytest.raises(ValueError, match="max_length=300 exceeds the ranker's 231 positions"):
-        trained(place, "long", "max_length=300")
+        trained(workplace, "long", "max_length=300")

@@ -244,7 +244,7 @@ def test_an_alpha_without_a_value_is_not_within():
     assert caught.value.found.alpha == 1.0
 
 
-def test_mistakes_before_the_search():
+def test_what_cannot_be_searched_for_is_refused():
     with pytest.raises(ValueError, match="no budget is given"):
         smallest_change(linear, ())
     with pytest.raises(ValueError, match="which is not measured"):

@@ -261,15 +261,11 @@ def test_all_measures_of_a_word_list_of_three_groups_from_a_file(tmp_path):
     values = measures.measure(run, measures.magnitudes(["x", "y", "z"], documents), background)
     assert values.measures == (
         *("RaB(bool)@5", "ARaB(bool)@5"),
-        *(f"{name}(bool,{group})@5" for group in "abc" for name in ("RaB", "ARaB")),
-        *(
-            "FaiRR@5",
-            "NFaiRR@5",
-            "Exposure(a)@5",
-            "Exposure(b)@5",
-            "Exposure(c)@5",
-            "Exposure(neutral)@5",
-        ),
+        *("RaB(bool,a)@5", "ARaB(bool,a)@5"),
+        *("RaB(bool,b)@5", "ARaB(bool,b)@5"),
+        *("RaB(bool,c)@5", "ARaB(bool,c)@5"),
+        *("FaiRR@5", "NFaiRR@5"),
+        *("Exposure(a)@5", "Exposure(b)@5", "Exposure(c)@5", "Exposure(neutral)@5"),
     )
     assert values.mean("RaB(bool)@5") == -0.5  # b minus a
     about = measures.describe(RunInfo(notes=("first",)), "BM25")

@@ -16,7 +16,7 @@ RUNS = {1.0: {"q": {"a": 1.0, "b": 3.0, "c": 2.0}}, 0.0: {"q": {"a": 2.0, "b": 1
 OTHER = {"q": {"a": 0.0, "b": 2.0, "c": 1.0}}
 
 
-def test_ranks_changes_and_recalibration():
+def test_ranks_changes_and_recalibrated_scores_are_those_by_hand():
     rows = score_rows(COLLECTION, RUNS, OTHER, weight=1.0)
     assert [row.doc_id for row in rows] == ["b", "c", "a"], "best at alpha = 1 first"
     by_id = {row.doc_id: row for row in rows}

@@ -152,7 +152,7 @@ def langchain(folder, reranker) -> Door:
 
 @pytest.mark.packaging
 @pytest.mark.parametrize("door", [cross_encoder, pyterrier, rerankers, langchain])
-def test_other_libraries(ranker, door) -> None:
+def test_other_libraries_give_the_scores_of_python(ranker, door) -> None:
     folder, reranker = ranker
     scores = door(folder, reranker)
     for alpha, policy in SETTINGS:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.packaging
 
 
 @pytest.fixture
-def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def rerank_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Six queries of four documents each, in a folder in BEIR's layout and a run."""
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
     data = tmp_path / "data"
@@ -54,40 +54,47 @@ def done(*options: str) -> Path:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_its_local_executor_writes_the_bytes_of_ours(
-    options: list[str], workers: int, tmp_path: Path
+    rerank_options: list[str], workers: int, tmp_path: Path
 ) -> None:
-    by_our_workers = done(*options, f"folder={tmp_path / 'own'}", "workers=1")
+    by_our_workers = done(*rerank_options, f"folder={tmp_path / 'own'}", "workers=1")
     theirs = done(
-        *options, f"folder={tmp_path / 'theirs'}", f"workers={workers}", "engine=datatrove"
+        *rerank_options, f"folder={tmp_path / 'theirs'}", f"workers={workers}", "engine=datatrove"
     )
     assert run_bytes(theirs) == run_bytes(by_our_workers)
     assert len(run_bytes(by_our_workers)["alpha-0"].splitlines()) == 24
     assert (theirs / "datatrove" / "logs").is_dir()
 
 
-def test_after_an_error_only_what_is_open_is_scored(options: list[str], tmp_path: Path) -> None:
-    options = [*options, f"folder={tmp_path / 'one'}", "engine=datatrove", "workers=1"]
-    folder = done(*options, "action=plan")
+def test_after_an_error_only_what_is_open_is_scored(
+    rerank_options: list[str], tmp_path: Path
+) -> None:
+    rerank_options = [
+        *rerank_options,
+        f"folder={tmp_path / 'one'}",
+        "engine=datatrove",
+        "workers=1",
+    ]
+    folder = done(*rerank_options, "action=plan")
     pairs = folder / "plan" / "00003.tsv"
     content = pairs.read_bytes()
     pairs.write_bytes(content[:-1])
     with pytest.raises(ValueError, match=r"00003\.tsv is damaged"):
-        done(*options)
+        done(*rerank_options)
     before = score_times(folder)
     assert set(before) == {f"0000{number}.safetensors" for number in range(3)}
     pairs.write_bytes(content)
-    done(*options)
+    done(*rerank_options)
     after = score_times(folder)
     assert len(after) == 6
     assert {name: after[name] for name in before} == before
 
 
 def test_options_that_an_executor_does_not_take_are_named(
-    options: list[str], tmp_path: Path
+    rerank_options: list[str], tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=r"executor_options: .*partition"):
         done(
-            *options,
+            *rerank_options,
             f"folder={tmp_path / 'one'}",
             "engine=datatrove",
             "+executor_options.partition=cpu",
@@ -108,7 +115,7 @@ echo "Submitted batch job 1"
 
 
 def test_a_job_array_of_slurm_scores_a_shard_in_each_task(
-    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rerank_options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The jobs are real processes that get only what datatrove saved for them; the cluster is a
     script.
@@ -124,19 +131,19 @@ def test_a_job_array_of_slurm_scores_a_shard_in_each_task(
         "PATH", f"{sbatch.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     )
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    options = [*options[:-1], "shards=2", f"folder={tmp_path / 'one'}"]
-    done(*options, "action=plan")
+    rerank_options = [*rerank_options[:-1], "shards=2", f"folder={tmp_path / 'one'}"]
+    done(*rerank_options, "action=plan")
     slurm = ["engine=datatrove", "executor=slurm", "workers=8"]
     slurm += [
         f"+executor_options.{option}"
         for option in ("partition=cpu", "time='10:00:00'", "with_srun=false")
     ]
     with pytest.raises(ValueError, match="executor=slurm only hands jobs in"):
-        done(*options, *slurm)
-    folder = done(*options, *slurm, "action=score")
+        done(*rerank_options, *slurm)
+    folder = done(*rerank_options, *slurm, "action=score")
     assert len(score_times(folder)) == 2, (tmp_path / "bin" / "sbatch.log").read_text()
     script = (tmp_path / "bin" / "sbatch.0").read_text()
     assert "#SBATCH --array=0-1%8" in script
     assert "#SBATCH --partition=cpu" in script
-    done(*options, "action=merge")
+    done(*rerank_options, "action=merge")
     assert len(run_bytes(folder)["alpha-0"].splitlines()) == 24

@@ -59,7 +59,7 @@ def test_a_threshold_is_compared_with_the_scores_that_are_given(ranked) -> None:
     assert reranker.rank(QUERY, TEXTS, activation="sigmoid", score_threshold=middle) == rows[:2]
 
 
-def test_cross_encoder(ranked) -> None:
+def test_the_cross_encoder_reads_chunks_and_leaves_out_what_is_below_a_threshold(ranked) -> None:
     from sentence_transformers import CrossEncoder
 
     from backpack_rank.integrations.sentence_transformers import cross_encoder
@@ -82,7 +82,7 @@ def test_cross_encoder(ranked) -> None:
         tokens_alone.predict(pairs, long_documents="chunks")
 
 
-def test_pyterrier(ranked, caplog) -> None:
+def test_pyterrier_reads_chunks_and_leaves_out_what_is_below_a_threshold(ranked, caplog) -> None:
     from backpack_rank.integrations.pyterrier import BackpackReranker
 
     caplog.set_level(logging.INFO)
@@ -96,7 +96,7 @@ def test_pyterrier(ranked, caplog) -> None:
     assert "2 of 4 documents are left out" in caplog.text
 
 
-def test_rerankers(ranked, caplog) -> None:
+def test_rerankers_reads_chunks_and_leaves_out_what_is_below_a_threshold(ranked, caplog) -> None:
     from rerankers import Reranker
 
     import backpack_rank.integrations.rerankers  # noqa: F401
@@ -111,7 +111,7 @@ def test_rerankers(ranked, caplog) -> None:
     assert "2 of 4 documents are left out" in caplog.text
 
 
-def test_langchain(ranked, caplog) -> None:
+def test_langchain_reads_chunks_and_leaves_out_what_is_below_a_threshold(ranked, caplog) -> None:
     from langchain_core.documents import Document
 
     from backpack_rank.integrations.langchain import BackpackCompressor
@@ -129,7 +129,7 @@ def test_langchain(ranked, caplog) -> None:
     assert "2 of 4 documents are left out" in caplog.text
 
 
-def test_llama_index(ranked, caplog) -> None:
+def test_llama_index_reads_chunks_and_leaves_out_what_is_below_a_threshold(ranked, caplog) -> None:
     from llama_index.core.schema import NodeWithScore, TextNode
 
     from backpack_rank.integrations.llama_index import BackpackRerank

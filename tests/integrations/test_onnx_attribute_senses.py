@@ -23,7 +23,7 @@ DOCUMENTS = (
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)
-def parts(request):
+def tokenizer_and_kind(request):
     make, kind = EXAMPLES[request.param]
     return make(), kind
 
@@ -50,9 +50,9 @@ def dials(example):
 @pytest.mark.parametrize(
     ("where", "read_as_one"), [("documents", True), ("all", True), ("documents", False)]
 )
-def test_scores_of_the_graph_are_those_of_torch(parts, tmp_path, where, read_as_one):
+def test_scores_of_the_graph_are_those_of_torch(tokenizer_and_kind, tmp_path, where, read_as_one):
     gender = attribute(tmp_path, "gender", GENDER)
-    example = new_example(*parts, [(gender, GENDER)], where, read_as_one)
+    example = new_example(*tokenizer_and_kind, [(gender, GENDER)], where, read_as_one)
     graph = RankerGraph(example.ranker, example.tokenizer.pad_token_id).eval()
     batch, scores = example.batch(QUERY, DOCUMENTS), []
     for factors in dials(example):

@@ -70,7 +70,7 @@ USUAL = {"word pieces, BERT", "byte-level, GPT-2", "unigram split at spaces, RoB
         for name in (*EXAMPLES, "real GPT-2")
     ],
 )
-def parts(request):
+def tokenizer_and_kind(request):
     """A tokenizer and a kind of backbone."""
     if request.param == "real GPT-2":
         return real_gpt2(request.getfixturevalue("real_data")), "gpt2"
@@ -84,24 +84,24 @@ def gender(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def plain(parts):
+def plain_ranker(tokenizer_and_kind):
     """The ranker of the examples without attribute senses."""
-    return new_ranker(*parts)
+    return new_ranker(*tokenizer_and_kind)
 
 
 @pytest.fixture(scope="module")
-def example(parts, gender) -> Example:
-    return new_example(*parts, [(gender, GENDER)])
+def example(tokenizer_and_kind, gender) -> Example:
+    return new_example(*tokenizer_and_kind, [(gender, GENDER)])
 
 
 @pytest.fixture(scope="module")
-def everywhere(parts, gender) -> Example:
-    return new_example(*parts, [(gender, GENDER)], where="all")
+def example_in_all_texts(tokenizer_and_kind, gender) -> Example:
+    return new_example(*tokenizer_and_kind, [(gender, GENDER)], where="all")
 
 
 @pytest.fixture(scope="module")
-def at_load(parts, gender) -> Example:
-    return new_example(*parts, [(gender, GENDER)], read_as_one=False)
+def example_split_at_load(tokenizer_and_kind, gender) -> Example:
+    return new_example(*tokenizer_and_kind, [(gender, GENDER)], read_as_one=False)
 
 
 cased = st.builds(
@@ -125,8 +125,14 @@ def at_zero(example):
 
 
 @pytest.mark.parametrize("name", ["example", "everywhere", "at_load"])
-def test_senses_and_scores_are_those_of_the_slow_calculation(example, everywhere, at_load, name):
-    example = {"example": example, "everywhere": everywhere, "at_load": at_load}[name]
+def test_senses_and_scores_are_those_of_the_slow_calculation(
+    example, example_in_all_texts, example_split_at_load, name
+):
+    example = {
+        "example": example,
+        "everywhere": example_in_all_texts,
+        "at_load": example_split_at_load,
+    }[name]
     documents = [
         "She said (he is a nurse) and the QUEEN, her actress; sheets manual",
         '"woman" said King',
@@ -167,18 +173,22 @@ def test_any_document_is_read_as_by_the_slow_calculation(example, document):
 
 @few
 @given(documents=st.lists(texts, min_size=1, max_size=4))
-def test_splitting_at_load_changes_no_bit_at_alpha_1(plain, at_load, documents):
-    ranker, pair_tokenizer = plain
+def test_splitting_at_load_changes_no_bit_at_alpha_1(
+    plain_ranker, example_split_at_load, documents
+):
+    ranker, pair_tokenizer = plain_ranker
     batch = PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, documents))
     with torch.no_grad():
         expected = ranker(batch, return_senses=True)
-        output = at_load.ranker(batch, return_senses=True)
-        assert torch.equal(at_load.ranker(batch).scores, ranker(batch).scores)
+        output = example_split_at_load.ranker(batch, return_senses=True)
+        assert torch.equal(example_split_at_load.ranker(batch).scores, ranker(batch).scores)
     torch.testing.assert_close(
         output.senses.sum(dim=1), expected.senses.sum(dim=1), atol=1e-4, rtol=1e-4
     )
-    ones = [1.0] * at_load.ranker.config.total_senses
-    torch.testing.assert_close(scores(at_load, batch, ones), expected.scores, atol=1e-4, rtol=1e-4)
+    ones = [1.0] * example_split_at_load.ranker.config.total_senses
+    torch.testing.assert_close(
+        scores(example_split_at_load, batch, ones), expected.scores, atol=1e-4, rtol=1e-4
+    )
 
 
 template = st.lists(
@@ -222,13 +232,15 @@ def test_at_alpha_0_documents_that_differ_in_words_of_classes_have_one_score(exa
 
 @few
 @given(question=template, templates=st.lists(template, min_size=1, max_size=2))
-def test_queries_too_where_all_words_are_read_as_one(everywhere, question, templates):
+def test_queries_too_where_all_words_are_read_as_one(example_in_all_texts, question, templates):
     question = ["who", *question]
     batches = [
-        everywhere.batch(written(question, side), [written(t, side) for t in templates])
+        example_in_all_texts.batch(written(question, side), [written(t, side) for t in templates])
         for side in (0, 1)
     ]
-    scores_by_wording = [scores(everywhere, batch, at_zero(everywhere)) for batch in batches]
+    scores_by_wording = [
+        scores(example_in_all_texts, batch, at_zero(example_in_all_texts)) for batch in batches
+    ]
     torch.testing.assert_close(*scores_by_wording, atol=1e-5, rtol=1e-5)
     if len(templates) == 1:
         assert torch.equal(*scores_by_wording)
@@ -261,8 +273,10 @@ def test_pieces_of_other_words_are_left_alone(example, text):
 @given(documents=st.lists(texts, min_size=1, max_size=3))
 @hypothesis.example(documents=["herself", "his"])  # at alpha 0 both begin with token " her"
 @hypothesis.example(documents=["herself", "her"])
-def test_paired_tokens_reach_words_that_are_split_at_load(plain, at_load, gender, documents):
-    ranker, pair_tokenizer = plain
+def test_paired_tokens_reach_words_that_are_split_at_load(
+    plain_ranker, example_split_at_load, gender, documents
+):
+    ranker, pair_tokenizer = plain_ranker
     batch = PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, documents))
     classes = TokenClasses.of(pair_tokenizer.tokenizer, gender.classes())
     for scope in SCOPES:
@@ -271,17 +285,18 @@ def test_paired_tokens_reach_words_that_are_split_at_load(plain, at_load, gender
                 expected = ranker(
                     batch, token_shift=token_shift(ranker, classes, scope, alpha)
                 ).scores
-                output = at_load.ranker(
-                    batch, token_shift=token_shift(at_load.ranker, classes, scope, alpha)
+                output = example_split_at_load.ranker(
+                    batch,
+                    token_shift=token_shift(example_split_at_load.ranker, classes, scope, alpha),
                 ).scores
             torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_words_end_with_their_text(everywhere):
+def test_words_end_with_their_text(example_in_all_texts):
     """A text need not end with a token of its own: what the next one begins with is no part of its
     last word.
     """
-    rows = everywhere.ranker.backpack.attribute_senses.rows()
+    rows = example_in_all_texts.ranker.backpack.attribute_senses.rows()
     forms = [
         row.pieces
         for row in rows
@@ -289,16 +304,17 @@ def test_words_end_with_their_text(everywhere):
     ]
     pieces = forms[0]
     texts = [[*pieces[:1]], [*pieces[1:], *pieces]]
-    together = everywhere.ranker.backpack.read(PackedBatch.from_sequences(texts))
-    alone = [everywhere.ranker.backpack.read(PackedBatch.from_sequences([text])) for text in texts]
-    assert together.input_ids.tolist() == [
-        token for alone_batch in alone for token in alone_batch.input_ids.tolist()
+    together = example_in_all_texts.ranker.backpack.read(PackedBatch.from_sequences(texts))
+    alone = [
+        example_in_all_texts.ranker.backpack.read(PackedBatch.from_sequences([text]))
+        for text in texts
     ]
+    assert together.input_ids.tolist() == torch.cat([text.input_ids for text in alone]).tolist()
     assert together.lengths == [len(alone_batch.input_ids) for alone_batch in alone]
 
 
-def test_every_form_is_found_and_the_longest_of_those_that_begin_alike(everywhere):
-    attribute_senses = everywhere.ranker.backpack.attribute_senses
+def test_every_form_is_found_and_the_longest_of_those_that_begin_alike(example_in_all_texts):
+    attribute_senses = example_in_all_texts.ranker.backpack.attribute_senses
     for number, row in enumerate(attribute_senses.rows()):
         read = attribute_senses.read(PackedBatch.from_sequences([[*row.pieces]]))
         assert read.input_ids.tolist() == [attribute_senses.vocabulary + number]
@@ -429,8 +445,8 @@ def test_one_pass_serves_all_alphas(example, tmp_path):
     torch.testing.assert_close(controlled_scores, linear, atol=1e-5, rtol=1e-5)
 
 
-def test_forms_of_a_class_are_of_one_case_and_stand_behind_the_same(parts, gender):
-    tokenizer, _ = parts
+def test_forms_of_a_class_are_of_one_case_and_stand_behind_the_same(tokenizer_and_kind, gender):
+    tokenizer, _ = tokenizer_and_kind
     forms = word_forms(tokenizer, gender.classes(), gender.group_of_words())
     assert len({form.pieces for form in forms}) == len(forms)
     by_class = {}
@@ -460,8 +476,8 @@ def test_a_word_alone_is_no_class(tmp_path):
         word_forms(make(), letters.classes(), letters.group_of_words())
 
 
-def test_a_word_of_two_attributes_is_refused_by_its_name(parts, gender, tmp_path):
-    tokenizer, kind = parts
+def test_a_word_of_two_attributes_is_refused_by_its_name(tokenizer_and_kind, gender, tmp_path):
+    tokenizer, kind = tokenizer_and_kind
     ranker, pair_tokenizer = new_ranker(tokenizer, kind)
     separator = pair_tokenizer.separator_id
     add_attribute_senses(ranker.backpack, tokenizer, gender, separator_id=separator)

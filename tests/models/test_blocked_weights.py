@@ -70,7 +70,7 @@ def test_scores_are_those_of_the_plain_layers(kind, batch) -> None:
     torch.testing.assert_close(blocked, plain, rtol=1e-5, atol=1e-5)
 
 
-def test_in_half_precision_too(batch) -> None:
+def test_blocked_weights_score_the_same_in_half_precision_too(batch) -> None:
     ranker = make().bfloat16()
     plain, blocked = plain_and_blocked(ranker, batch, BlockedWeights(ranker))
     torch.testing.assert_close(blocked, plain, rtol=0.05, atol=0.05)

@@ -84,7 +84,7 @@ def folder_of(tokenizer, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def new(folder_of, tokenizer):
+def make_dual_encoder(folder_of, tokenizer):
     def make(kind="bert", max_length=24):
         ranker = dual_encoder(tokenizer, name=str(folder_of(kind))).eval()
         return ranker, make_pair_tokenizer(tokenizer, ranker, max_length)
@@ -101,9 +101,9 @@ def pairs(pair_tokenizer):
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_dot_products_of_the_librarys_own_vectors_of_each_text_alone(
-    kind, new, folder_of, tokenizer
+    kind, make_dual_encoder, folder_of, tokenizer
 ):
-    ranker, pair_tokenizer = new(kind)
+    ranker, pair_tokenizer = make_dual_encoder(kind)
     assert supports_packing(ranker.config) == (kind != "roberta")
     library = AutoModel.from_pretrained(folder_of(kind), attn_implementation="eager").eval()
     place = -1 if kind == "llama" else 0
@@ -133,8 +133,8 @@ def test_scores_are_dot_products_of_the_librarys_own_vectors_of_each_text_alone(
         )
 
 
-def test_a_row_is_both_texts_as_they_are_read_alone(new, tokenizer):
-    _, pair_tokenizer = new(max_length=6)
+def test_a_row_is_both_texts_as_they_are_read_alone(make_dual_encoder, tokenizer):
+    _, pair_tokenizer = make_dual_encoder(max_length=6)
     (row,) = pair_tokenizer.pairs("w20 w21", ["w1 w2 w3 w4 w5"])
     query, document = tokenizer("w20 w21")["input_ids"], tokenizer("w1 w2 w3 w4")["input_ids"]
     assert row.tolist() == query + document
@@ -142,8 +142,8 @@ def test_a_row_is_both_texts_as_they_are_read_alone(new, tokenizer):
     assert pair_tokenizer.documents(["w1 w2 w3 w4 w5"])[0].tolist() == document
 
 
-def test_a_document_is_cut_in_the_same_place_behind_any_query(new):
-    _, pair_tokenizer = new(max_length=8)
+def test_a_document_is_cut_in_the_same_place_behind_any_query(make_dual_encoder):
+    _, pair_tokenizer = make_dual_encoder(max_length=8)
     text = " ".join(f"w{n}" for n in range(12))
     (alone,) = pair_tokenizer.documents([text])
     assert len(alone) == 8
@@ -159,8 +159,8 @@ def test_a_document_is_cut_in_the_same_place_behind_any_query(new):
 
 
 @torch.no_grad()
-def test_a_query_that_several_rows_have_is_read_once(new, monkeypatch):
-    ranker, pair_tokenizer = new()
+def test_a_query_that_several_rows_have_is_read_once(make_dual_encoder, monkeypatch):
+    ranker, pair_tokenizer = make_dual_encoder()
     batch = pairs(pair_tokenizer)
     seen = []
     read = ranker.encode_queries
@@ -198,8 +198,8 @@ def test_distinct_texts_against_a_loop():
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_a_saved_folder_gives_the_same_scores(kind, new, tmp_path):
-    ranker, pair_tokenizer = new(kind)
+def test_a_saved_folder_gives_the_same_scores(kind, make_dual_encoder, tmp_path):
+    ranker, pair_tokenizer = make_dual_encoder(kind)
     save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
     again, other = load_ranker(tmp_path / "ranker")
     assert isinstance(again, DualEncoderForRanking)
@@ -211,8 +211,8 @@ def test_a_saved_folder_gives_the_same_scores(kind, new, tmp_path):
     )
 
 
-def test_gradients_reach_every_parameter(new):
-    ranker, pair_tokenizer = new()
+def test_gradients_reach_every_parameter(make_dual_encoder):
+    ranker, pair_tokenizer = make_dual_encoder()
     ranker(pairs(pair_tokenizer)).scores.square().mean().backward()
     without = {
         name
@@ -223,11 +223,11 @@ def test_gradients_reach_every_parameter(new):
     assert {name for name in without if "key.bias" not in name} == set()
 
 
-def test_every_parameter_is_the_backbones(new):
+def test_every_parameter_is_the_backbones(make_dual_encoder):
     """So that training.learning_rate is the one that counts, and training.frozen knows no other
     part.
     """
-    ranker, _ = new()
+    ranker, _ = make_dual_encoder()
     groups = OptimizerConfig(1e-4, head_learning_rate=1.0).optimizer(ranker).param_groups
     assert {group["lr"] for group in groups if group["params"]} == {1e-4}
     assert list(parts(ranker)) == [
@@ -242,16 +242,16 @@ def test_every_parameter_is_the_backbones(new):
         FrozenParts(["head"]).apply(ranker)
 
 
-def test_the_scorer_gives_what_the_ranker_gives(new):
-    ranker, pair_tokenizer = new("distilbert")
+def test_the_scorer_gives_what_the_ranker_gives(make_dual_encoder):
+    ranker, pair_tokenizer = make_dual_encoder("distilbert")
     expected = ranker(pairs(pair_tokenizer)).scores.detach().numpy()
     scorer = Scorer(ranker, pair_tokenizer)
     scores = np.concatenate([scorer.score(query, DOCUMENTS) for query in QUERIES])
     np.testing.assert_allclose(scores, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_what_it_cannot_do_is_said(new, tokenizer):
-    ranker, pair_tokenizer = new()
+def test_what_it_cannot_do_is_said(make_dual_encoder, tokenizer):
+    ranker, pair_tokenizer = make_dual_encoder()
     with pytest.raises(TypeError, match="DualEncoderForRanking has no sense vectors"):
         ranker(pairs(pair_tokenizer), return_senses=True)
     with pytest.raises(ValueError, match="a row has no document behind its query"):

@@ -71,15 +71,15 @@ def bert_body(folder):
 
 
 @pytest.fixture
-def on_a_body(tmp_path):
+def adapter_of_a_body(tmp_path):
     """An adapter with a head of one label, for a BERT without a head; and its tokenizer."""
     tokenizer = bert_body(tmp_path / "base")
     base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=1)
     return adapt(base, tmp_path / "adapter", task_type="SEQ_CLS"), tokenizer
 
 
-def test_an_adapter_with_a_head_is_merged_into_a_body(on_a_body, tmp_path):
-    folder, tokenizer = on_a_body
+def test_an_adapter_with_a_head_is_merged_into_a_body(adapter_of_a_body, tmp_path):
+    folder, tokenizer = adapter_of_a_body
     base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=1)
     expected = padded_logits(merged_by_peft(folder, base), tokenizer)
     scores = scores_of(folder)
@@ -144,8 +144,8 @@ def test_an_adapter_is_merged_into_a_language_model(tmp_path, template_in):
     assert np.abs(scores - qwen3_card(tmp_path / "base", PAIRS)).max() > 0.01
 
 
-def test_the_tokenizer_beside_the_adapter_is_read(on_a_body, tmp_path):
-    folder, tokenizer = on_a_body
+def test_the_tokenizer_beside_the_adapter_is_read(adapter_of_a_body, tmp_path):
+    folder, tokenizer = adapter_of_a_body
     expected = scores_of(folder)
     shutil.rmtree(tmp_path / "adapter" / "tokenizer", ignore_errors=True)
     tokenizer.save_pretrained(folder)
@@ -154,15 +154,15 @@ def test_the_tokenizer_beside_the_adapter_is_read(on_a_body, tmp_path):
     assert scores_of(folder).tolist() == expected.tolist()
 
 
-def test_the_base_model_may_be_named_from_the_adapters_folder(on_a_body):
-    folder, _ = on_a_body
+def test_the_base_model_may_be_named_from_the_adapters_folder(adapter_of_a_body):
+    folder, _ = adapter_of_a_body
     expected = scores_of(folder)
     change(folder, base_model_name_or_path="../base")
     assert scores_of(folder).tolist() == expected.tolist()
 
 
-def test_the_dial_acts(on_a_body):
-    folder, _ = on_a_body
+def test_the_dial_acts(adapter_of_a_body):
+    folder, _ = adapter_of_a_body
     assert ranker_folder(folder, "checkpoint") == folder
     pairs = [(QUERY, "he saw a nurse"), (QUERY, "she saw a nurse")]
     he, she = load(folder).predict(pairs)
@@ -197,16 +197,16 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_cannot_be_read_is_refused(on_a_body, name):
-    folder, _ = on_a_body
+def test_what_cannot_be_read_is_refused(adapter_of_a_body, name):
+    folder, _ = adapter_of_a_body
     settings, message = CHANGES[name]
     change(folder, **settings)
     with pytest.raises(ValueError, match=message):
         load(folder)
 
 
-def test_an_adapter_without_weights_is_refused(on_a_body):
-    folder, _ = on_a_body
+def test_an_adapter_without_weights_is_refused(adapter_of_a_body):
+    folder, _ = adapter_of_a_body
     (folder / "adapter_model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"adapter_model\.safetensors is missing"):
         load(folder)
@@ -223,8 +223,8 @@ def test_an_adapter_without_a_head_needs_a_classifier(tmp_path):
         load(folder)
 
 
-def test_peft_is_asked_for_where_it_is_missing(on_a_body, monkeypatch):
-    folder, _ = on_a_body
+def test_peft_is_asked_for_where_it_is_missing(adapter_of_a_body, monkeypatch):
+    folder, _ = adapter_of_a_body
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ValueError, match=r"reading it needs peft: pip install '\.\[lora\]'"):
         load(folder)

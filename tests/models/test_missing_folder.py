@@ -51,7 +51,7 @@ def test_a_ranker_over_a_missing_folder(
     ],
     ids=["tokenizer", "language model", "listwise", "vectors"],
 )
-def test_a_missing_folder(load: Callable[[str], object], tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(load: Callable[[str], object], tmp_path: Path) -> None:
     _refuses(load, tmp_path)
 
 

@@ -214,18 +214,20 @@ def state():
 
 
 @pytest.fixture(scope="module")
-def expected(state):
+def expected_logits(state):
     texts = [[3, 17, 3, 8, 25, 0, 11], [39, 5, 1], [22]]
     return texts, [slow_logits(state, text) for text in texts]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_logits_of_every_stored_form_equal_the_slow_implementation(form, state, expected, tmp_path):
+def test_logits_of_every_stored_form_equal_the_slow_implementation(
+    form, state, expected_logits, tmp_path
+):
     model, info = BackpackLMHeadModel.from_pretrained(
         FORMS[form](tmp_path, state), output_loading_info=True
     )
     assert not any(info.values()), info
-    for text, logits in zip(*expected, strict=True):
+    for text, logits in zip(*expected_logits, strict=True):
         with torch.no_grad():
             torch.testing.assert_close(
                 model(torch.tensor([text])).logits[0].double(), logits, atol=1e-5, rtol=1e-5
@@ -233,9 +235,11 @@ def test_logits_of_every_stored_form_equal_the_slow_implementation(form, state, 
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_logits_of_a_ragged_batch_equal_the_slow_implementation(side, state, expected, tmp_path):
+def test_logits_of_a_ragged_batch_equal_the_slow_implementation(
+    side, state, expected_logits, tmp_path
+):
     model = BackpackLMHeadModel.from_pretrained(write_bin(tmp_path, state))
-    texts, logits = expected
+    texts, logits = expected_logits
     ids, mask = torch.full((3, 9), 39), torch.zeros((3, 9), dtype=torch.long)
     places = [slice(9 - len(text), 9) if side == "left" else slice(0, len(text)) for text in texts]
     for row, (place, text) in enumerate(zip(places, texts, strict=True)):
@@ -246,17 +250,17 @@ def test_logits_of_a_ragged_batch_equal_the_slow_implementation(side, state, exp
         torch.testing.assert_close(computed_logits[row, place], wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_the_slow_weights_are_far_from_even(state, expected):
+def test_the_slow_weights_are_far_from_even(state, expected_logits):
     """The comparison would be blind to a wrong softmax if all logits were nearly alike."""
-    text, logits = expected[0][0], expected[1][0]
+    text, logits = expected_logits[0][0], expected_logits[1][0]
     assert logits[-1].std() > 1
     swapped = slow_logits(state, [text[1], text[0], *text[2:]])
     assert (swapped[-1] - logits[-1]).abs().max() > 0.1
 
 
-def test_loss_of_the_language_model_is_the_mean_over_next_tokens(state, expected, tmp_path):
+def test_loss_of_the_language_model_is_the_mean_over_next_tokens(state, expected_logits, tmp_path):
     model = BackpackLMHeadModel.from_pretrained(write_bin(tmp_path, state))
-    (text, *_), (logits, *_) = expected
+    (text, *_), (logits, *_) = expected_logits
     chosen = [logits[i].log_softmax(0)[text[i + 1]] for i in range(len(text) - 1)]
     with torch.no_grad():
         loss = model(torch.tensor([text]), labels=torch.tensor([text])).loss
@@ -443,10 +447,10 @@ def test_a_gpt2_ranker_takes_everything_but_its_head_from_gpt2(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_weights_load_in_half_precision(dtype, state, expected, tmp_path):
+def test_weights_load_in_half_precision(dtype, state, expected_logits, tmp_path):
     model = BackpackLMHeadModel.from_pretrained(write_bin(tmp_path, state), dtype=dtype)
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
-    (text, *_), (logits, *_) = expected
+    (text, *_), (logits, *_) = expected_logits
     with torch.no_grad():
         computed_logits = model(torch.tensor([text])).logits[0].double()
     assert (computed_logits - logits).abs().max() < (

@@ -27,7 +27,7 @@ DOCUMENTS = ["he saw a nurse", "she saw a nurse", "", "bread and fish " * 20, "h
 
 
 @pytest.fixture(params=[bert, xlm_roberta])
-def saved(request, tmp_path):
+def saved_classifier(request, tmp_path):
     """A classifier with one label as its own libraries save it; the model, its tokenizer, and the
     folder.
     """
@@ -45,8 +45,8 @@ def expected(model, tokenizer, pairs):
         return model(**inputs).logits[:, 0].tolist()
 
 
-def test_scores_are_those_of_transformers_also_where_texts_are_cut(saved):
-    model, tokenizer, folder = saved
+def test_scores_are_those_of_transformers_also_where_texts_are_cut(saved_classifier):
+    model, tokenizer, folder = saved_classifier
     pairs = [
         (query, text) for query in (QUERY, "the doctor saw a nurse " * 6) for text in DOCUMENTS
     ]
@@ -55,11 +55,11 @@ def test_scores_are_those_of_transformers_also_where_texts_are_cut(saved):
     assert np.ptp(scores) > 0.05
 
 
-def test_a_text_that_spells_a_special_token_has_the_score_of_transformers(saved):
+def test_a_text_that_spells_a_special_token_has_the_score_of_transformers(saved_classifier):
     """The types of the document's tokens begin behind the template's separator, not behind the
     first one.
     """
-    model, tokenizer, folder = saved
+    model, tokenizer, folder = saved_classifier
     spelled = [tokenizer.sep_token, tokenizer.cls_token, tokenizer.pad_token]
     queries = [
         f"the {token} doctor{other}"
@@ -98,8 +98,8 @@ def test_a_classifier_that_padding_reaches_reads_texts_one_by_one(tmp_path):
     assert load(tmp_path / "ranker").predict(pairs).tolist() == pytest.approx(alone, abs=1e-5)
 
 
-def test_moved_words_make_he_and_she_one(saved):
-    _, _, folder = saved
+def test_moved_words_make_he_and_she_one(saved_classifier):
+    _, _, folder = saved_classifier
     reranker = load(folder)
     assert reranker.alpha is None
     assert reranker.policies == ("paired_tokens", "renditions")
@@ -117,8 +117,8 @@ def test_moved_words_make_he_and_she_one(saved):
         reranker.rank(QUERY, DOCUMENTS, alpha=0, policy=in_senses)
 
 
-def test_joined_texts_are_those_of_the_tokenizer(saved):
-    _, tokenizer, folder = saved
+def test_joined_texts_are_those_of_the_tokenizer(saved_classifier):
+    _, tokenizer, folder = saved_classifier
     _, joined = load_ranker(folder)
     for query in (QUERY, "a nurse " * 9, "a nurse " * 30):
         given = tokenizer([query] * len(DOCUMENTS), DOCUMENTS, truncation=True)["input_ids"]

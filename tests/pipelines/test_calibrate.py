@@ -39,7 +39,7 @@ def texts(generator: np.random.Generator, number: int, length: int) -> list[str]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+def ranker_and_data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     """The folder of a ranker, and data with a dev and a test split of its own judgements."""
     folder = tmp_path_factory.mktemp("calibrated") / "ranker"
     save(bert, folder)
@@ -66,8 +66,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     return folder, data
 
 
-def composed(place: tuple[Path, dict], output: Path, *options: str, **changes: object):
-    folder, data = place
+def composed(ranker_and_data: tuple[Path, dict], output: Path, *options: str, **changes: object):
+    folder, data = ranker_and_data
     config = configured("calibrate", f"checkpoint={folder}", f"output={output}", *options)
     OmegaConf.set_struct(config, False)
     config.data = {**data, **changes}
@@ -95,10 +95,10 @@ def error_by_hand(probabilities: np.ndarray, relevant: np.ndarray, bins: int = 1
 
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
 def test_the_table_has_the_errors_of_what_rank_shows_and_calibration_mends_them(
-    place, tmp_path, capsys, method
+    ranker_and_data, tmp_path, capsys, method
 ):
-    folder, data = place
-    path = calibrate(composed(place, tmp_path, f"method={method}", "alphas=[1,0]"))
+    folder, data = ranker_and_data
+    path = calibrate(composed(ranker_and_data, tmp_path, f"method={method}", "alphas=[1,0]"))
     assert path == tmp_path / "calibration.json"
     printed = " ".join(capsys.readouterr().out.split())
     assert "Expected calibration error on drawn/test" in printed
@@ -128,11 +128,11 @@ def test_the_table_has_the_errors_of_what_rank_shows_and_calibration_mends_them(
     }
 
 
-def test_the_map_is_that_of_scikit_learn_on_the_dev_split(place, tmp_path):
+def test_the_map_is_that_of_scikit_learn_on_the_dev_split(ranker_and_data, tmp_path):
     from sklearn.isotonic import IsotonicRegression
 
-    folder, data = place
-    calibrate(composed(place, tmp_path, "method=isotonic", "alphas=[1]"))
+    folder, data = ranker_and_data
+    calibrate(composed(ranker_and_data, tmp_path, "method=isotonic", "alphas=[1]"))
     dev, labels = pairs_of(data["dev"])
     reranker = load(folder, activation="calibrated", calibration=tmp_path / "calibration.json")
     model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
@@ -143,9 +143,11 @@ def test_the_map_is_that_of_scikit_learn_on_the_dev_split(place, tmp_path):
     assert np.abs(reranker.predict(test) - expected).mean() < 1e-3
 
 
-def test_a_server_gives_probabilities_and_warns_once_at_other_alphas(place, tmp_path, caplog):
-    folder, data = place
-    calibrate(composed(place, tmp_path, "alphas=[1,0]"))
+def test_a_server_gives_probabilities_and_warns_once_at_other_alphas(
+    ranker_and_data, tmp_path, caplog
+):
+    folder, data = ranker_and_data
+    calibrate(composed(ranker_and_data, tmp_path, "alphas=[1,0]"))
     texts = list(data["test"]["documents"].values())[:12]
     query = next(iter(data["test"]["queries"].values()))
     reranker = load(folder, activation="calibrated", calibration=tmp_path)
@@ -198,10 +200,10 @@ def test_a_server_gives_probabilities_and_warns_once_at_other_alphas(place, tmp_
             assert message in answer.json()["message"]
 
 
-def test_it_lies_beside_the_ranker_unless_another_folder_is_given(place, tmp_path):
+def test_it_lies_beside_the_ranker_unless_another_folder_is_given(ranker_and_data, tmp_path):
     folder = tmp_path / "own" / "ranker"
     save(bert, folder)
-    config = composed((folder, place[1]), tmp_path, "alphas=[1]")
+    config = composed((folder, ranker_and_data[1]), tmp_path, "alphas=[1]")
     config.output = None
     assert calibrate(config) == folder / "calibration.json"
     scores = load(folder, activation="calibrated").predict([("the doctor", "he saw a nurse")])
@@ -219,22 +221,22 @@ def test_a_sealed_ranker_may_be_calibrated(make_backpack, pair_tokenizer, tmp_pa
     assert load(tmp_path / "ranker", activation="calibrated").activation == "calibrated"
 
 
-def test_what_fails_half_way_leaves_what_was_there(place, tmp_path):
-    _, data = place
-    calibrate(composed(place, tmp_path, "alphas=[1]"))
+def test_what_fails_half_way_leaves_what_was_there(ranker_and_data, tmp_path):
+    _, data = ranker_and_data
+    calibrate(composed(ranker_and_data, tmp_path, "alphas=[1]"))
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     # The dev split is scored and fitted; that the test split has one kind of label comes out later.
     one_kind = {query: dict.fromkeys(judged, 2) for query, judged in data["test"]["qrels"].items()}
     test = {**data["test"], "qrels": one_kind}
     with pytest.raises(ValueError, match="drawn/test has 2,000 relevant documents among 2,000"):
-        calibrate(composed(place, tmp_path, "method=isotonic", test=test))
+        calibrate(composed(ranker_and_data, tmp_path, "method=isotonic", test=test))
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 @pytest.mark.processes
 @pytest.mark.slow
-def test_a_process_that_is_killed_leaves_a_complete_file_or_none(place, tmp_path):
-    folder, data = place
+def test_a_process_that_is_killed_leaves_a_complete_file_or_none(ranker_and_data, tmp_path):
+    folder, data = ranker_and_data
     config = OmegaConf.create({"data": data})
     (tmp_path / "drawn.yaml").write_text(OmegaConf.to_yaml(config.data))
     program = (
@@ -277,23 +279,23 @@ def test_a_process_that_is_killed_leaves_a_complete_file_or_none(place, tmp_path
         (["policy=lowest_senses"], "has no sense vectors"),
     ],
 )
-def test_wrong_options_are_named(place, tmp_path, options, message):
+def test_wrong_options_are_named(ranker_and_data, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
-        calibrate(composed(place, tmp_path, *options))
+        calibrate(composed(ranker_and_data, tmp_path, *options))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_missing_is_named(place, tmp_path, capsys):
-    folder, _ = place
+def test_what_is_missing_is_named(ranker_and_data, tmp_path, capsys):
+    folder, _ = ranker_and_data
     with pytest.raises(ValueError, match="data=drawn has no dev split"):
-        calibrate(composed(place, tmp_path, dev=None))
+        calibrate(composed(ranker_and_data, tmp_path, dev=None))
     with pytest.raises(ValueError, match=r"does not say what it was trained on.*add data="):
         calibrate(configured("calibrate", f"checkpoint={folder}", f"output={tmp_path}"))
     with pytest.raises(ValueError, match=r"http://localhost:1 is no folder of yours: give output="):
         calibrate(configured("calibrate", "checkpoint=http://localhost:1", "data=synthetic"))
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="this is a file; give a folder"):
-        calibrate(composed(place, tmp_path / "file"))
+        calibrate(composed(ranker_and_data, tmp_path / "file"))
     with pytest.raises(UsageError, match="takes no -m: give several alphas"):
         cli.main(["calibrate", "-m", "alphas=[1]"])
     with pytest.raises(SystemExit, match="2"):
@@ -301,17 +303,21 @@ def test_what_is_missing_is_named(place, tmp_path, capsys):
     assert "checkpoint=nowhere: neither a run's folder" in capsys.readouterr().err
 
 
-def test_without_scikit_learn_that_is_said_before_anything_is_scored(place, tmp_path, monkeypatch):
+def test_without_scikit_learn_that_is_said_before_anything_is_scored(
+    ranker_and_data, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "sklearn", None)  # as if it were not installed
     with pytest.raises(UsageError, match=r"needs scikit-learn: pip install '\.\[calibrate\]'"):
-        calibrate(composed(place, tmp_path))
+        calibrate(composed(ranker_and_data, tmp_path))
     # What was fitted elsewhere needs none.
     assert IsotonicMap([0.0, 1.0], [0.0, 1.0])(np.array([0.5])) == 0.5
 
 
-def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(place, tmp_path):
+def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(
+    ranker_and_data, tmp_path
+):
     """As of MS MARCO, whose judgements name relevant passages alone."""
-    _, data = place
+    _, data = ranker_and_data
     splits = {}
     for split in ("dev", "test"):
         listed = {
@@ -319,8 +325,8 @@ def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(
             for query, judged in data[split]["qrels"].items()
         }
         splits[split] = {**data[split], "qrels": listed}
-    calibrate(composed(place, tmp_path / "listed", "alphas=[1]", **splits))
-    calibrate(composed(place, tmp_path / "judged", "alphas=[1]"))
+    calibrate(composed(ranker_and_data, tmp_path / "listed", "alphas=[1]", **splits))
+    calibrate(composed(ranker_and_data, tmp_path / "judged", "alphas=[1]"))
     written = (tmp_path / "listed" / "calibration.md").read_text()
     assert "unjudged ones counted as not relevant" in written
     counted, left_out = (
@@ -328,4 +334,4 @@ def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(
     )
     assert counted == left_out
     with pytest.raises(ValueError, match="a calibration needs both kinds"):
-        calibrate(composed(place, tmp_path, "unjudged=left_out", **splits))
+        calibrate(composed(ranker_and_data, tmp_path, "unjudged=left_out", **splits))

@@ -20,15 +20,15 @@ SMALL = ["data=synthetic", "+data.test.test_queries=6", "+data.test.documents=40
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_the_run_is_that_of_bm25(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_is_that_of_bm25(working_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = retrieve(configured("retrieve", *SMALL, "output=runs/bm25.trec"))
-    assert written.resolve() == here / "runs" / "bm25.trec"
+    assert written.resolve() == working_folder / "runs" / "bm25.trec"
     expected = Bm25(depth=20, cache=False).candidates(
         load_synthetic("test", test_queries=6, documents=40)
     )
@@ -44,7 +44,7 @@ def test_the_run_is_that_of_bm25(here: Path, capsys: pytest.CaptureFixture[str])
     )
 
 
-def test_another_first_stage_of_another_split_and_a_compressed_file(here: Path) -> None:
+def test_another_first_stage_of_another_split_and_a_compressed_file(working_folder: Path) -> None:
     options = [
         "data=synthetic",
         "+data.dev.dev_queries=3",
@@ -57,11 +57,11 @@ def test_another_first_stage_of_another_split_and_a_compressed_file(here: Path) 
 
 
 def test_without_a_name_the_run_lies_in_outputs_and_empty_queries_are_named(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_jsonl(here / "own" / "corpus.jsonl", [{"_id": "d1", "text": "two nurses"}])
+    write_jsonl(working_folder / "own" / "corpus.jsonl", [{"_id": "d1", "text": "two nurses"}])
     write_jsonl(
-        here / "own" / "queries.jsonl",
+        working_folder / "own" / "queries.jsonl",
         [{"_id": "q1", "text": "nurse"}, {"_id": "q2", "text": "bread"}],
     )
     assert retrieve(configured("retrieve", "data=beir", "data.folder=own")) == Path(
@@ -71,7 +71,7 @@ def test_without_a_name_the_run_lies_in_outputs_and_empty_queries_are_named(
 
 
 def test_mistakes_are_sentences_before_anything_is_searched(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(
         ValueError, match=r"retrieve needs the collection to search: add data=\.\.\."

@@ -191,13 +191,12 @@ def test_the_csv_is_the_table_with_all_digits(tmp_path: Path):
     write_comparison(tmp_path, sample())
     with open(tmp_path / "comparison.csv", newline="", encoding="utf-8") as handle:
         lines = list(csv.reader(handle))
+    measures = ("nDCG@10", "RaB(tf)@10", "Exposure(male)@10")
+    header = ["letter", "system"]
+    for name in measures:
+        header += [name, f"{name} letters"]
     assert lines == [
-        ["letter", "system"]
-        + [
-            f"{name}{part}"
-            for name in ("nDCG@10", "RaB(tf)@10", "Exposure(male)@10")
-            for part in ("", " letters")
-        ],
+        header,
         ["a", "BM25", "0.25", "", "-0.02", "c", "0.5", ""],
         ["b", "a_b & c", repr(THIRD), "ac", "0.05", "c", "0.5", "c"],
         ["c", "x|y", "0.25", "", "0.1", "", "0.7", "b"],

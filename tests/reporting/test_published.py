@@ -45,7 +45,8 @@ def test_tables_of_the_backpack_paper_are_those_of_the_documentation() -> None:
     table = published("fair_retrieval_table2")
     rows = [*published("fair_retrieval_table1").rows.values()]
     rows += [table.rows["10", name] for name in ("BM25", "Ours (alpha = 1)", "Ours (alpha = 0.5)")]
-    assert shown == [[figure.text for figure in row.values()] for row in rows]
+    for texts, row in zip(shown, rows, strict=True):
+        assert texts == [figure.text for figure in row.values()]
     assert {len(row) for row in table.rows.values()} == {4}
     assert len(table.rows) == 4 * 7
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from pathlib import Path
 
@@ -217,11 +218,9 @@ def test_other_overrides_that_vary_are_settings_with_their_own_baseline_and_plot
                 about=about,
             )
     sweep = collect_sweep(tmp_path)
-    assert [(entry.setting, entry.row.label) for entry in sweep.entries] == [
-        (f"data={data}", label)
-        for data in ("dl19", "dl20")
-        for label in ("BM25", "alpha=1", "alpha=0.5")
-    ]
+    entries = [(entry.setting, entry.row.label) for entry in sweep.entries]
+    settings = ("data=dl19", "data=dl20")
+    assert entries == list(itertools.product(settings, ("BM25", "alpha=1", "alpha=0.5")))
     changes = [sweep.change(entry, "nDCG@10") for entry in sweep.entries if entry.row.alpha == 0.5]
     assert changes == pytest.approx([-25.0, -25.0])
     assert sweep.about.effectiveness_set == "dl19/test / dl20/test"

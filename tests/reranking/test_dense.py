@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -158,9 +159,8 @@ def test_a_stopped_encoding_goes_on_where_it_was(
     assert {q: list(scores) for q, scores in again.items()} == {
         q: list(scores) for q, scores in uninterrupted.items()
     }
-    assert [text for texts in seen + later for text in texts] == [
-        text for _, text in collection.documents
-    ]
+    texts_encoded = list(itertools.chain.from_iterable(seen + later))
+    assert texts_encoded == [text for _, text in collection.documents]
     assert [path.suffix for path in folder.iterdir() if path.is_dir()] == [""]
     (final,) = folder.glob("*/vectors.npy")
     (expected,) = (tmp_path / "whole").glob("*/vectors.npy")

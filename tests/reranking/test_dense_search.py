@@ -55,7 +55,7 @@ def test_small_whole_numbers_give_exactly_the_sorted_documents(data):
 
 
 @pytest.mark.parametrize("block", [7, 64, 1000])
-def test_real_numbers_against_fp64(block, monkeypatch):
+def test_real_numbers_are_sorted_as_in_fp64(block, monkeypatch):
     monkeypatch.setattr(search, "QUERIES", 4)
     random = np.random.default_rng(0)
     vectors = random.normal(size=(500, 24)).astype(np.float16)

@@ -20,7 +20,7 @@ QUERY, DOCUMENT = "the doctor saw", "she saw a nurse and he saw bread"
 
 
 @pytest.fixture(params=[bert, xlm_roberta])
-def foreign(request, tmp_path):
+def classifier_and_scores(request, tmp_path):
     """A loaded classifier, and its scores by transformers."""
     model, tokenizer = save(request.param, tmp_path / "ranker")
 
@@ -56,8 +56,8 @@ def test_texts_are_split_into_words_with_their_punctuation(text, words, without_
     assert split.without([1]) == (without_second or text.split()[0])
 
 
-def test_each_number_is_the_score_less_the_score_without_the_word(foreign):
-    reranker, scores = foreign
+def test_each_number_is_the_score_less_the_score_without_the_word(classifier_and_scores):
+    reranker, scores = classifier_and_scores
     explanation = reranker.explain(QUERY, DOCUMENT)
     assert explanation.by_words
     words = DOCUMENT.split()
@@ -88,8 +88,10 @@ def test_each_number_is_the_score_less_the_score_without_the_word(foreign):
     )
 
 
-def test_what_gendered_words_did_is_the_score_less_the_mean_of_the_renditions(foreign):
-    reranker, scores = foreign
+def test_what_gendered_words_did_is_the_score_less_the_mean_of_the_renditions(
+    classifier_and_scores,
+):
+    reranker, scores = classifier_and_scores
     renditions = [DOCUMENT, "he saw a nurse and she saw bread"]
     mean = scores([(QUERY, text) for text in renditions]).mean()
     explanation = reranker.explain(QUERY, DOCUMENT)
@@ -106,8 +108,8 @@ def test_what_gendered_words_did_is_the_score_less_the_mean_of_the_renditions(fo
     assert reranker.explain("she saw", DOCUMENT).renditions is None
 
 
-def test_under_a_policy_changes_are_against_the_ranker_as_it_is(foreign):
-    reranker, _ = foreign
+def test_under_a_policy_changes_are_against_the_ranker_as_it_is(classifier_and_scores):
+    reranker, _ = classifier_and_scores
     plain = reranker.explain(QUERY, DOCUMENT)
     for policy in ("paired_tokens", "renditions"):
         controlled = reranker.at(0.25, policy)
@@ -122,8 +124,8 @@ def test_under_a_policy_changes_are_against_the_ranker_as_it_is(foreign):
         assert policy in explanation.title
 
 
-def test_words_that_are_not_read_are_not_left_out(foreign):
-    reranker, scores = foreign
+def test_words_that_are_not_read_are_not_left_out(classifier_and_scores):
+    reranker, scores = classifier_and_scores
     document = "she saw bread and fish " * 20
     explanation = reranker.explain(QUERY, document)
     words = [word.text for word in explanation.words if word.segment == "document"]

@@ -288,7 +288,7 @@ def test_an_explanation_adds_up_to_the_score_and_shows_what_alpha_changes(rerank
         reranker.with_policy(SwappedAverage(), 0.5).explain(QUERY, DOCUMENTS[0], by="senses")
 
 
-def test_names_and_alphas(reranker, without_senses):
+def test_a_reranker_is_named_by_its_alpha_and_shares_its_sensitivity(reranker, without_senses):
     assert (reranker.name, reranker.alpha) == ("alpha=1", 1.0)
     controlled = reranker.with_policy("uniform", 0.25)
     assert (controlled.name, controlled.alpha) == ("alpha=0.25", 0.25)

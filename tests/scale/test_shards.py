@@ -4,6 +4,7 @@ count.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -225,12 +226,14 @@ def test_shards_hold_whole_queries_and_about_equally_many_tokens(planned, collec
     }
     plan = planned(run=run, collection=replace(collection, queries=queries), shards=10)
     pairs = [list(plan.pairs(number)) for number in range(10)]
-    assert sorted(pair for pairs_of_shard in pairs for pair in pairs_of_shard) == sorted(
-        (q, d) for q, docs in run.items() for d in docs
-    )
-    assert sum(
-        len({query_id for query_id, _ in pairs_of_shard}) for pairs_of_shard in pairs
-    ) == sum(len(documents) > 0 for documents in run.values())
+    expected_pairs = []
+    for query_id, documents in run.items():
+        expected_pairs += [(query_id, doc_id) for doc_id in documents]
+    assert sorted(itertools.chain.from_iterable(pairs)) == sorted(expected_pairs)
+    queries_in_shards = 0
+    for pairs_of_shard in pairs:
+        queries_in_shards += len({query_id for query_id, _ in pairs_of_shard})
+    assert queries_in_shards == sum(len(documents) > 0 for documents in run.values())
     assert [len(pairs_of_shard) for pairs_of_shard in pairs] == [
         shard.pairs for shard in plan.shards
     ]

@@ -28,9 +28,10 @@ def test_ids_are_those_that_are_scored_and_every_token_is_in_one_word(pair_token
     pieces = align_tokens(pair_tokenizer, "doctor in the ward", document)
     assert list(pieces.ids) == pair_tokenizer.pairs("doctor in the ward", [document])[0].tolist()
     assert len(pieces.ids) == len(pieces.tokens) == len(pieces.segments)
-    assert [i for word in pieces.words for i in range(word.start, word.end)] == list(
-        range(len(pieces.ids))
-    )
+    places = []
+    for word in pieces.words:
+        places += range(word.start, word.end)
+    assert places == list(range(len(pieces.ids)))
     for word in pieces.words:
         assert set(pieces.segments[word.start : word.end]) == {word.segment}
     assert pieces.segments.count("separator") == pieces.segments.count("end") == 1

@@ -29,7 +29,7 @@ DOCUMENT = "She said (he is a nurse) and the QUEEN, her actress; sheets manual"
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)
-def parts(request):
+def tokenizer_and_kind(request):
     make, kind = EXAMPLES[request.param]
     return make(), kind
 
@@ -45,8 +45,8 @@ def religion(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def example(parts, gender, religion):
-    return new_example(*parts, [(gender, GENDER), (religion, RELIGION)])
+def example(tokenizer_and_kind, gender, religion):
+    return new_example(*tokenizer_and_kind, [(gender, GENDER), (religion, RELIGION)])
 
 
 def context(example, attribute) -> PolicyContext:
@@ -81,11 +81,11 @@ def test_the_rule_picks_the_senses_of_the_attribute_alone(example, gender, relig
             ]
 
 
-def test_words_that_are_not_split_have_no_say(parts):
+def test_words_that_are_not_split_have_no_say(tokenizer_and_kind):
     """Most words of this attribute are in pieces, and a ranker that is split at load leaves them
     whole.
     """
-    ranker, pair_tokenizer = new_ranker(*parts)
+    ranker, pair_tokenizer = new_ranker(*tokenizer_and_kind)
     gender = Attribute.named("gender")
     split_attribute(ranker, pair_tokenizer, gender)
     policy_context = PolicyContext(
@@ -98,9 +98,9 @@ def test_words_that_are_not_split_have_no_say(parts):
     assert view.sense_weights.tolist() == [1.0] * 4 + [0.0] * 2
 
 
-def test_pairs_are_those_of_the_paper_where_nothing_is_split(parts, gender, tmp_path):
+def test_pairs_are_those_of_the_paper_where_nothing_is_split(tokenizer_and_kind, gender, tmp_path):
     """A ranker with senses of religion has none of gender: eq. 4 over the words' own vectors."""
-    tokenizer, kind = parts
+    tokenizer, kind = tokenizer_and_kind
     ranker, pair_tokenizer = new_ranker(tokenizer, kind)
     pairs = (("she", "he"), ("woman", "man"))
     plain = PolicyContext(ranker, tokenizer, pairs, "gender").sensitivity

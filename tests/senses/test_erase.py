@@ -83,7 +83,7 @@ def reranker(request, tmp_path) -> PointwiseReranker:
 
 
 @pytest.fixture
-def foreign(tmp_path) -> PointwiseReranker:
+def loaded_classifier(tmp_path) -> PointwiseReranker:
     save(bert, tmp_path / "ranker")
     return load(tmp_path / "ranker", device="cpu")
 
@@ -150,35 +150,40 @@ def test_alpha_1_is_the_ranker_bit_for_bit_and_a_sweep_is_its_single_alphas(rera
     assert len({row.tobytes() for row in sweep}) == 4
 
 
-def test_the_mean_score_of_a_foreign_classifier_is_that_of_both_groups(foreign):
+def test_the_mean_score_of_a_foreign_classifier_is_that_of_both_groups(loaded_classifier):
     # Its last layer is linear, so this much is certain; the score of one text is not.
     pairs = candidates()
-    fair = foreign.with_policy(Erase(GENDER).fitted(foreign, pairs), 0.0)
+    fair = loaded_classifier.with_policy(Erase(GENDER).fitted(loaded_classifier, pairs), 0.0)
     female, male = written(pairs)
-    assert abs(foreign.predict(female).mean() - foreign.predict(male).mean()) > 1e-3
+    assert (
+        abs(loaded_classifier.predict(female).mean() - loaded_classifier.predict(male).mean())
+        > 1e-3
+    )
     differences = fair.predict(female) - fair.predict(male)
     assert abs(differences.mean()) < 1e-5
     assert np.abs(differences).max() > 1e-3
 
 
 @pytest.mark.parametrize("fit", FITS)
-def test_every_fit_gives_scores_of_its_own(foreign, fit):
+def test_every_fit_gives_scores_of_its_own(loaded_classifier, fit):
     pairs = candidates()
-    policy = Erase(GENDER, fit).fitted(foreign, pairs)
+    policy = Erase(GENDER, fit).fitted(loaded_classifier, pairs)
     texts = list(pairs.texts())
-    change = np.abs(foreign.with_policy(policy, 0.0).predict(texts) - foreign.predict(texts)).max()
+    change = np.abs(
+        loaded_classifier.with_policy(policy, 0.0).predict(texts) - loaded_classifier.predict(texts)
+    ).max()
     assert (change < 1e-5) == (fit == "none")
     assert policy.name.startswith(f"erase_{fit}")
 
 
-def test_one_pass_serves_all_alphas(foreign, monkeypatch):
+def test_one_pass_serves_all_alphas(loaded_classifier, monkeypatch):
     pairs = candidates(12)
-    policy = Erase(GENDER).fitted(foreign, pairs)
+    policy = Erase(GENDER).fitted(loaded_classifier, pairs)
     reads = []
-    ranker = foreign.scorer.ranker
+    ranker = loaded_classifier.scorer.ranker
     ranker.register_forward_pre_hook(lambda _, inputs: reads.append(len(inputs[0])))
     documents = [document for _, document in pairs.texts()]
-    foreign.sweep("the doctor saw", documents, [1.0, 0.7, 0.5, 0.2, 0.0], policy)
+    loaded_classifier.sweep("the doctor saw", documents, [1.0, 0.7, 0.5, 0.2, 0.0], policy)
     assert sum(reads) == 12
 
 
@@ -199,10 +204,10 @@ def test_with_a_cache_all_alphas_share_the_vectors_of_a_collection(reranker, tmp
     assert list(reranked["q"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
 
 
-def test_of_a_long_document_the_best_chunk_counts_at_each_alpha(foreign, tmp_path):
+def test_of_a_long_document_the_best_chunk_counts_at_each_alpha(loaded_classifier, tmp_path):
     pairs = candidates()
-    policy = Erase(GENDER).fitted(foreign, pairs)
-    chunks = foreign.scorer.with_long_documents(LongDocuments("chunks"))
+    policy = Erase(GENDER).fitted(loaded_classifier, pairs)
+    chunks = loaded_classifier.scorer.with_long_documents(LongDocuments("chunks"))
     reranker = PointwiseReranker(chunks, cache=SenseCache(tmp_path / "cache"))
     query = "the doctor saw"
     texts = [text for _, text in pairs.texts()]
@@ -212,7 +217,7 @@ def test_of_a_long_document_the_best_chunk_counts_at_each_alpha(foreign, tmp_pat
     collection = Collection(
         "long", MemoryStore({"d0": documents[0], "d1": first}), {"q": query}, {}
     )
-    cut = foreign.sweep(query, documents, [1.0, 0.5, 0.0], policy)
+    cut = loaded_classifier.sweep(query, documents, [1.0, 0.5, 0.0], policy)
     for alpha, row, row_of_cut in zip([1.0, 0.5, 0.0], sweep, cut, strict=True):
         single = reranker.with_policy(policy, alpha)
         assert row == pytest.approx(single.predict([(query, text) for text in documents]), abs=1e-6)
@@ -223,73 +228,79 @@ def test_of_a_long_document_the_best_chunk_counts_at_each_alpha(foreign, tmp_pat
     assert not np.allclose(sweep, cut, atol=1e-4)
 
 
-def test_the_hook_maps_within_its_block_alone(foreign):
+def test_the_hook_maps_within_its_block_alone(loaded_classifier):
     pairs = candidates(12)
-    policy = Erase(GENDER).fitted(foreign, pairs)
-    scorer = foreign.scorer
+    policy = Erase(GENDER).fitted(loaded_classifier, pairs)
+    scorer = loaded_classifier.scorer
     sequences = scorer.join("the doctor saw", ["he saw a nurse"]).sequences
     plain = scorer.score_tokens(sequences)
     context = PolicyContext.of(scorer.ranker, scorer.tokenizer, GENDER)
-    expected = foreign.with_policy(policy, 0.0).predict([("the doctor saw", "he saw a nurse")])
+    expected = loaded_classifier.with_policy(policy, 0.0).predict(
+        [("the doctor saw", "he saw a nurse")]
+    )
     with InferenceHook(context, policy, 0.0):
         assert scorer.score_tokens(sequences) == pytest.approx(expected, abs=1e-6)
     assert (scorer.score_tokens(sequences) == plain).all()
 
 
-def test_a_saved_map_is_found_by_its_path_or_beside_the_weights(foreign, tmp_path):
+def test_a_saved_map_is_found_by_its_path_or_beside_the_weights(loaded_classifier, tmp_path):
     pairs = candidates()
-    policy = Erase(GENDER).fitted(foreign, pairs)
+    policy = Erase(GENDER).fitted(loaded_classifier, pairs)
     texts = list(pairs.texts())
-    expected = foreign.with_policy(policy, 0.2).predict(texts)
+    expected = loaded_classifier.with_policy(policy, 0.2).predict(texts)
     policy.save(tmp_path / MAP_FILE)
     from_file = Erase.of(GENDER, file=tmp_path / MAP_FILE)
-    assert (foreign.with_policy(from_file, 0.2).predict(texts) == expected).all()
+    assert (loaded_classifier.with_policy(from_file, 0.2).predict(texts) == expected).all()
 
-    assert "erase" not in foreign.policies
+    assert "erase" not in loaded_classifier.policies
     policy.save(tmp_path / "ranker" / MAP_FILE)
     again = load(tmp_path / "ranker", device="cpu")
     assert "erase" in again.policies
     assert (again.with_policy("erase", 0.2).predict(texts) == expected).all()
 
 
-def test_texts_are_drawn_by_the_seed_where_there_are_more(foreign):
+def test_texts_are_drawn_by_the_seed_where_there_are_more(loaded_classifier):
     maps = []
     for seed in (0, 0, 1):
-        policy = Erase(GENDER, texts=10, seed=seed).fitted(foreign, candidates())
+        policy = Erase(GENDER, texts=10, seed=seed).fitted(loaded_classifier, candidates())
         assert policy.fitted_on == 10
         maps.append(policy.fitted_map.key)
     assert maps[0] == maps[1] != maps[2]
 
 
-def test_int8_and_half_precision_take_the_map_that_was_fitted_in_float32(foreign, tmp_path):
-    Erase(GENDER).fitted(foreign, candidates()).save(tmp_path / "ranker" / MAP_FILE)
+def test_int8_and_half_precision_take_the_map_that_was_fitted_in_float32(
+    loaded_classifier, tmp_path
+):
+    Erase(GENDER).fitted(loaded_classifier, candidates()).save(tmp_path / "ranker" / MAP_FILE)
     texts = list(candidates(12).texts())
-    expected = foreign.with_policy(Erase.of(GENDER, file=tmp_path / "ranker" / MAP_FILE), 0.0)
+    expected = loaded_classifier.with_policy(
+        Erase.of(GENDER, file=tmp_path / "ranker" / MAP_FILE), 0.0
+    )
     for dtype in ("bfloat16", "int8"):
         rough = load(tmp_path / "ranker", device="cpu", dtype=dtype).with_policy("erase", 0.0)
         assert rough.predict(texts) == pytest.approx(expected.predict(texts), abs=0.2)
 
 
-def test_no_map_and_maps_of_others_are_refused(foreign, tmp_path):
+def test_no_map_and_maps_of_others_are_refused(loaded_classifier, tmp_path):
     with pytest.raises(ValueError, match="fits one on the dev candidates"):
-        foreign.with_policy("erase", 0.5)
-    assert foreign.with_policy("erase", 1.0).alpha == 1  # no policy is asked there
+        loaded_classifier.with_policy("erase", 0.5)
+    assert loaded_classifier.with_policy("erase", 1.0).alpha == 1  # no policy is asked there
 
-    policy = Erase(GENDER).fitted(foreign, candidates())
+    policy = Erase(GENDER).fitted(loaded_classifier, candidates())
     policy.save(tmp_path / MAP_FILE)
     inlp = Erase.of(GENDER, fit="inlp", file=tmp_path / MAP_FILE)
     with pytest.raises(ValueError, match="policy erase_leace, and erase_inlp is asked for"):
-        foreign.with_policy(inlp, 0.5)
+        loaded_classifier.with_policy(inlp, 0.5)
     age = Erase.of(Attribute.named("age"), file=tmp_path / MAP_FILE)
     with pytest.raises(ValueError, match="attribute gender, and age is asked for"):
-        foreign.with_policy(age, 0.5)
+        loaded_classifier.with_policy(age, 0.5)
 
     other = replace(policy, score_of_mean=policy.score_of_mean + 1)
     with pytest.raises(ValueError, match="was fitted to another ranker"):
-        foreign.with_policy(other, 0.5)
+        loaded_classifier.with_policy(other, 0.5)
     narrow = replace(policy.fitted_map, mean=policy.fitted_map.mean[:-1])
     with pytest.raises(ValueError, match="was fitted to another ranker"):
-        foreign.with_policy(replace(policy, fitted_map=narrow), 0.5)
+        loaded_classifier.with_policy(replace(policy, fitted_map=narrow), 0.5)
 
     for content in (b"no tensors", None):
         broken = tmp_path / "broken.safetensors"
@@ -297,7 +308,7 @@ def test_no_map_and_maps_of_others_are_refused(foreign, tmp_path):
         if content is None:
             save_file({"mean": np.zeros(3)}, broken)
         with pytest.raises(ValueError, match="no map of the policy erase can be read"):
-            foreign.with_policy(Erase.of(GENDER, file=broken), 0.5)
+            loaded_classifier.with_policy(Erase.of(GENDER, file=broken), 0.5)
 
 
 def test_rankers_without_a_pooled_vector_are_refused():
@@ -311,12 +322,12 @@ def test_rankers_without_a_pooled_vector_are_refused():
             Erase(GENDER).fitted(reranker, candidates(12))
 
 
-def test_a_text_without_words_of_the_attribute_is_nothing_to_fit_on(foreign):
+def test_a_text_without_words_of_the_attribute_is_nothing_to_fit_on(loaded_classifier):
     documents = {"d1": "bread and fish", "d2": "the doctor saw"}
     collection = Collection("neutral", MemoryStore(documents), {"q": "the nurse"}, {})
     pairs = Pairs.from_run({"q": dict.fromkeys(documents, 0.0)}, collection)
     with pytest.raises(ValueError, match="0 of 2 candidates of neutral have some"):
-        Erase(GENDER).fitted(foreign, pairs)
+        Erase(GENDER).fitted(loaded_classifier, pairs)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ GOOD = {"query": "a secret query", "documents": ["a secret document", "a bridge"
 
 
 @pytest.fixture(scope="module")
-def locked(pointwise):
+def locked_server(pointwise):
     """A server that asks for a key and lets one origin read."""
     options = {
         "api_key": "kitten-7",
@@ -43,31 +43,35 @@ def locked(pointwise):
         "Bearer k\xe4tzchen",
     ],
 )
-def test_a_wrong_key_is_a_401_and_the_body_is_not_looked_at(locked, header):
+def test_a_wrong_key_is_a_401_and_the_body_is_not_looked_at(locked_server, header):
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
     for response in (
-        locked.client.post("/rerank", content=b"{", headers=headers),
-        locked.client.get("/v1/models", headers=headers),
-        locked.client.get("/metrics", headers=headers),
+        locked_server.client.post("/rerank", content=b"{", headers=headers),
+        locked_server.client.get("/v1/models", headers=headers),
+        locked_server.client.get("/metrics", headers=headers),
     ):
         assert response.status_code == 401
         assert response.headers["www-authenticate"] == "Bearer"
         assert "Bearer KEY" in response.json()["error"]["message"]
 
 
-def test_the_right_key_opens_and_health_needs_none(locked):
+def test_the_right_key_opens_and_health_needs_none(locked_server):
     headers = {"Authorization": "Bearer kitten-7"}
-    assert locked.client.post("/rerank", json=GOOD, headers=headers).status_code == 200
-    assert locked.client.get("/v1/models", headers=headers).status_code == 200
+    assert locked_server.client.post("/rerank", json=GOOD, headers=headers).status_code == 200
+    assert locked_server.client.get("/v1/models", headers=headers).status_code == 200
     assert (
-        locked.client.get("/health").status_code == locked.client.get("/ready").status_code == 200
+        locked_server.client.get("/health").status_code
+        == locked_server.client.get("/ready").status_code
+        == 200
     )
 
 
-def test_amplification_is_taken_where_it_is_allowed(locked, server):
+def test_amplification_is_taken_where_it_is_allowed(locked_server, server):
     headers = {"Authorization": "Bearer kitten-7"}
     assert (
-        locked.client.post("/rerank", json={**GOOD, "alpha": 2.5}, headers=headers).status_code
+        locked_server.client.post(
+            "/rerank", json={**GOOD, "alpha": 2.5}, headers=headers
+        ).status_code
         == 200
     )
     assert server.rerank(**GOOD, alpha=2.5).status_code == 400
@@ -99,7 +103,7 @@ def test_beyond_this_machine_a_key_takes_the_place_of_names():
     assert ServerSettings(allowed_hosts=("*",)).answers_host("b.example")
 
 
-def test_pages_of_other_origins_read_nothing_unless_they_may(server, locked):
+def test_pages_of_other_origins_read_nothing_unless_they_may(server, locked_server):
     def allowed(running, origin):
         asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
         return running.client.options("/rerank", headers=asked).headers.get(
@@ -107,8 +111,8 @@ def test_pages_of_other_origins_read_nothing_unless_they_may(server, locked):
         )
 
     assert allowed(server, "https://page.example") is None
-    assert allowed(locked, "https://other.example") is None
-    assert allowed(locked, "https://page.example") == "https://page.example"
+    assert allowed(locked_server, "https://other.example") is None
+    assert allowed(locked_server, "https://page.example") == "https://page.example"
 
 
 def test_request_ids_are_echoed_or_made(server):

@@ -26,7 +26,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def several(pointwise, make_gpt2, pair_tokenizer):
+def server_of_several(pointwise, make_gpt2, pair_tokenizer):
     """A Backpack, GPT-2 without senses, and a listwise ranker behind one server that shows its
     limits early.
     """
@@ -133,21 +133,26 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_wrong_request_is_told_what_is_wrong(several, case):
+def test_a_wrong_request_is_told_what_is_wrong(server_of_several, case):
     change, status, message = CASES[case]
     body = {**GOOD, **change}
     content = json.dumps(body).encode()
-    response = several.client.post("/v1/rerank", content=content, headers=JSON)
+    response = server_of_several.client.post("/v1/rerank", content=content, headers=JSON)
     check(response, status, message, as_text="texts" in body)
-    assert several.rerank(**GOOD).status_code == 200
+    assert server_of_several.rerank(**GOOD).status_code == 200
 
 
-def test_a_wrong_request_with_texts_is_told_in_the_form_of_tei(several):
-    check(several.rerank("/rerank", query="", texts=["a"]), 400, "query is empty", as_text=True)
-    check(several.rerank("/rerank", query="a", texts=[]), 400, "is empty", as_text=True)
-    check(several.rerank("/rerank", query="a", texts=[7]), 422, "texts.0", as_text=True)
+def test_a_wrong_request_with_texts_is_told_in_the_form_of_tei(server_of_several):
     check(
-        several.rerank("/rerank", query="a", texts=["a"], model="b"),
+        server_of_several.rerank("/rerank", query="", texts=["a"]),
+        400,
+        "query is empty",
+        as_text=True,
+    )
+    check(server_of_several.rerank("/rerank", query="a", texts=[]), 400, "is empty", as_text=True)
+    check(server_of_several.rerank("/rerank", query="a", texts=[7]), 422, "texts.0", as_text=True)
+    check(
+        server_of_several.rerank("/rerank", query="a", texts=["a"], model="b"),
         404,
         "not served",
         as_text=True,
@@ -155,10 +160,10 @@ def test_a_wrong_request_with_texts_is_told_in_the_form_of_tei(several):
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
-def test_alpha_is_finite(several, value):
+def test_alpha_is_finite(server_of_several, value):
     content = f'{{"query": "a", "documents": ["b"], "alpha": {value}}}'
     check(
-        several.client.post("/rerank", content=content, headers=JSON),
+        server_of_several.client.post("/rerank", content=content, headers=JSON),
         400,
         "must be a finite number >= 0",
     )
@@ -177,62 +182,72 @@ def test_alpha_is_finite(several, value):
     ],
     ids=["nothing", "open", "truncated", "no UTF-8", "no UTF-8 inside", "deep", "a huge number"],
 )
-def test_what_is_no_json_is_a_400(several, content):
+def test_what_is_no_json_is_a_400(server_of_several, content):
     check(
-        several.client.post("/v2/rerank", content=content, headers=JSON),
+        server_of_several.client.post("/v2/rerank", content=content, headers=JSON),
         400,
         "the body is not JSON",
     )
 
 
-def test_a_key_that_stands_twice_is_a_400(several):
+def test_a_key_that_stands_twice_is_a_400(server_of_several):
     content = '{"query": "a", "documents": ["b"], "alpha": 1, "alpha": 0}'
     check(
-        several.client.post("/rerank", content=content, headers=JSON),
+        server_of_several.client.post("/rerank", content=content, headers=JSON),
         400,
         "the key 'alpha' stands twice",
     )
 
 
-def test_json_that_is_no_object_is_a_422(several):
-    check(several.client.post("/rerank", content=b"[1]", headers=JSON), 422, "must be an object")
+def test_json_that_is_no_object_is_a_422(server_of_several):
+    check(
+        server_of_several.client.post("/rerank", content=b"[1]", headers=JSON),
+        422,
+        "must be an object",
+    )
 
 
-def test_a_body_that_is_too_long_is_a_413_whether_it_says_so_or_not(several):
+def test_a_body_that_is_too_long_is_a_413_whether_it_says_so_or_not(server_of_several):
     body = json.dumps({**GOOD, "documents": ["a " * 5_000_000]}).encode()
     assert len(body) > 10_000_000
     check(
-        several.client.post("/rerank", content=body, headers=JSON), 413, "longer than 200,000 bytes"
-    )
-    chunks = (body[start : start + 50_000] for start in range(0, 500_000, 50_000))
-    check(
-        several.client.post("/rerank", content=chunks, headers=JSON),
+        server_of_several.client.post("/rerank", content=body, headers=JSON),
         413,
         "longer than 200,000 bytes",
     )
-    assert several.rerank(**GOOD).status_code == 200
+    chunks = (body[start : start + 50_000] for start in range(0, 500_000, 50_000))
+    check(
+        server_of_several.client.post("/rerank", content=chunks, headers=JSON),
+        413,
+        "longer than 200,000 bytes",
+    )
+    assert server_of_several.rerank(**GOOD).status_code == 200
 
 
-def test_other_content_types_are_refused_so_that_no_page_posts_without_asking_first(several):
+def test_other_content_types_are_refused_so_that_no_page_posts_without_asking_first(
+    server_of_several,
+):
     content = json.dumps(GOOD)
     check(
-        several.client.post("/rerank", content=content, headers={"Content-Type": "text/plain"}),
+        server_of_several.client.post(
+            "/rerank", content=content, headers={"Content-Type": "text/plain"}
+        ),
         415,
         "send JSON",
     )
 
 
-def test_unknown_routes_and_methods(several):
-    check(several.client.get("/v3/rerank"), 404, "Not Found")
-    check(several.client.get("/rerank"), 405, "Method Not Allowed")
+def test_unknown_routes_and_methods_are_refused(server_of_several):
+    check(server_of_several.client.get("/v3/rerank"), 404, "Not Found")
+    check(server_of_several.client.get("/rerank"), 405, "Method Not Allowed")
 
 
-def test_a_truncated_upload_leaves_nothing_behind(several):
+def test_a_truncated_upload_leaves_nothing_behind(server_of_several):
     for _ in range(3):
-        with socket.create_connection(several.address) as connection:
+        with socket.create_connection(server_of_several.address) as connection:
             connection.sendall(UPLOAD + b'{"query": "a", "docu')
-    wait_for(lambda: several.batcher.tokens == 0)
-    assert several.rerank(**GOOD).status_code == 200
+    wait_for(lambda: server_of_several.batcher.tokens == 0)
+    assert server_of_several.rerank(**GOOD).status_code == 200
 
 
 def test_a_slow_upload_is_given_up(pointwise):
@@ -246,7 +261,7 @@ def test_a_slow_upload_is_given_up(pointwise):
         assert connection.recv(4096).startswith(b"HTTP/1.1 408")
 
 
-def test_nothing_of_a_client_opens_a_file(several):
+def test_nothing_of_a_client_opens_a_file(server_of_several):
     opened: list[str] = []
     sys.addaudithook(
         lambda event, values: (
@@ -254,16 +269,16 @@ def test_nothing_of_a_client_opens_a_file(several):
         )
     )
     for field in ("model", "policy", "query"):
-        several.rerank(**{**GOOD, "alpha": 0.5, field: "/etc/passwd"})
+        server_of_several.rerank(**{**GOOD, "alpha": 0.5, field: "/etc/passwd"})
     assert not [path for path in opened if "passwd" in path]
 
 
-def test_one_bad_request_among_others_fails_alone(several):
+def test_one_bad_request_among_others_fails_alone(server_of_several):
     bodies = [{**GOOD, "alpha": n / 10} for n in range(8)] + [{**GOOD, "alpha": -1}]
     statuses: list[int] = []
     threads = [
         threading.Thread(
-            target=lambda body=body: statuses.append(several.rerank(**body).status_code)
+            target=lambda body=body: statuses.append(server_of_several.rerank(**body).status_code)
         )
         for body in bodies
     ]
@@ -286,8 +301,8 @@ def test_scores_that_are_no_numbers_are_a_500_with_the_document(pointwise):
         assert server.rerank(**GOOD).status_code == 200
 
 
-def test_a_listwise_ranker_is_served_without_a_dial(several):
-    response = several.rerank(
+def test_a_listwise_ranker_is_served_without_a_dial(server_of_several):
+    response = server_of_several.rerank(
         query="largest", documents=["3", "9", "1", "7", "5"], model="lists", raw_scores=True
     )
     rows = response.json()["results"]

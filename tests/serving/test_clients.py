@@ -15,20 +15,20 @@ QUERY = "doctor in the ward"
 
 
 @pytest.fixture(scope="module")
-def expected(reranker, sentences):
+def expected_ranking(reranker, sentences):
     """Places of the documents from best to worst, and their scores in [0, 1]."""
     rows = reranker.with_policy("paired_tokens", 0.0).rank(QUERY, list(sentences))
     return [row["corpus_id"] for row in rows], [float(expit(float(row["score"]))) for row in rows]
 
 
 @pytest.fixture
-def dial():
+def dial_fields():
     """Fields that turn the dial."""
     return {"alpha": 0.0, "policy": "paired_tokens"}
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/rerank"])
-def test_the_body_of_jina_and_vllm(server, sentences, expected, dial, path):
+def test_the_body_of_jina_and_vllm(server, sentences, expected_ranking, dial_fields, path):
     documents = [sentences[0], *({"text": text} for text in sentences[1:])]
     body = {
         "model": "tiny",
@@ -38,15 +38,15 @@ def test_the_body_of_jina_and_vllm(server, sentences, expected, dial, path):
         "user": "me",
         "priority": 0,
     }
-    answer = requests.post(server.url + path, json={**body, **dial}).json()
+    answer = requests.post(server.url + path, json={**body, **dial_fields}).json()
     assert answer["model"] == "tiny"
     assert answer["usage"]["total_tokens"] == answer["usage"]["prompt_tokens"] > 8
-    assert [row["index"] for row in answer["results"]] == expected[0][:3]
+    assert [row["index"] for row in answer["results"]] == expected_ranking[0][:3]
     assert [row["relevance_score"] for row in answer["results"]] == pytest.approx(
-        expected[1][:3], abs=1e-6
+        expected_ranking[1][:3], abs=1e-6
     )
     assert [row["document"]["text"] for row in answer["results"]] == [
-        sentences[place] for place in expected[0][:3]
+        sentences[place] for place in expected_ranking[0][:3]
     ]
     without = requests.post(server.url + path, json={**body, "return_documents": False}).json()
     assert "document" not in without["results"][0]
@@ -55,17 +55,19 @@ def test_the_body_of_jina_and_vllm(server, sentences, expected, dial, path):
     ), "vLLM's word for all"
 
 
-def test_the_body_of_tei(server, reranker, sentences, expected, dial):
-    body = {"query": QUERY, "texts": list(sentences), "truncate": True, **dial}
+def test_the_body_of_tei_gets_the_scores_of_python(
+    server, reranker, sentences, expected_ranking, dial_fields
+):
+    body = {"query": QUERY, "texts": list(sentences), "truncate": True, **dial_fields}
     answer = requests.post(server.url + "/rerank", json=body).json()
-    assert [row["index"] for row in answer] == expected[0]
-    assert [row["score"] for row in answer] == pytest.approx(expected[1], abs=1e-6)
+    assert [row["index"] for row in answer] == expected_ranking[0]
+    assert [row["score"] for row in answer] == pytest.approx(expected_ranking[1], abs=1e-6)
     assert "text" not in answer[0]
     raw = requests.post(
         server.url + "/rerank", json={**body, "raw_scores": True, "return_text": True}
     ).json()
-    assert [row["text"] for row in raw] == [sentences[place] for place in expected[0]]
-    assert [expit(row["score"]) for row in raw] == pytest.approx(expected[1], abs=1e-6)
+    assert [row["text"] for row in raw] == [sentences[place] for place in expected_ranking[0]]
+    assert [expit(row["score"]) for row in raw] == pytest.approx(expected_ranking[1], abs=1e-6)
 
 
 def test_documents_are_cut_on_request_and_the_answer_says_how_many(server, reranker):
@@ -85,7 +87,7 @@ def test_documents_are_cut_on_request_and_the_answer_says_how_many(server, reran
 
 @pytest.mark.packaging
 @pytest.mark.parametrize("version", [1, 2])
-def test_coheres_client(server, sentences, expected, dial, version):
+def test_coheres_client(server, sentences, expected_ranking, dial_fields, version):
     import cohere
 
     client = (cohere.Client if version == 1 else cohere.ClientV2)(api_key="x", base_url=server.url)
@@ -94,11 +96,11 @@ def test_coheres_client(server, sentences, expected, dial, version):
         query=QUERY,
         documents=list(sentences),
         top_n=4,
-        request_options={"additional_body_parameters": dial},
+        request_options={"additional_body_parameters": dial_fields},
     )
-    assert [row.index for row in answer.results] == expected[0][:4]
+    assert [row.index for row in answer.results] == expected_ranking[0][:4]
     assert [row.relevance_score for row in answer.results] == pytest.approx(
-        expected[1][:4], abs=1e-6
+        expected_ranking[1][:4], abs=1e-6
     )
     with pytest.raises(cohere.NotFoundError) as refused:
         client.rerank(model="rerank-v3.5", query=QUERY, documents=["a"])
@@ -108,21 +110,23 @@ def test_coheres_client(server, sentences, expected, dial, version):
 
 
 @pytest.mark.packaging
-def test_haystacks_ranker(server, sentences, expected, dial, monkeypatch):
+def test_haystacks_ranker(server, sentences, expected_ranking, dial_fields, monkeypatch):
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
     vllm = pytest.importorskip("haystack_integrations.components.rankers.vllm")
     from haystack import Document
 
     ranker = vllm.VLLMRanker(
-        model="tiny", api_base_url=f"{server.url}/v1", extra_parameters=dial, top_k=4
+        model="tiny", api_base_url=f"{server.url}/v1", extra_parameters=dial_fields, top_k=4
     )
     ranked = ranker.run(query=QUERY, documents=[Document(content=text) for text in sentences])[
         "documents"
     ]
     assert [document.content for document in ranked] == [
-        sentences[place] for place in expected[0][:4]
+        sentences[place] for place in expected_ranking[0][:4]
     ]
-    assert [document.score for document in ranked] == pytest.approx(expected[1][:4], abs=1e-6)
+    assert [document.score for document in ranked] == pytest.approx(
+        expected_ranking[1][:4], abs=1e-6
+    )
 
 
 @pytest.mark.packaging

@@ -212,7 +212,7 @@ def test_two_wordings_of_a_text_that_is_cut_have_one_score_at_alpha_0(server, re
 
 
 @pytest.fixture(scope="module")
-def kinds(make_gpt2, tokenizer, pair_tokenizer, sentences, tmp_path_factory):
+def rerankers_by_kind(make_gpt2, tokenizer, pair_tokenizer, sentences, tmp_path_factory):
     """A reranker of every kind without senses."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("bert")
@@ -245,10 +245,15 @@ def kinds(make_gpt2, tokenizer, pair_tokenizer, sentences, tmp_path_factory):
     }
 
 
-def test_every_kind_of_pointwise_ranker_is_served(kinds, sentences):
+def test_every_kind_of_pointwise_ranker_is_served(rerankers_by_kind, sentences):
     pairs = [(QUERY, document) for document in sentences]
-    with running({name: (lambda name=name: served(name, kinds[name])) for name in kinds}) as server:
-        for name, reranker in kinds.items():
+    with running(
+        {
+            name: (lambda name=name: served(name, rerankers_by_kind[name]))
+            for name in rerankers_by_kind
+        }
+    ) as server:
+        for name, reranker in rerankers_by_kind.items():
             scores = raw(
                 server.rerank(model=name, query=QUERY, documents=list(sentences), raw_scores=True)
             )
@@ -270,5 +275,5 @@ def test_every_kind_of_pointwise_ranker_is_served(kinds, sentences):
             policy="paired_tokens",
             raw_scores=True,
         )
-    expected = kinds["gpt2"].with_policy("paired_tokens", 0.0).predict(pairs)
+    expected = rerankers_by_kind["gpt2"].with_policy("paired_tokens", 0.0).predict(pairs)
     assert raw(moved) == pytest.approx(expected.tolist(), abs=1e-5)

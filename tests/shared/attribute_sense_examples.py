@@ -47,12 +47,16 @@ KNOWN = "the nurse said he she his her man woman manual king cooks soup is who c
 def attribute(folder: Path, name: str, classes: dict[str, dict[str, str]]) -> Attribute:
     """An attribute of these classes (word: group), by files in a folder."""
     first, second = SIDES[name]
-    rows = [
-        f"{key},{word},{group}" for key, words in classes.items() for word, group in words.items()
-    ]
-    by_group = [{group: word for word, group in words.items()} for words in classes.values()]
-    pairs = [f"{words[first]},{words[second]}" for words in by_group]
-    lexicon = [f"{word},{group}" for words in classes.values() for word, group in words.items()]
+    rows = []
+    pairs = []
+    lexicon = []
+    for key, words in classes.items():
+        word_by_group = {}
+        for word, group in words.items():
+            word_by_group[group] = word
+            rows.append(f"{key},{word},{group}")
+            lexicon.append(f"{word},{group}")
+        pairs.append(f"{word_by_group[first]},{word_by_group[second]}")
     files = {
         "classes": ["class,word,group", *rows],
         "pairs": [f"{first},{second}", *pairs],

@@ -46,11 +46,12 @@ def tokenizer(change: Callable[[dict], object]) -> Callable[[Path], object]:
 def part(model: dict) -> None:
     kept = 0.75 * len(model["vocab"])
     model["vocab"] = {word: number for word, number in model["vocab"].items() if number < kept}
-    model["merges"] = [
-        pair
-        for pair in model["merges"]
-        if all(part in model["vocab"] for part in (*pair, "".join(pair)))
-    ]
+    # A merge needs both of its parts and what they become.
+    known_merges = []
+    for pair in model["merges"]:
+        if {*pair, "".join(pair)} <= set(model["vocab"]):
+            known_merges.append(pair)
+    model["merges"] = known_merges
 
 
 def cut(name: str, share: float) -> Callable[[Path], object]:

@@ -144,12 +144,10 @@ def _byte_case(kind: FileKind, raw: bytes, packed: bool, folder: Path) -> Case:
 def value_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
     """Wrong values of every option, then drawn ones."""
     tables = {"evaluate": EVALUATION, "train": TRAINING}
-    listed = [
-        (script, option, value)
-        for script, table in tables.items()
-        for option, values in table.items()
-        for value in values
-    ]
+    listed = []
+    for script, table in tables.items():
+        for option, values in table.items():
+            listed += [(script, option, value) for value in values]
     yield from (_value_case(*arguments) for arguments in listed)
     while True:
         script = rng.choice(list(tables))

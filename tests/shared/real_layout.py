@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tokenizers.implementations import BertWordPieceTokenizer
 from transformers import BertConfig, BertModel, BertTokenizerFast
@@ -32,40 +33,38 @@ Judged = Mapping[str, Mapping[str, int]]
 
 def write_data(root: Path) -> Path:
     """Folders dl19, dl20, squad_train, msmarco_dev600, trec_dl, gender_bias_ir and grep_biasir."""
-    documents = {
-        f"{place}{kind}": sentence.format(name)
-        for place, name in enumerate(OCCUPATIONS)
-        for kind, (sentence, _) in enumerate(SENTENCES)
-    }
-    queries = {str(100 + place): f"what does a {name} do" for place, name in enumerate(OCCUPATIONS)}
-    labels = {
-        str(100 + place): {f"{place}{kind}": label for kind, (_, label) in enumerate(SENTENCES)}
-        for place in range(len(OCCUPATIONS))
-    }
-    candidates = {
-        query: [*judged, *(document for document in list(documents)[::5] if document not in judged)]
-        for query, judged in labels.items()
-    }
+    documents = {}
+    queries = {}
+    labels: dict[str, dict[str, int]] = {}
+    for place, name in enumerate(OCCUPATIONS):
+        query = str(100 + place)
+        queries[query] = f"what does a {name} do"
+        labels[query] = {}
+        for kind, (sentence, label) in enumerate(SENTENCES):
+            documents[f"{place}{kind}"] = sentence.format(name)
+            labels[query][f"{place}{kind}"] = label
+    # The judged documents of a query come first, then every fifth of all.
+    candidates = {}
+    for query, judged in labels.items():
+        others = [document for document in list(documents)[::5] if document not in judged]
+        candidates[query] = [*judged, *others]
     for year in ("dl19", "dl20"):
         _write(root / year, documents, queries, {"test": labels}, {"bm25": candidates})
-        lines = [
-            f"{query} Q0 {document} {label}\n"
-            for query, judged in labels.items()
-            for document, label in judged.items()
-        ]
+        lines = []
+        for query, judged in labels.items():
+            for document, label in judged.items():
+                lines.append(f"{query} Q0 {document} {label}\n")
         _text(root / "trec_dl" / f"qrels.{year}-passage.txt", "".join(lines))
     _text(
         root / "gender_bias_ir" / "trecdeep19_passage.fair.tsv",
         "".join(f"{key}\t{text}\n" for key, text in list(queries.items())[:6]),
     )
     splits = {"train": list(labels)[:4], "dev": list(labels)[4:6], "test": list(labels)[6:]}
-    parts = {
-        name: {query: labels[query] for query in query_ids} for name, query_ids in splits.items()
-    }
-    runs = {
-        name: {query: candidates[query] for query in query_ids}
-        for name, query_ids in splits.items()
-    }
+    parts = {}
+    runs = {}
+    for split, query_ids in splits.items():
+        parts[split] = {query: labels[query] for query in query_ids}
+        runs[split] = {query: candidates[query] for query in query_ids}
     _write(root / "msmarco_dev600", documents, queries, parts, runs)
     _write(
         root / "squad_train",
@@ -74,7 +73,9 @@ def write_data(root: Path) -> Path:
         {"train": labels, "dev": parts["dev"]},
         ending=".gz",
     )
-    worded, content, judged_by_query = {}, {}, {query: {} for query in queries}
+    worded = {}
+    content = {}
+    judged_by_query: dict[str, dict[str, int]] = {query: {} for query in queries}
     for query, name in zip(queries, OCCUPATIONS, strict=True):
         for label, text in (
             (1, "The {} says that {} likes {} work."),
@@ -83,10 +84,8 @@ def write_data(root: Path) -> Path:
             for group, (pronoun, possessive, noun) in WORDINGS.items():
                 document = f"{query}{group}{label}"
                 worded[document] = text.format(name, pronoun if label else noun, possessive)
-                content[document], judged_by_query[query][document] = (
-                    {"content_gender": group},
-                    label,
-                )
+                content[document] = {"content_gender": group}
+                judged_by_query[query][document] = label
     _write(root / "grep_biasir", worded, queries, {"test": judged_by_query}, metadata=content)
     return root
 
@@ -136,29 +135,26 @@ def _write(
     ending: str = "",
 ) -> None:
     """One collection in BEIR's layout; ``ending`` ``.gz`` compresses all of it."""
-    rows = [
-        {"_id": key, "title": "", "text": text, **({"metadata": metadata[key]} if metadata else {})}
-        for key, text in documents.items()
-    ]
+    rows = []
+    for key, text in documents.items():
+        row: dict[str, Any] = {"_id": key, "title": "", "text": text}
+        if metadata:
+            row["metadata"] = metadata[key]
+        rows.append(row)
     _text(folder / f"corpus.jsonl{ending}", "".join(f"{json.dumps(row)}\n" for row in rows))
     rows = [{"_id": key, "text": text} for key, text in queries.items()]
     _text(folder / f"queries.jsonl{ending}", "".join(f"{json.dumps(row)}\n" for row in rows))
     for split, judged in labels.items():
-        lines = [
-            f"{query}\t{document}\t{label}\n"
-            for query, of in judged.items()
-            for document, label in of.items()
-        ]
-        _text(
-            folder / "qrels" / f"{split}.tsv{ending}",
-            "query-id\tcorpus-id\tscore\n" + "".join(lines),
-        )
+        lines = ["query-id\tcorpus-id\tscore\n"]
+        for query, labels_of_query in judged.items():
+            for document, label in labels_of_query.items():
+                lines.append(f"{query}\t{document}\t{label}\n")
+        _text(folder / "qrels" / f"{split}.tsv{ending}", "".join(lines))
     for name, run in (candidates or {}).items():
-        lines = [
-            f"{query} Q0 {document} {rank} {100 - rank} bm25\n"
-            for query, of in run.items()
-            for rank, document in enumerate(of, start=1)
-        ]
+        lines = []
+        for query, ranked in run.items():
+            for rank, document in enumerate(ranked, start=1):
+                lines.append(f"{query} Q0 {document} {rank} {100 - rank} bm25\n")
         _text(folder / "candidates" / f"{name}.trec", "".join(lines))
 
 

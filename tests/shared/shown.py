@@ -20,13 +20,11 @@ def printed(table: Table, width: int = 100, **options) -> str:
 
 def cells(table: Table, section: str, *labels: str) -> list[str]:
     """The figures of a row: bold ones with a star before them, marks behind them."""
-    (row,) = [
-        row
-        for heading, rows in table.sections
-        if heading == section
-        for row in rows
-        if row.labels == labels
-    ]
+    rows_of_labels = []
+    for heading, rows in table.sections:
+        if heading == section:
+            rows_of_labels += [row for row in rows if row.labels == labels]
+    (row,) = rows_of_labels
     return [f"{'*' if cell.bold else ''}{cell.text}{cell.raised}" for cell in row.cells]
 
 

@@ -6,6 +6,7 @@ ones of its ``tokenizer.json``.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 
@@ -38,13 +39,12 @@ _SENTENCE_PIECE = pre_tokenizers.Sequence(
 
 def texts(signs: Sequence[str] = SIGNS) -> list[str]:
     """Every word behind every sign in three cases, and often."""
-    words = [
-        f"the nurse said{sign}{case(word)} is here"
-        for word in _WORDS
-        for sign in signs
-        for case in _CASES
-    ]
-    return (words + [f"the {word} is here" for word in _OTHERS]) * 3
+    sentences = []
+    for word, sign, case in itertools.product(_WORDS, signs, _CASES):
+        sentences.append(f"the nurse said{sign}{case(word)} is here")
+    for word in _OTHERS:
+        sentences.append(f"the {word} is here")
+    return sentences * 3
 
 
 def _saved(backend: Tokenizer) -> PreTrainedTokenizerFast:
@@ -118,14 +118,15 @@ def gemma() -> PreTrainedTokenizerFast:
 
 
 def _unigram(normalizer, pre_tokenizer) -> PreTrainedTokenizerFast:
-    words = [case(word) for word in _WORDS for case in _CASES] + list(_OTHERS)
+    # A word is likelier than its letters, and likelier still without a space before it.
     scores = dict.fromkeys(_SPECIAL.values(), 0.0)
-    scores |= {space + word: -4.0 - len(space) for word in words for space in ("▁", "")}
-    scores |= {
-        letter: -9.0
-        for letter in sorted({letter for text in texts() for letter in text} | {"▁"})
-        if letter > " "
-    }
+    words = [case(word) for word, case in itertools.product(_WORDS, _CASES)]
+    for word in (*words, *_OTHERS):
+        scores[f"▁{word}"] = -5.0
+        scores[word] = -4.0
+    for letter in sorted({*"".join(texts()), "▁"}):
+        if letter > " ":
+            scores[letter] = -9.0
     backend = Tokenizer(models.Unigram(list(scores.items()), unk_id=list(scores).index("<unk>")))
     backend.normalizer, backend.pre_tokenizer, backend.decoder = (
         normalizer,

@@ -80,7 +80,7 @@ def test_layers_of_every_family_are_found(name):
     assert frozen_names(ranker, "backbone.layers.1-2") == of_layer_1 | of_layer_2
 
 
-def test_parts_of_a_backpack(ranker):
+def test_parts_of_a_backpack_are_frozen_by_their_names(ranker):
     assert frozen_names(ranker, "senses") == names(ranker, "backpack.sense_network.")
     assert frozen_names(ranker, "weights") == names(ranker, "backpack.sense_weight_net.")
     assert frozen_names(ranker, "head") == names(ranker, "head.")
@@ -159,7 +159,7 @@ def test_frozen_word_embeddings_get_no_gradient_and_the_senses_above_them_do(ran
 
 
 @pytest.fixture
-def job(tiny_collection, pair_tokenizer):
+def train_epochs(tiny_collection, pair_tokenizer):
     """A function that trains a ranker for some epochs on the tiny collection."""
     candidates = {
         query: {doc: -float(rank) for rank, (doc, _) in enumerate(tiny_collection.documents)}
@@ -196,9 +196,9 @@ def job(tiny_collection, pair_tokenizer):
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-def test_training_leaves_frozen_parts_bit_for_bit(make_backpack, job, tmp_path):
+def test_training_leaves_frozen_parts_bit_for_bit(make_backpack, train_epochs, tmp_path):
     before = make_backpack(dropout=0.1).state_dict()
-    after = job(make_backpack(dropout=0.1), tmp_path, FrozenParts(["backbone"]), epochs=1)
+    after = train_epochs(make_backpack(dropout=0.1), tmp_path, FrozenParts(["backbone"]), epochs=1)
     same = {name for name in before if torch.equal(before[name], after[name])}
     assert same == {
         name for name in before if "backbone" in name or name.endswith("_embeddings.weight")
@@ -209,11 +209,11 @@ def test_training_leaves_frozen_parts_bit_for_bit(make_backpack, job, tmp_path):
     "ignore:.*does not have many workers.*", "ignore:.*The dirpath has changed.*"
 )
 def test_a_thawed_part_is_trained_later_and_a_resumed_run_ends_where_the_uninterrupted_one_does(
-    make_backpack, job, tmp_path
+    make_backpack, train_epochs, tmp_path
 ):
     freezing = FrozenParts(["backbone", "senses"], epochs=2)
     start = make_backpack(dropout=0.1).state_dict()
-    uninterrupted = job(make_backpack(dropout=0.1), tmp_path, freezing)
+    uninterrupted = train_epochs(make_backpack(dropout=0.1), tmp_path, freezing)
     states = [
         torch.load(tmp_path / f"epoch={epoch}.ckpt", weights_only=False)["state_dict"]
         for epoch in range(3)
@@ -230,7 +230,7 @@ def test_a_thawed_part_is_trained_later_and_a_resumed_run_ends_where_the_uninter
     assert changed[2] == set(start)
     for epoch in (0, 1):
         torch.manual_seed(99)
-        resumed = job(
+        resumed = train_epochs(
             make_backpack(seed=5, dropout=0.1),
             tmp_path / "two",
             freezing,

@@ -82,20 +82,20 @@ def made(*options: str):
 
 
 @pytest.fixture
-def material(tiny_collection, tmp_path):
+def student_data(tiny_collection, tmp_path):
     lists = TrainingLists(tiny_collection, CANDIDATES, size=3, max_relevant=1, seed=2)
     return StudentData(tiny_collection, CANDIDATES, lists, 2, tmp_path / "run", "cpu")
 
 
 @pytest.fixture
-def saved(make_backpack, pair_tokenizer, tmp_path):
+def saved_folder(make_backpack, pair_tokenizer, tmp_path):
     """Folder of a saved ranker."""
     save_ranker(tmp_path / "saved", make_backpack(seed=3), pair_tokenizer)
     return tmp_path / "saved"
 
 
 @pytest.fixture
-def scored(monkeypatch):
+def pairs_scored(monkeypatch):
     """Counts of the pairs scored, one for every time a scorer is asked for a run's worth of scores."""
     counts, unwatched = [], Scorer.scores
     monkeypatch.setattr(
@@ -104,84 +104,88 @@ def scored(monkeypatch):
     return counts
 
 
-def test_a_ranker_scores_relevant_documents_and_candidates_once(material, saved, scored):
-    source = RankerTeacher(checkpoint=str(saved))
-    run = source.run(material)
+def test_a_ranker_scores_relevant_documents_and_candidates_once(
+    student_data, saved_folder, pairs_scored
+):
+    source = RankerTeacher(checkpoint=str(saved_folder))
+    run = source.run(student_data)
     assert {query_id: set(scores) for query_id, scores in run.items()} == {
         "q1": {"d0", "d1", "d2", "d3", "d5"},
         "q2": {"d1", "d4", "d5", "d6"},
         "q3": {"d6", "empty"},
     }
-    ranker, pair_tokenizer = load_ranker(saved)
-    texts = material.collection.documents.get_many(run["q1"])
+    ranker, pair_tokenizer = load_ranker(saved_folder)
+    texts = student_data.collection.documents.get_many(run["q1"])
     expected = Scorer(ranker, pair_tokenizer).score(
-        material.collection.queries["q1"], list(texts.values())
+        student_data.collection.queries["q1"], list(texts.values())
     )
     assert list(run["q1"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
-    assert read_run(material.folder / "teacher.trec") == run
-    assert source.run(material) == run
-    assert scored == [11]
+    assert read_run(student_data.folder / "teacher.trec") == run
+    assert source.run(student_data) == run
+    assert pairs_scored == [11]
 
 
 def test_the_scores_are_those_of_weights_texts_and_pairs(
-    material, saved, scored, make_backpack, pair_tokenizer, tiny_collection, caplog
+    student_data, saved_folder, pairs_scored, make_backpack, pair_tokenizer, tiny_collection, caplog
 ):
-    source = RankerTeacher(checkpoint=str(saved))
-    before = source.run(material)
+    source = RankerTeacher(checkpoint=str(saved_folder))
+    before = source.run(student_data)
     # A ranker with other weights in the same folder.
-    save_ranker(saved, make_backpack(seed=4), pair_tokenizer)
+    save_ranker(saved_folder, make_backpack(seed=4), pair_tokenizer)
     with caplog.at_level(logging.WARNING):
-        after = source.run(material)
+        after = source.run(student_data)
     assert "is of another ranker or other texts; scoring again" in caplog.text
     assert before != after
     # Another text of a query.
     tiny_collection.queries["q3"] = "bread for guests"
-    assert source.run(material)["q3"] != after["q3"]
-    assert scored == [11, 11, 11]
-    source.run(material)
-    assert len(scored) == 3
+    assert source.run(student_data)["q3"] != after["q3"]
+    assert pairs_scored == [11, 11, 11]
+    source.run(student_data)
+    assert len(pairs_scored) == 3
 
 
-def test_a_limit_scores_what_the_lists_draw(material, saved, scored):
-    source = RankerTeacher(checkpoint=str(saved), candidates_per_query=1)
-    run = source.run(material)
+def test_a_limit_scores_what_the_lists_draw(student_data, saved_folder, pairs_scored):
+    source = RankerTeacher(checkpoint=str(saved_folder), candidates_per_query=1)
+    run = source.run(student_data)
     drawn = {}
     for epoch in range(2):
-        for item in material.lists.epoch(epoch):
+        for item in student_data.lists.epoch(epoch):
             drawn.setdefault(item.query_id, []).extend(item.doc_ids)
     for query_id, scores in run.items():
         relevant = {
-            doc_id for doc_id, label in material.collection.qrels[query_id].items() if label > 0
+            doc_id for doc_id, label in student_data.collection.qrels[query_id].items() if label > 0
         }
         others = [d for d in drawn[query_id] if d not in relevant and d in CANDIDATES[query_id]]
         assert set(scores) == ({*drawn[query_id]} & relevant) | {others[0]}
-    assert scored[0] < 11
+    assert pairs_scored[0] < 11
 
 
-def test_the_teacher_is_used_by_the_lists_and_draws_no_random_number(material, saved):
+def test_the_teacher_is_used_by_the_lists_and_draws_no_random_number(student_data, saved_folder):
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    source = RankerTeacher(checkpoint=str(saved), loss="listwise_kl", weight=2.0, temperature=3.0)
-    teacher, (term,) = prepare_teacher(source, material)
+    source = RankerTeacher(
+        checkpoint=str(saved_folder), loss="listwise_kl", weight=2.0, temperature=3.0
+    )
+    teacher, (term,) = prepare_teacher(source, student_data)
     assert torch.equal(torch.rand(3), expected)
-    known = read_run(material.folder / "teacher.trec")
+    known = read_run(student_data.folder / "teacher.trec")
     scores = teacher.scores("q2", ["d4", "d3", "d1"])
     assert scores[[0, 2]].tolist() == pytest.approx([known["q2"]["d4"], known["q2"]["d1"]])
     assert torch.isnan(torch.from_numpy(scores))[1]
     assert (term.kind, term.weight, term.temperature) == ("listwise_kl", 2.0, 3.0)
 
 
-def test_without_a_teacher_nothing_is_added(material):
+def test_without_a_teacher_nothing_is_added(student_data):
     assert isinstance(made(), NoTeacher)
-    assert prepare_teacher(NoTeacher(), material) == (None, ())
+    assert prepare_teacher(NoTeacher(), student_data) == (None, ())
 
 
-def test_runs_of_a_teacher_are_counted(material, tmp_path, caplog):
+def test_runs_of_a_teacher_are_counted(student_data, tmp_path, caplog):
     path = tmp_path / "scores.trec"
     write_run(path, {"q1": {"d0": 1.0, "d3": 0.5}, "q9": {"d0": 1.0}}, "t")
     with caplog.at_level(logging.INFO):
-        teacher, (term,) = prepare_teacher(RunTeacher(files=str(path)), material)
+        teacher, (term,) = prepare_teacher(RunTeacher(files=str(path)), student_data)
     assert "2 of 11 training pairs" in caplog.text
     assert teacher.scores("q1", ["d3", "d0"]).tolist() == [0.5, 1.0]
     assert term.kind == "margin_mse"
@@ -203,11 +207,11 @@ def test_runs_of_a_teacher_are_counted(material, tmp_path, caplog):
         ({"q1": {"d0": 1.0}, "q2": {"d1": 2.0}}, "listwise_kl", "score for two documents"),
     ],
 )
-def test_a_teacher_of_no_use_is_an_error(material, tmp_path, run, loss, message):
+def test_a_teacher_of_no_use_is_an_error(student_data, tmp_path, run, loss, message):
     path = tmp_path / "scores.trec"
     write_run(path, run, "t")
     with pytest.raises(ValueError, match=message):
-        prepare_teacher(RunTeacher(files=[str(path)], loss=loss), material)
+        prepare_teacher(RunTeacher(files=[str(path)], loss=loss), student_data)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +243,10 @@ def test_a_teacher_of_no_use_is_an_error(material, tmp_path, run, loss, message)
         (["training.loss=hinge"], "training.loss=hinge: use one of listwise_softmax"),
     ],
 )
-def test_wrong_options_are_refused_before_any_data_is_read(saved, tmp_path, options, message):
-    options = [option.replace("SAVED", str(saved)) for option in options]
+def test_wrong_options_are_refused_before_any_data_is_read(
+    saved_folder, tmp_path, options, message
+):
+    options = [option.replace("SAVED", str(saved_folder)) for option in options]
     wrong = (
         ValueError,
         FileNotFoundError,
@@ -253,7 +259,7 @@ def test_wrong_options_are_refused_before_any_data_is_read(saved, tmp_path, opti
 
 
 def test_train_with_a_ranker_as_teacher_and_resume_without_scoring_again(
-    saved, scored, tmp_path, monkeypatch
+    saved_folder, pairs_scored, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
     steps, unwatched = [], LOSSES["lambdarank"]
@@ -263,23 +269,23 @@ def test_train_with_a_ranker_as_teacher_and_resume_without_scoring_again(
     folder = tmp_path / "student"
     options = [
         "teacher=ranker",
-        f"teacher.checkpoint={saved}",
+        f"teacher.checkpoint={saved_folder}",
         "teacher.loss=listwise_kl",
         "training.loss=lambdarank",
     ]
     train(composed(*SMALL, *options), folder, [*SMALL, *options])
-    assert len(scored) == 1
+    assert len(pairs_scored) == 1
     assert len(steps) == 12
     with open(folder / "logs" / "metrics.csv") as handle:  # written every ten steps
         assert any(float(row["train/distillation"] or 0) > 0 for row in csv.DictReader(handle))
     written = os.stat(folder / "teacher.trec").st_mtime_ns
     train(OmegaConf.merge(composed(*SMALL), {"resume": str(folder)}), folder, [])
-    assert len(scored) == 1
+    assert len(pairs_scored) == 1
     assert os.stat(folder / "teacher.trec").st_mtime_ns == written
     load_ranker(folder / "ranker")
 
 
-def test_every_option_of_the_group_is_taken(saved, tmp_path):
+def test_every_option_of_the_group_is_taken(saved_folder, tmp_path):
     path = tmp_path / "scores.trec"
     write_run(path, {"q1": {"d0": 1.0}}, "t")
     common = {"loss": "listwise_kl", "weight": 0.5, "temperature": 2.0}
@@ -293,8 +299,8 @@ def test_every_option_of_the_group_is_taken(saved, tmp_path):
         "workers": 2,
     }
     chosen += [f"teacher.{key}={value}" for key, value in special.items()]
-    by_ranker = made("teacher=ranker", f"teacher.checkpoint={saved}", *chosen)
-    expected = RankerTeacher(checkpoint=str(saved), **common, **special)
+    by_ranker = made("teacher=ranker", f"teacher.checkpoint={saved_folder}", *chosen)
+    expected = RankerTeacher(checkpoint=str(saved_folder), **common, **special)
     assert options_of(by_ranker) == options_of(expected)
 
 
@@ -483,7 +489,7 @@ def test_lists_that_say_nothing_are_left_out_and_counted():
         assert (loss.item(), skipped, gradient.abs().max().item()) == (0.0, 2, 0.0)
 
 
-def test_gradients():
+def test_gradients_are_those_worked_by_hand():
     scores, teacher, labels = tensors([[0.0, 1.0, 0.5]], [[2.0, 0.0, -1.0]], [[1, 0, 0]])
     scores.requires_grad_()
     # Errors of the margins: -1 - 2 and -0.5 - 3, each twice over two pairs.

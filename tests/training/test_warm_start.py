@@ -42,7 +42,7 @@ def run(tiny_collection):
 
 
 @pytest.fixture
-def begin(pair_tokenizer, tiny_collection, run, tmp_path):
+def warm_start(pair_tokenizer, tiny_collection, run, tmp_path):
     """A function that does with a ranker what is asked for."""
     settings = TrainerSettings({"accelerator": "cpu"})
 
@@ -56,23 +56,23 @@ def state(ranker):
     return {name: value.clone() for name, value in ranker.state_dict().items()}
 
 
-def test_without_options_nothing_is_done_to_any_ranker(ranker, bert, begin):
+def test_without_options_nothing_is_done_to_any_ranker(ranker, bert, warm_start):
     for untouched in (ranker, CrossEncoderForRanking(CrossEncoderConfig(backbone_config=bert))):
         before = state(untouched)
-        begin(untouched, WarmStart())
+        warm_start(untouched, WarmStart())
         assert all(
             torch.equal(value, before[name]) for name, value in untouched.state_dict().items()
         )
 
 
-def test_a_start_and_a_reconstruction_change_senses_and_weights_alone(ranker, begin):
+def test_a_start_and_a_reconstruction_change_senses_and_weights_alone(ranker, warm_start):
     before = state(ranker)
-    begin(ranker, WarmStart("sharp"))
+    warm_start(ranker, WarmStart("sharp"))
     changed = {
         name for name, value in ranker.state_dict().items() if not torch.equal(value, before[name])
     }
     assert changed == {"backpack.sense_weight_net.c_attn.weight"}
-    begin(ranker, WarmStart(reconstruction=Reconstruction(steps=2)))
+    warm_start(ranker, WarmStart(reconstruction=Reconstruction(steps=2)))
     changed = {
         name for name, value in ranker.state_dict().items() if not torch.equal(value, before[name])
     }
@@ -81,18 +81,18 @@ def test_a_start_and_a_reconstruction_change_senses_and_weights_alone(ranker, be
     }
 
 
-def test_a_ranker_without_senses_is_refused(bert, begin):
+def test_a_ranker_without_senses_is_refused(bert, warm_start):
     ranker = CrossEncoderForRanking(CrossEncoderConfig(backbone_config=bert))
     for beginning in (WarmStart("sharp"), WarmStart(reconstruction=Reconstruction(steps=1))):
         with pytest.raises(ValueError, match="CrossEncoderForRanking has no senses to begin with"):
-            begin(ranker, beginning)
+            warm_start(ranker, beginning)
 
 
-def test_trained_weights_are_not_overwritten(ranker, begin, tmp_path):
+def test_trained_weights_are_not_overwritten(ranker, warm_start, tmp_path):
     ranker.save_pretrained(tmp_path / "trained")
     trained = BackpackForRanking.from_pretrained(str(tmp_path / "trained"))
     with pytest.raises(ValueError, match="trained are trained ones: leave out"):
-        begin(trained, WarmStart("sharp"))
+        warm_start(trained, WarmStart("sharp"))
 
 
 def test_an_unknown_start_is_refused_before_anything_is_loaded():

@@ -62,7 +62,7 @@ def ranker_of(model, tokenizer, mode, calibration=None, identifiers="alphabetic"
     )
 
 
-def test_entropy_by_hand():
+def test_the_entropy_of_shares_is_that_by_hand():
     assert entropy(np.array([0.25] * 4)) == pytest.approx(math.log(4))
     assert entropy(np.array([0.5, 0.25, 0.25])) == pytest.approx(
         0.5 * math.log(2) + 0.5 * math.log(4)
@@ -70,7 +70,7 @@ def test_entropy_by_hand():
     assert entropy(np.array([1.0, 0.0])) == 0
 
 
-def test_normalised_by_hand():
+def test_normalised_shares_are_those_by_hand():
     assert normalised(np.log([0.1, 0.3])) == pytest.approx([0.25, 0.75])
     assert normalised(np.array([-2000.0, -2000.0 + math.log(3)])) == pytest.approx([0.25, 0.75])
 
@@ -90,7 +90,7 @@ def test_equation_3_by_hand():
         ({"beta": 5.0, "relative": True, "limit": 2.0}, 2.0),
     ],
 )
-def test_scores_by_hand(options, alpha):
+def test_corrected_scores_are_those_by_hand(options, alpha):
     # The probabilities of the identifiers need not add up to 1: 0.2 and 0.2 are halves of what the
     # candidates have.
     scores = ContentFreeCalibration(**options).scores(np.log([0.2, 0.2]), np.log([0.3, 0.1]))
@@ -320,7 +320,7 @@ def test_wrong_options_are_named(options, message):
         ContentFreeCalibration(**options)
 
 
-def test_the_configuration_makes_one():
+def test_the_configuration_makes_the_calibration_of_the_paper():
     calibration = instantiate(yaml.safe_load((CONF / "capcal.yaml").read_text()))
     assert calibration.alpha(np.full(20, 1 / 20)) == pytest.approx(1, abs=0.11)
     assert (calibration.beta, calibration.limit, calibration.placeholder) == (

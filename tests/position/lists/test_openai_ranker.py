@@ -57,11 +57,11 @@ def server():
 
 
 @pytest.fixture
-def make(server, tmp_path, monkeypatch):
+def make_ranker(server, tmp_path, monkeypatch):
     """A function that makes a ranker of the server, quick to ask again."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
-    def make(**options):
+    def make_ranker(**options):
         quick = {
             "base_url": server.url,
             "responses": tmp_path / "responses",
@@ -70,15 +70,15 @@ def make(server, tmp_path, monkeypatch):
         }
         return OpenAiRanker("tiny", options.pop("prompt", PROMPT), **{**quick, **options})
 
-    return make
+    return make_ranker
 
 
 def orders(rankings) -> list[list[int]]:
     return [ranking.order.tolist() for ranking in rankings]
 
 
-def test_lists_are_ranked_as_the_server_says_and_what_it_takes_is_counted(server, make):
-    ranker = make(prompt_price=2.0, answer_price=5.0)
+def test_lists_are_ranked_as_the_server_says_and_what_it_takes_is_counted(server, make_ranker):
+    ranker = make_ranker(prompt_price=2.0, answer_price=5.0)
     rankings = ranker.rank([shown("q1"), shown("q2", (1, 2, 3))])
     assert orders(rankings) == [[1, 3, 0, 2], [2, 1, 0]]
     assert [ranking.num_ranked for ranking in rankings] == [4, 3]
@@ -89,8 +89,8 @@ def test_lists_are_ranked_as_the_server_says_and_what_it_takes_is_counted(server
     assert ranker.name == "tiny"
 
 
-def test_a_request_holds_the_prompt_and_the_options(server, make):
-    make(max_tokens=None, extra={"max_completion_tokens": 50, "top_p": 1}, seed=7).rank(
+def test_a_request_holds_the_prompt_and_the_options(server, make_ranker):
+    make_ranker(max_tokens=None, extra={"max_completion_tokens": 50, "top_p": 1}, seed=7).rank(
         [shown("q1")]
     )
     body = server.bodies[0]
@@ -105,7 +105,7 @@ def test_a_request_holds_the_prompt_and_the_options(server, make):
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
 
 
-def test_letters_are_asked_for_and_read(server, make):
+def test_letters_are_asked_for_and_read(server, make_ranker):
     server.trouble = lambda number, body: completion("[C] > [A] > [D] > [B]")
     letters = Prompt(
         name="letters",
@@ -113,21 +113,21 @@ def test_letters_are_asked_for_and_read(server, make):
         passage="[{identifier}] {passage}",
         identifiers="alphabetic",
     )
-    assert orders(make(prompt=letters).rank([shown("q1")])) == [[2, 0, 3, 1]]
+    assert orders(make_ranker(prompt=letters).rank([shown("q1")])) == [[2, 0, 3, 1]]
     assert "[D] a passage worth 7" in server.bodies[0]["messages"][-1]["content"]
 
 
-def test_an_answer_in_parts_is_joined(server, make):
+def test_an_answer_in_parts_is_joined(server, make_ranker):
     server.trouble = lambda number, body: completion(
         [{"type": "text", "text": "[2] > "}, {"type": "text", "text": "[1]"}]
     )
-    assert make().rank([shown("q1")])[0].ranked.tolist() == [1, 0]
+    assert make_ranker().rank([shown("q1")])[0].ranked.tolist() == [1, 0]
 
 
-def test_running_again_sends_nothing_and_needs_no_key(server, make, monkeypatch):
-    first = make().rank(many(5))
+def test_running_again_sends_nothing_and_needs_no_key(server, make_ranker, monkeypatch):
+    first = make_ranker().rank(many(5))
     monkeypatch.delenv("OPENAI_API_KEY")
-    again = make(prompt_price=1.0)
+    again = make_ranker(prompt_price=1.0)
     assert orders(again.rank(many(5))) == orders(first)
     assert len(server.bodies) == 5
     assert (again.usage.lists, again.usage.cached, again.usage.requests) == (5, 5, 0)
@@ -137,14 +137,14 @@ def test_running_again_sends_nothing_and_needs_no_key(server, make, monkeypatch)
 @pytest.mark.parametrize(
     "other", [{"temperature": 0.5}, {"seed": 1}, {"extra": {"top_p": 0.5}}, {"passage_words": 2}]
 )
-def test_another_request_is_not_answered_from_disk(server, make, other):
-    make().rank([shown("q1")])
-    make(**other).rank([shown("q1")])
+def test_another_request_is_not_answered_from_disk(server, make_ranker, other):
+    make_ranker().rank([shown("q1")])
+    make_ranker(**other).rank([shown("q1")])
     assert len(server.bodies) == 2
 
 
-def test_the_order_of_the_passages_is_a_part_of_the_request(server, make):
-    ranker = make()
+def test_the_order_of_the_passages_is_a_part_of_the_request(server, make_ranker):
+    ranker = make_ranker()
     assert orders(ranker.rank([shown("q1"), shown("q1").select([3, 2, 1, 0])])) == [
         [1, 3, 0, 2],
         [2, 0, 3, 1],
@@ -152,33 +152,33 @@ def test_the_order_of_the_passages_is_a_part_of_the_request(server, make):
     assert len(server.bodies) == 2
 
 
-def test_another_server_is_asked_for_itself(server, make):
-    make().rank([shown("q1")])
+def test_another_server_is_asked_for_itself(server, make_ranker):
+    make_ranker().rank([shown("q1")])
     with serving() as other:
-        make(base_url=other.url).rank([shown("q1")])
+        make_ranker(base_url=other.url).rank([shown("q1")])
         assert len(other.bodies) == 1
 
 
-def test_identical_lists_of_one_call_are_sent_once(server, make):
-    ranker = make()
+def test_identical_lists_of_one_call_are_sent_once(server, make_ranker):
+    ranker = make_ranker()
     assert orders(ranker.rank([shown("q1")] * 3)) == [[1, 3, 0, 2]] * 3
     assert len(server.bodies) == 1
     assert (ranker.usage.requests, ranker.usage.cached, ranker.usage.lists) == (1, 2, 3)
 
 
-def test_identical_requests_of_several_jobs_are_sent_once(server, make):
+def test_identical_requests_of_several_jobs_are_sent_once(server, make_ranker):
     server.seconds = 0.05
     with ThreadPoolExecutor(4) as pool:
         results = list(
-            pool.map(lambda ranker: orders(ranker.rank(many(3))), [make() for _ in range(4)])
+            pool.map(lambda ranker: orders(ranker.rank(many(3))), [make_ranker() for _ in range(4)])
         )
     assert results == [[[1, 3, 0, 2]] * 3] * 4
     assert len(server.bodies) == 3
 
 
-def test_no_more_requests_than_allowed_are_on_their_way(server, make):
+def test_no_more_requests_than_allowed_are_on_their_way(server, make_ranker):
     server.seconds = 0.03
-    ranker = make(concurrency=3)
+    ranker = make_ranker(concurrency=3)
     with ThreadPoolExecutor(2) as pool:  # two calls at the same time share the places
         list(pool.map(ranker.rank, [many(8), [shown(f"other{number}") for number in range(8)]]))
     assert len(server.bodies) == 16
@@ -199,54 +199,54 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_a_trouble_that_passes_is_waited_out(server, make, trouble):
+def test_a_trouble_that_passes_is_waited_out(server, make_ranker, trouble):
     server.trouble = lambda number, body: trouble if number <= 2 else None
-    assert orders(make().rank([shown("q1")])) == [[1, 3, 0, 2]]
+    assert orders(make_ranker().rank([shown("q1")])) == [[1, 3, 0, 2]]
     assert len(server.bodies) == 3
 
 
 @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_a_trouble_that_stays_ends_the_job_with_the_reason(server, make, trouble):
+def test_a_trouble_that_stays_ends_the_job_with_the_reason(server, make_ranker, trouble):
     server.trouble = lambda number, body: trouble
     with pytest.raises(
         ServerError, match=r"3 attempts.*0 of 1 lists.*running again continues"
     ) as caught:
-        make().rank([shown("q1")])
+        make_ranker().rank([shown("q1")])
     assert server.url in str(caught.value)
     assert len(server.bodies) == 3
 
 
-def test_a_server_that_does_not_answer_in_time_is_asked_again(server, make):
+def test_a_server_that_does_not_answer_in_time_is_asked_again(server, make_ranker):
     def slow(number, body):
         if number == 1:
             time.sleep(0.6)
 
     server.trouble = slow
-    assert orders(make(timeout=0.2).rank([shown("q1")])) == [[1, 3, 0, 2]]
+    assert orders(make_ranker(timeout=0.2).rank([shown("q1")])) == [[1, 3, 0, 2]]
     assert len(server.bodies) == 2
 
 
-def test_timeouts_are_named(server, make):
+def test_timeouts_are_named(server, make_ranker):
     server.seconds = 0.4
     with pytest.raises(ServerError, match=r"no answer within 0\.1 s"):
-        make(timeout=0.1, retries=0).rank([shown("q1")])
+        make_ranker(timeout=0.1, retries=0).rank([shown("q1")])
 
 
 @pytest.mark.parametrize("as_date", [False, True])
-def test_retry_after_is_honoured(server, make, as_date):
+def test_retry_after_is_honoured(server, make_ranker, as_date):
     # A date has whole seconds: 2 s from now is at least 1 s from now.
     moment = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=2), usegmt=True)
     busy = complaint(429, headers={"Retry-After": moment if as_date else "1"})
     server.trouble = lambda number, body: busy if number == 1 else None
     start = time.monotonic()
-    make().rank([shown("q1")])
+    make_ranker().rank([shown("q1")])
     assert 0.9 < time.monotonic() - start < 4
 
 
-def test_a_server_that_asks_for_too_long_a_wait_is_given_up(server, make):
+def test_a_server_that_asks_for_too_long_a_wait_is_given_up(server, make_ranker):
     server.trouble = lambda number, body: complaint(429, headers={"Retry-After": "4000"})
     with pytest.raises(ServerError, match="asks to wait 4000 s"):
-        make(longest_wait=10).rank([shown("q1")])
+        make_ranker(longest_wait=10).rank([shown("q1")])
 
 
 def test_pauses_double_up_to_the_longest_and_never_fall_below_what_was_asked():
@@ -259,19 +259,19 @@ def test_pauses_double_up_to_the_longest_and_never_fall_below_what_was_asked():
     assert patience.pause(0, 3.0, Highest()) >= 3.0
 
 
-def test_an_empty_account_is_not_asked_again(server, make):
+def test_an_empty_account_is_not_asked_again(server, make_ranker):
     server.trouble = lambda number, body: complaint(429, "pay first", code="insufficient_quota")
     with pytest.raises(ServerError, match="pay first"):
-        make().rank([shown("q1")])
+        make_ranker().rank([shown("q1")])
     assert len(server.bodies) == 1
 
 
-def test_a_server_that_dies_in_the_middle_costs_nothing_twice(make, tmp_path):
+def test_a_server_that_dies_in_the_middle_costs_nothing_twice(make_ranker, tmp_path):
     lists = many(20)
     with serving() as dying:
         port = dying.server_address[1]
         dying.trouble = lambda number, body: LOST if number > 8 else None
-        ranker = make(base_url=dying.url, concurrency=2, retries=1, prompt_price=1.0)
+        ranker = make_ranker(base_url=dying.url, concurrency=2, retries=1, prompt_price=1.0)
         ranker.rank([shown("earlier")])
         with pytest.raises(ServerError) as caught:
             ranker.rank(lists)
@@ -284,10 +284,10 @@ def test_a_server_that_dies_in_the_middle_costs_nothing_twice(make, tmp_path):
     assert ranker.usage.cost == pytest.approx(8 * 100 / 1e6)
 
     with pytest.raises(ServerError, match="7 of 20 lists"):  # the server is gone altogether
-        make(base_url=f"http://127.0.0.1:{port}/v1", retries=0).rank(lists)
+        make_ranker(base_url=f"http://127.0.0.1:{port}/v1", retries=0).rank(lists)
 
     with serving(port) as revived:
-        again = make(base_url=revived.url)
+        again = make_ranker(base_url=revived.url)
         assert orders(again.rank(lists)) == [[1, 3, 0, 2]] * 20
         asked = {json.dumps(body["messages"]) for body in revived.bodies}
         assert len(revived.bodies) == 13
@@ -295,12 +295,12 @@ def test_a_server_that_dies_in_the_middle_costs_nothing_twice(make, tmp_path):
     assert (again.usage.cached, again.usage.requests) == (7, 13)
 
 
-def test_an_answer_is_on_disk_before_the_next_request_is_sent(server, make, tmp_path):
+def test_an_answer_is_on_disk_before_the_next_request_is_sent(server, make_ranker, tmp_path):
     kept = []
     server.trouble = lambda number, body: kept.append(
         len(list((tmp_path / "responses").rglob("*.json")))
     )
-    make(concurrency=1).rank(many(4))
+    make_ranker(concurrency=1).rank(many(4))
     assert kept == [0, 1, 2, 3]
     assert not list((tmp_path / "responses").rglob("*.lock"))
 
@@ -319,8 +319,8 @@ def test_an_answer_is_on_disk_before_the_next_request_is_sent(server, make, tmp_
         "another",
     ],
 )
-def test_a_damaged_file_is_asked_for_anew(server, make, tmp_path, caplog, damage):
-    expected = orders(make().rank([shown("q1")]))
+def test_a_damaged_file_is_asked_for_anew(server, make_ranker, tmp_path, caplog, damage):
+    expected = orders(make_ranker().rank([shown("q1")]))
     (path,) = (tmp_path / "responses").rglob("*.json")
     record = json.loads(path.read_text())
     if damage == "another":  # whole and well-formed, but not what was written
@@ -330,18 +330,18 @@ def test_a_damaged_file_is_asked_for_anew(server, make, tmp_path, caplog, damage
         record["answer"][damage] = 5
         damage = json.dumps(record).encode()
     path.write_bytes(damage)
-    assert orders(make().rank([shown("q1")])) == expected
+    assert orders(make_ranker().rank([shown("q1")])) == expected
     assert len(server.bodies) == 2
     assert "is damaged" in caplog.text
     assert str(path) in caplog.text
-    make().rank([shown("q1")])
+    make_ranker().rank([shown("q1")])
     assert len(server.bodies) == 2
 
 
 @pytest.mark.parametrize("text", ["Cheese is made of milk.", "", None, "{}"])
-def test_nonsense_leaves_the_input_order_and_is_told(server, make, caplog, text):
+def test_nonsense_leaves_the_input_order_and_is_told(server, make_ranker, caplog, text):
     server.trouble = lambda number, body: completion(text)
-    ranker = make()
+    ranker = make_ranker()
     rankings = ranker.rank(many(3))
     assert orders(rankings) == [[0, 1, 2, 3]] * 3
     assert [ranking.num_ranked for ranking in rankings] == [0] * 3
@@ -349,34 +349,34 @@ def test_nonsense_leaves_the_input_order_and_is_told(server, make, caplog, text)
     assert "3 of 3 answers had to be repaired (12 passages missing" in caplog.text
 
 
-def test_repairs_are_counted_and_a_few_are_not_worth_a_warning(server, make, caplog):
+def test_repairs_are_counted_and_a_few_are_not_worth_a_warning(server, make_ranker, caplog):
     server.trouble = lambda number, body: (
         completion("[2] > [2] > [9] > [1]") if "q7" in str(body) else None
     )
-    ranker = make()
+    ranker = make_ranker()
     rankings = ranker.rank(many(20))
     assert rankings[7].order.tolist() == [1, 0, 2, 3]
     assert (ranker.usage.missing, ranker.usage.repeated, ranker.usage.invented) == (2, 1, 1)
     assert "repaired" not in caplog.text
 
 
-def test_answers_that_were_cut_are_told(server, make, caplog):
+def test_answers_that_were_cut_are_told(server, make_ranker, caplog):
     server.trouble = lambda number, body: completion("<think>hm, [1] or [2]", finish="length")
-    make().rank(many(2))
+    make_ranker().rank(many(2))
     assert "2 of 2 answers ended at max_tokens" in caplog.text
 
 
-def test_a_server_that_counts_no_tokens_is_told_once(server, make, caplog):
+def test_a_server_that_counts_no_tokens_is_told_once(server, make_ranker, caplog):
     record = {"choices": [{"message": {"content": "[1] > [2] > [3] > [4]"}}]}
     server.trouble = lambda number, body: (200, {}, json.dumps(record).encode())
-    ranker = make(prompt_price=1.0)
+    ranker = make_ranker(prompt_price=1.0)
     ranker.rank(many(3))
     assert ranker.usage.prompt_tokens == 0
     assert caplog.text.count("the cost is not known") == 1
 
 
-def test_long_passages_are_cut_and_counted(server, make):
-    ranker = make(passage_words=3)
+def test_long_passages_are_cut_and_counted(server, make_ranker):
+    ranker = make_ranker(passage_words=3)
     ranker.rank([PassageList("q", ("one two three", "one two three four five"))])
     content = server.bodies[0]["messages"][-1]["content"]
     assert "[2] one two three\n" in content
@@ -384,11 +384,11 @@ def test_long_passages_are_cut_and_counted(server, make):
     assert ranker.usage.shortened == 1
 
 
-def test_one_list_that_is_refused_does_not_keep_the_others_from_being_answered(server, make):
+def test_one_list_that_is_refused_does_not_keep_the_others_from_being_answered(server, make_ranker):
     server.trouble = lambda number, body: (
         complaint(400, "too long for me") if "query q3" in str(body) else None
     )
-    ranker = make(concurrency=1)
+    ranker = make_ranker(concurrency=1)
     with pytest.raises(
         ValueError, match=r"refuses 1 of 6 lists.*'q3'.*too long for me.*5 lists are answered"
     ):
@@ -397,25 +397,25 @@ def test_one_list_that_is_refused_does_not_keep_the_others_from_being_answered(s
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 404])
-def test_options_that_are_wrong_for_every_list_end_the_job_at_once(server, make, status):
+def test_options_that_are_wrong_for_every_list_end_the_job_at_once(server, make_ranker, status):
     server.trouble = lambda number, body: (
         status,
         {"Location": server.url + "/elsewhere"},
         b'{"detail": "not so"}',
     )
     with pytest.raises(ServerError, match=f"status {status}: not so"):
-        make(concurrency=1).rank(many(6))
+        make_ranker(concurrency=1).rank(many(6))
     assert len(server.bodies) <= (
         2 if status == 400 else 1
     )  # 400 may be about one list: the next is on its way
 
 
-def test_the_key_stands_nowhere(server, make, tmp_path, caplog):
+def test_the_key_stands_nowhere(server, make_ranker, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     server.trouble = lambda number, body: (
         complaint(401, f"wrong key {KEY}") if number > 1 else completion(f"{KEY} [1]")
     )
-    ranker = make(concurrency=1)
+    ranker = make_ranker(concurrency=1)
     ranker.rank([shown("q1")])
     with pytest.raises(ServerError, match=r"wrong key \*\*\*") as caught:
         ranker.rank(many(3)[1:])
@@ -428,31 +428,31 @@ def test_the_key_stands_nowhere(server, make, tmp_path, caplog):
     assert not [path for path in files if KEY in path.read_text()]
 
 
-def test_without_a_key_variable_no_password_is_sent(server, make, tmp_path, monkeypatch):
+def test_without_a_key_variable_no_password_is_sent(server, make_ranker, tmp_path, monkeypatch):
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login somebody password something\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    make(key_variable=None).rank([shown("q1")])
+    make_ranker(key_variable=None).rank([shown("q1")])
     assert "Authorization" not in server.headers[0]
-    make().rank([shown("q2")])
+    make_ranker().rank([shown("q2")])
     assert server.headers[1]["Authorization"] == f"Bearer {KEY}"
 
 
 def test_nothing_but_the_key_is_taken_from_the_environment_of_the_package(
-    server, make, monkeypatch
+    server, make_ranker, monkeypatch
 ):
     for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY"):
         monkeypatch.setenv(name, f"{KEY}-of-{name}")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    make(key_variable=None).rank([shown("q1")])
+    make_ranker(key_variable=None).rank([shown("q1")])
     assert KEY not in str(server.headers[0])
-    make().rank([shown("q2")])
+    make_ranker().rank([shown("q2")])
     assert str(server.headers[1]).count(KEY) == 1
 
 
-def test_a_key_that_changes_is_the_next_requests(server, make, monkeypatch):
-    ranker = make()
+def test_a_key_that_changes_is_the_next_requests(server, make_ranker, monkeypatch):
+    ranker = make_ranker()
     ranker.rank([shown("q1")])
     monkeypatch.setenv("OPENAI_API_KEY", "another-key-0123")
     ranker.rank([shown("q2")])
@@ -462,9 +462,9 @@ def test_a_key_that_changes_is_the_next_requests(server, make, monkeypatch):
     ]
 
 
-def test_no_redirect_is_followed_and_no_cookie_kept(server, make):
+def test_no_redirect_is_followed_and_no_cookie_kept(server, make_ranker):
     server.trouble = lambda number, body: (200, {"Set-Cookie": "a=b"}, completion("[1]")[2])
-    ranker = make(concurrency=1)
+    ranker = make_ranker(concurrency=1)
     ranker.rank(many(2))
     assert not [headers for headers in server.headers if "Cookie" in headers]
     with serving() as other:
@@ -478,27 +478,27 @@ def test_no_redirect_is_followed_and_no_cookie_kept(server, make):
         assert other.bodies == []
 
 
-def test_a_key_in_an_error_is_hidden_whatever_shows_the_error(server, make, monkeypatch):
+def test_a_key_in_an_error_is_hidden_whatever_shows_the_error(server, make_ranker, monkeypatch):
     server.trouble = lambda number, body: complaint(401, f"wrong key {KEY}")
     with pytest.raises(ServerError) as caught:
-        make().rank([shown("q1")])
+        make_ranker().rank([shown("q1")])
     shown_with_causes = "".join(traceback.format_exception(caught.value))
     assert "wrong key ***" in shown_with_causes
     assert KEY not in shown_with_causes
 
 
-def test_requests_that_go_well_write_nothing_to_the_log(server, make, caplog):
+def test_requests_that_go_well_write_nothing_to_the_log(server, make_ranker, caplog):
     caplog.set_level(logging.INFO)
-    make().rank(many(3))
+    make_ranker().rank(many(3))
     assert caplog.messages == []
 
 
-def test_without_the_package_it_is_said_how_to_install_it(make, monkeypatch):
+def test_without_the_package_it_is_said_how_to_install_it(make_ranker, monkeypatch):
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(
         ImportError, match=r"listwise=openai needs the openai package: pip install '\.\[openai\]'"
     ):
-        make()
+        make_ranker()
 
 
 @pytest.mark.parametrize(
@@ -506,11 +506,11 @@ def test_without_the_package_it_is_said_how_to_install_it(make, monkeypatch):
     [("", "set the environment variable OPENAI_API_KEY"), ("k\u00e9y", "header")],
 )
 def test_a_key_that_is_missing_or_impossible_is_told_before_anything_is_sent(
-    server, make, monkeypatch, key, problem
+    server, make_ranker, monkeypatch, key, problem
 ):
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(ValueError, match=problem):
-        make().rank([shown("q1")])
+        make_ranker().rank([shown("q1")])
     assert server.bodies == []
 
 
@@ -534,9 +534,9 @@ def test_a_key_that_is_missing_or_impossible_is_told_before_anything_is_sent(
         ({"extra": {"a": object()}}, "plain values"),
     ],
 )
-def test_wrong_options_are_named_and_keys_are_not(make, options, problem):
+def test_wrong_options_are_named_and_keys_are_not(make_ranker, options, problem):
     with pytest.raises(ValueError, match=problem) as caught:
-        make(**options)
+        make_ranker(**options)
     assert KEY not in str(caught.value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from itertools import islice
 
@@ -30,7 +31,7 @@ WITHOUT_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('Syste
 
 
 @pytest.fixture
-def shown(sentences):
+def shown_list(sentences):
     return PassageList("doctor in the ward", sentences[:3])
 
 
@@ -47,21 +48,23 @@ def chat_tokenizer(tokenizer):
     return copy
 
 
-def test_a_plain_prompt_reads_as_its_file_says(tokenizer, shown, sentences):
-    encoded = PromptTokenizer(tokenizer, prompt_file("plain"), 512).encode(shown)
+def test_a_plain_prompt_reads_as_its_file_says(tokenizer, shown_list, sentences):
+    encoded = PromptTokenizer(tokenizer, prompt_file("plain"), 512).encode(shown_list)
     lines = [f"[{number}] {text}" for number, text in enumerate(sentences[:3], 1)]
     assert tokenizer.decode(encoded.ids) == "\n".join(["query: doctor in the ward", *lines, "["])
     assert (encoded.count, encoded.shortened) == (3, 0)
 
 
 @pytest.mark.parametrize("name", ["plain", "rank_gpt", "rank_zephyr", "first"])
-def test_parts_have_the_tokens_of_the_whole_text(name, tokenizer, shown):
-    ids = PromptTokenizer(tokenizer, prompt_file(name), 2048).encode(shown).ids.tolist()
+def test_parts_have_the_tokens_of_the_whole_text(name, tokenizer, shown_list):
+    ids = PromptTokenizer(tokenizer, prompt_file(name), 2048).encode(shown_list).ids.tolist()
     assert ids == tokenizer(tokenizer.decode(ids), verbose=False)["input_ids"]
 
 
 @pytest.mark.parametrize("scheme", ["always", "first"])
-def test_parts_have_the_tokens_of_the_whole_text_with_spaces_as_letters(scheme, shown, sentences):
+def test_parts_have_the_tokens_of_the_whole_text_with_spaces_as_letters(
+    scheme, shown_list, sentences
+):
     tokenizer = sentence_piece(sentences, prepend_scheme=scheme)
     prompt = prompt_file(
         "plain",
@@ -69,20 +72,20 @@ def test_parts_have_the_tokens_of_the_whole_text_with_spaces_as_letters(scheme, 
         suffix="Query {query} and",
         passage="[{identifier}] {passage}",
     )
-    ids = PromptTokenizer(tokenizer, prompt, 2048).encode(shown).ids.tolist()
+    ids = PromptTokenizer(tokenizer, prompt, 2048).encode(shown_list).ids.tolist()
     assert ids[0] == tokenizer.bos_token_id
     # Line breaks are unknown to this vocabulary, so the text is put together here.
-    lines = [f"[{number}] {text}" for number, text in enumerate(shown.passages, 1)]
+    lines = [f"[{number}] {text}" for number, text in enumerate(shown_list.passages, 1)]
     text = "\n".join(["Search doctor in the ward", *lines, "Query doctor in the ward and", "["])
     assert ids == tokenizer(text)["input_ids"]
 
 
-def test_word_pieces_have_a_start_token_and_no_end(shown, sentences):
+def test_word_pieces_have_a_start_token_and_no_end(shown_list, sentences):
     tokenizer = word_piece(sentences)
-    ids = PromptTokenizer(tokenizer, prompt_file("plain"), 512).encode(shown).ids.tolist()
+    ids = PromptTokenizer(tokenizer, prompt_file("plain"), 512).encode(shown_list).ids.tolist()
     text = (
         "query : doctor in the ward "
-        + " ".join(f"[{n}] {text}" for n, text in enumerate(shown.passages, 1))
+        + " ".join(f"[{n}] {text}" for n, text in enumerate(shown_list.passages, 1))
         + " ["
     )
     assert ids == tokenizer(text)["input_ids"][:-1]
@@ -111,14 +114,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_template_that_takes_all_time_or_memory_is_refused(
-    chat_tokenizer, shown, monkeypatch, kind
+    chat_tokenizer, shown_list, monkeypatch, kind
 ):
     monkeypatch.setattr("backpack_rank.position.lists.bounded.SECONDS", 1.0)
     chat_tokenizer.chat_template = HOSTILE[kind]
     with pytest.raises(
         ValueError, match=r"the chat template of .* (takes more than 1 seconds or|.*MemoryError)"
     ) as error:
-        PromptTokenizer(chat_tokenizer, prompt_file("rank_zephyr"), 400).encode(shown)
+        PromptTokenizer(chat_tokenizer, prompt_file("rank_zephyr"), 400).encode(shown_list)
     assert len(str(error.value).splitlines()) == 1
 
 
@@ -141,9 +144,9 @@ def test_a_chat_template_is_used_and_texts_cannot_spell_its_tokens(chat_tokenize
     assert (encoded.ids == chat_tokenizer.eos_token_id).sum() == 2
 
 
-def test_rank_gpt_gives_each_passage_a_turn(chat_tokenizer, shown):
+def test_rank_gpt_gives_each_passage_a_turn(chat_tokenizer, shown_list):
     text = chat_tokenizer.decode(
-        PromptTokenizer(chat_tokenizer, prompt_file("rank_gpt"), 1024).encode(shown).ids
+        PromptTokenizer(chat_tokenizer, prompt_file("rank_gpt"), 1024).encode(shown_list).ids
     )
     assert text.count("<|im_start|>user") == 5
     assert text.count("<|im_start|>assistant") == 5
@@ -153,29 +156,35 @@ def test_rank_gpt_gives_each_passage_a_turn(chat_tokenizer, shown):
     )
 
 
-def test_a_template_without_system_messages_gets_it_in_the_first_message(chat_tokenizer, shown):
+def test_a_template_without_system_messages_gets_it_in_the_first_message(
+    chat_tokenizer, shown_list
+):
     chat_tokenizer.chat_template = WITHOUT_SYSTEM + CHATML
     prompt = prompt_file("rank_zephyr")
-    text = chat_tokenizer.decode(PromptTokenizer(chat_tokenizer, prompt, 1024).encode(shown).ids)
+    text = chat_tokenizer.decode(
+        PromptTokenizer(chat_tokenizer, prompt, 1024).encode(shown_list).ids
+    )
     assert text.startswith(f"<|im_start|>user\n{prompt.system}\nBelow are 3 passages.")
 
 
-def test_chat_false_leaves_the_template_alone_and_true_needs_one(chat_tokenizer, tokenizer, shown):
+def test_chat_false_leaves_the_template_alone_and_true_needs_one(
+    chat_tokenizer, tokenizer, shown_list
+):
     encoded = PromptTokenizer(chat_tokenizer, prompt_file("rank_zephyr", chat=False), 1024).encode(
-        shown
+        shown_list
     )
     assert "<|im_start|>" not in chat_tokenizer.decode(encoded.ids)
     with pytest.raises(ValueError, match="chat=true, but the tokenizer has no chat template"):
         PromptTokenizer(tokenizer, prompt_file("rank_zephyr", chat=True), 1024)
 
 
-def test_messages_for_a_server_have_roles_and_no_opening_bracket(shown):
-    messages = prompt_file("rank_gpt").messages(shown)
+def test_messages_for_a_server_have_roles_and_no_opening_bracket(shown_list):
+    messages = prompt_file("rank_gpt").messages(shown_list)
     assert [message["role"] for message in messages] == ["system", "user", "assistant"] + [
         "user",
         "assistant",
     ] * 3 + ["user"]
-    assert messages[5]["content"] == f"[2] {shown.passages[1]}"
+    assert messages[5]["content"] == f"[2] {shown_list.passages[1]}"
     assert not messages[-1]["content"].endswith("[")
 
 
@@ -230,7 +239,8 @@ def test_answers_read_as_rankings(make, kind, tokenizer, sentences):
     assert [*opening, *answer[:-1]] == ids_of_text
     # No identifier with its bracket is the beginning of another one.
     ends = [tuple(ids + pair_tokenizer.closing) for ids in pair_tokenizer.identifiers(30)]
-    assert all(b[: len(a)] != a for a in ends for b in ends if a is not b)
+    for end, other in itertools.permutations(ends, 2):
+        assert other[: len(end)] != end
 
 
 def merging(
@@ -252,11 +262,8 @@ def test_identifiers_that_merge_with_a_bracket_are_read_apart():
     assert len(tokenizer("[A] > [B]", add_special_tokens=False)["input_ids"]) == 7
     tokens = IdentifierTokens(tokenizer, "alphabetic")
     assert tokens.merged == {"A", "B"}
-    assert tokenizer.convert_ids_to_tokens([i for ids in tokens.of(3) for i in ids]) == [
-        "A",
-        "B",
-        "C",
-    ]
+    token_texts = [tokenizer.convert_ids_to_tokens(ids) for ids in tokens.of(3)]
+    assert token_texts == [["A"], ["B"], ["C"]]
     assert tokenizer.convert_ids_to_tokens(tokens.closing) == ["]"]
     assert tokenizer.convert_ids_to_tokens(tokens.between) == [" ", ">", " ", "["]
 
@@ -317,9 +324,10 @@ def test_long_passages_are_cut_to_one_length_the_longest_first(limit, tokenizer)
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.integers(-5, 300))
 def test_the_common_length_is_the_largest_that_fits(lengths, room):
-    expected = max(
-        (c for c in range(max(lengths) + 1) if sum(min(n, c) for n in lengths) <= room), default=-1
-    )
+    expected = -1
+    for common in range(max(lengths) + 1):
+        if np.minimum(lengths, common).sum() <= room:
+            expected = common
     assert _common_length(np.array(lengths), room) == expected
 
 
@@ -362,8 +370,8 @@ def test_duplicate_and_empty_passages_are_shown_like_others(tokenizer):
     assert tokenizer.decode(ids) == "query: door\n[1] soup\n[2] soup\n[3]\n["
 
 
-def test_a_prompt_for_two_passages_reads_as_its_file_says_and_refuses_more(tokenizer, shown):
-    prompt, two = prompt_file("pairwise"), shown.select([1, 0])
+def test_a_prompt_for_two_passages_reads_as_its_file_says_and_refuses_more(tokenizer, shown_list):
+    prompt, two = prompt_file("pairwise"), shown_list.select([1, 0])
     ids = PromptTokenizer(tokenizer, prompt, 512).encode(two).ids.tolist()
     text = tokenizer.decode(ids)
     assert ids == tokenizer(text, verbose=False)["input_ids"]
@@ -375,9 +383,9 @@ def test_a_prompt_for_two_passages_reads_as_its_file_says_and_refuses_more(token
     assert text.endswith("\n[")
     message = "prompt pairwise shows 2 passages at most, not 3: compare them two at a time"
     with pytest.raises(ValueError, match=message):
-        PromptTokenizer(tokenizer, prompt, 512).encode(shown)
+        PromptTokenizer(tokenizer, prompt, 512).encode(shown_list)
     with pytest.raises(ValueError, match=message):
-        prompt.messages(shown)
+        prompt.messages(shown_list)
 
 
 def test_white_space_alone_is_a_text(tokenizer):

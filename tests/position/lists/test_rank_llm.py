@@ -49,16 +49,16 @@ LINES = [
 
 
 @pytest.fixture
-def path(tmp_path):
-    path = tmp_path / "requests.jsonl"
-    path.write_text(
+def request_file(tmp_path):
+    request_file = tmp_path / "requests.jsonl"
+    request_file.write_text(
         "".join(json.dumps(line, ensure_ascii=False) + "\n\n" for line in LINES), encoding="utf-8"
     )
-    return path
+    return request_file
 
 
-def test_requests_are_read_in_the_order_of_the_file(path):
-    first, second = read_requests(path)
+def test_requests_are_read_in_the_order_of_the_file(request_file):
+    first, second = read_requests(request_file)
     assert (first.query, first.query_id) == ("how long is the life cycle of a flea", "264014")
     assert tuple(candidate.doc_id for candidate in first.candidates) == (
         "4834547",
@@ -75,29 +75,29 @@ def test_requests_are_read_in_the_order_of_the_file(path):
     assert second.candidates[0].score is None
 
 
-def test_a_json_list_and_compressed_lines_say_the_same(path, tmp_path):
+def test_a_json_list_and_compressed_lines_say_the_same(request_file, tmp_path):
     (tmp_path / "requests.json").write_text(json.dumps(LINES, indent=2))
-    (tmp_path / "requests.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
-    assert read_requests(tmp_path / "requests.json") == read_requests(path)
-    assert read_requests(tmp_path / "requests.jsonl.gz") == read_requests(path)
+    (tmp_path / "requests.jsonl.gz").write_bytes(gzip.compress(request_file.read_bytes()))
+    assert read_requests(tmp_path / "requests.json") == read_requests(request_file)
+    assert read_requests(tmp_path / "requests.jsonl.gz") == read_requests(request_file)
 
 
-def test_the_run_keeps_the_order_of_the_file(path):
+def test_the_run_keeps_the_order_of_the_file(request_file):
     # The file's scores of the first query do not sort into its order, and the second has none.
-    assert requests_run(read_requests(path)) == {
+    assert requests_run(read_requests(request_file)) == {
         "264014": {"4834547": 3.0, "6641238": 2.0, "96852": 1.0},
         "q2": {"7": 1.0},
     }
     in_order = {**LINES[0], "candidates": [LINES[0]["candidates"][number] for number in (1, 0, 2)]}
-    path.write_text(json.dumps(in_order))
-    assert requests_run(read_requests(path)) == {
+    request_file.write_text(json.dumps(in_order))
+    assert requests_run(read_requests(request_file)) == {
         "264014": {"6641238": 15.09, "4834547": 14.97, "96852": 14.26}
     }
 
 
 @pytest.mark.parametrize("name", ["results.jsonl", "results.json", "results.jsonl.gz"])
-def test_results_go_round_and_keep_what_they_were_read_with(path, tmp_path, name):
-    requests = read_requests(path)
+def test_results_go_round_and_keep_what_they_were_read_with(request_file, tmp_path, name):
+    requests = read_requests(request_file)
     run = {"264014": {"96852": 3.0, "4834547": 2.5, "6641238": 1.0}, "q2": {"7": 0.5}}
     results = reordered(requests, run)
     write_requests(tmp_path / name, results)
@@ -107,10 +107,10 @@ def test_results_go_round_and_keep_what_they_were_read_with(path, tmp_path, name
     assert read_run(tmp_path / "results.trec") == run
 
 
-def test_results_have_the_form_of_rank_llm(path, tmp_path):
+def test_results_have_the_form_of_rank_llm(request_file, tmp_path):
     write_requests(
         tmp_path / "results.jsonl",
-        reordered(read_requests(path), {"264014": {"96852": 3.0, "6641238": 1.0}}),
+        reordered(read_requests(request_file), {"264014": {"96852": 3.0, "6641238": 1.0}}),
     )
     (line,) = (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()
     candidates = LINES[0]["candidates"]
@@ -121,36 +121,36 @@ def test_results_have_the_form_of_rank_llm(path, tmp_path):
             {"docid": "6641238", "score": 1.0, "doc": candidates[1]["doc"]},
         ],
     }
-    write_requests(tmp_path / "results.json", read_requests(path))
+    write_requests(tmp_path / "results.json", read_requests(request_file))
     assert json.loads((tmp_path / "results.json").read_text())[1]["query"] == LINES[1]["query"]
 
 
-def test_a_run_of_other_ids_is_refused(path):
-    requests = read_requests(path)
+def test_a_run_of_other_ids_is_refused(request_file):
+    requests = read_requests(request_file)
     with pytest.raises(ValueError, match="query 'q9'"):
         reordered(requests, {"q9": {}})
     with pytest.raises(ValueError, match=r"document 'd9'.*query 'q2'"):
         reordered(requests, {"q2": {"d9": 1.0}})
 
 
-def test_a_file_is_a_collection(path, tmp_path):
+def test_a_file_is_a_collection(request_file, tmp_path):
     (tmp_path / "qrels").write_text("264014 0 96852 3\nother 0 1 1\n")
-    collection = load_requests("fleas", str(path), str(tmp_path / "qrels"), depth=2)
+    collection = load_requests("fleas", str(request_file), str(tmp_path / "qrels"), depth=2)
     assert list(collection.queries) == ["264014", "q2"]
     assert collection.qrels == {"264014": {"96852": 3}}
     assert collection.candidates == {"264014": {"4834547": 3.0, "6641238": 2.0}, "q2": {"7": 1.0}}
     assert collection.documents.get_many(["6641238"]) == {"6641238": "Fleas Eggs hatch."}
 
 
-def test_one_id_with_two_texts_is_no_collection(path):
+def test_one_id_with_two_texts_is_no_collection(request_file):
     other = {
         **LINES[1],
         "candidates": [{"docid": "96852", "score": 1, "doc": {"text": "Another flea."}}],
     }
-    path.write_text(json.dumps(LINES[0]) + "\n" + json.dumps(other))
-    assert len(read_requests(path)) == 2
+    request_file.write_text(json.dumps(LINES[0]) + "\n" + json.dumps(other))
+    assert len(read_requests(request_file)) == 2
     with pytest.raises(ValueError, match="'96852' of query 'q2' has another text"):
-        load_requests("fleas", str(path))
+        load_requests("fleas", str(request_file))
 
 
 def broken(**changes):

@@ -59,15 +59,17 @@ def trained(folder: Path, *overrides: str, resume: bool = False) -> float:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on sorted expressions whose best stand in front."""
     folder = tmp_path_factory.mktemp("out") / "train" / "first"
     trained(folder, *TINY, *MATH, "task.imbalance=1", "task.epochs=3", "task.learning_rate=1e-2")
     return folder
 
 
-def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(run: Path) -> None:
-    assert {path.name for path in run.iterdir()} == {
+def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(
+    finished_run: Path,
+) -> None:
+    assert {path.name for path in finished_run.iterdir()} == {
         "checkpoints",
         "config.yaml",
         "logs",
@@ -75,10 +77,10 @@ def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(run:
         "ranker",
         "training.json",
     }
-    assert not (run / "checkpoints" / "last.ckpt").exists()
-    summary = json.loads((run / "training.json").read_text())
+    assert not (finished_run / "checkpoints" / "last.ckpt").exists()
+    summary = json.loads((finished_run / "training.json").read_text())
     assert (summary["lists"], summary["lists_per_epoch"], summary["steps"]) == ("mathsort", 24, 9)
-    ranker = load_listwise(run / "ranker", device="cpu")
+    ranker = load_listwise(finished_run / "ranker", device="cpu")
     assert (ranker.passages, ranker.mode, ranker.pair_tokenizer.max_length) == (
         4,
         "first_token",
@@ -89,7 +91,7 @@ def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(run:
     assert sorting_scores(
         rankings, [item.relevance_levels for item in held_out]
     ).tau == pytest.approx(summary["best"], abs=1e-6)
-    with open(run / "logs" / "metrics.csv") as handle:
+    with open(finished_run / "logs" / "metrics.csv") as handle:
         logged = [
             float(row["val/kendall_tau"])
             for row in csv.DictReader(handle)
@@ -100,11 +102,11 @@ def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(run:
 
 
 def test_propensities_are_estimated_and_change_training(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = [
         "experiment=propensities",
-        f"checkpoint={run}",
+        f"checkpoint={finished_run}",
         "scoring.device=cpu",
         f"output={tmp_path}",
     ]
@@ -114,7 +116,7 @@ def test_propensities_are_estimated_and_change_training(
     propensities = load_propensities(tmp_path / "found")
     assert (propensities.size, propensities.lists, propensities.shuffles) == (4, 20, 3)
     lists = [item.passages for item in ListwiseDataConfig("mathsort", 4, 20).source(None).lists(0)]
-    shuffled = rank_shuffled(load_listwise(run / "ranker", device="cpu"), lists, 3)
+    shuffled = rank_shuffled(load_listwise(finished_run / "ranker", device="cpu"), lists, 3)
     counts = np.zeros((4, 4), dtype=int)
     for ranking in shuffled.rankings:
         for output, place in enumerate(ranking.order):
@@ -243,14 +245,10 @@ def test_a_collection_s_lists_come_in_first_stage_order_or_near_their_target_ord
 
 @pytest.fixture(scope="module")
 def tokenizer_of_math():
-    return train_bpe(
-        [
-            text
-            for item in MathSort(200).lists(0)
-            for text in (*item.passages.passages, "[A] > [B]")
-        ],
-        400,
-    )
+    texts = []
+    for item in MathSort(200).lists(0):
+        texts += [*item.passages.passages, "[A] > [B]"]
+    return train_bpe(texts, 400)
 
 
 @pytest.mark.parametrize("adapter", ["none", "lora"])

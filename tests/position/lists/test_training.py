@@ -51,12 +51,17 @@ PROMPT = Prompt(
 @pytest.fixture(scope="module")
 def lists() -> list[ListwiseExample]:
     """Lists of three to six expressions."""
-    return [item for size in (3, 6, 4, 5) for item in MathSort(2, size).lists(size)]
+    lists = []
+    for size in (3, 6, 4, 5):
+        lists += MathSort(2, size).lists(size)
+    return lists
 
 
 @pytest.fixture(scope="module")
 def pair_tokenizer(lists: list[ListwiseExample]) -> PromptTokenizer:
-    texts = [message["content"] for item in lists for message in PROMPT.messages(item.passages)]
+    texts = []
+    for item in lists:
+        texts += [message["content"] for message in PROMPT.messages(item.passages)]
     return PromptTokenizer(train_bpe(texts, 400), PROMPT, 200)
 
 
@@ -302,7 +307,7 @@ def test_rank_losses_equal_loops_over_all_pairs(batch) -> None:
             )
 
 
-def test_a_worked_list() -> None:
+def test_the_rank_loss_of_a_pair_is_that_worked_by_hand() -> None:
     scores = torch.tensor([[0.0, math.log(3.0)]])
     loss = rank_loss(scores, torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.bool))
     assert loss.item() == pytest.approx(math.log(4) / 3)  # log(1 + 3) / (1 + 2)
@@ -360,6 +365,6 @@ def test_language_model_loss_is_minus_the_log_probability_of_the_whole_answer() 
     assert (logits.grad[0] != 0).any(dim=-1).all()
 
 
-def test_joint_loss() -> None:
+def test_the_joint_loss_weighs_the_language_model_and_does_without_it() -> None:
     assert joint_loss(torch.tensor(2.0), torch.tensor(3.0), 0.1).item() == pytest.approx(3.2)
     assert joint_loss(torch.tensor(2.0), None, 0.1).item() == 2.0

@@ -5,6 +5,7 @@ mistakes.
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 from pathlib import Path
@@ -70,9 +71,8 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
     )
     evaluate(config, tmp_path, quiet=True)
     spread, numbers = rows(tmp_path / "single_runs.csv"), rows(tmp_path / "aggregated_rankings.csv")
-    assert [(row["task"], float(row["temperature"])) for row in spread[::3]] == [
-        (task, temperature) for temperature in (0, 2) for task in ("MathSort", "Synthetic")
-    ]
+    measured = [(float(row["temperature"]), row["task"]) for row in spread[::3]]
+    assert measured == list(itertools.product((0, 2), ("MathSort", "Synthetic")))
     items = ListwiseDataConfig("mathsort", 4, 4, held_out=4, seed=0).held_out_lists(None)
     lists, targets = [item.passages for item in items], [item.relevance_levels for item in items]
     for temperature in (0, 2):

@@ -5,6 +5,7 @@ missing.
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import os
@@ -58,13 +59,11 @@ def collection_folder(folder: Path, sentences: tuple[str, ...]) -> Path:
     (folder / "qrels" / "test.tsv").write_text(
         "query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n"
     )
-    (folder / "run.trec").write_text(
-        "".join(
-            f"{query} Q0 {doc_id} 1 {1 / (1 + place)} x\n"
-            for query in queries
-            for place, doc_id in enumerate(documents)
-        )
-    )
+    lines = []
+    for query in queries:
+        for place, doc_id in enumerate(documents):
+            lines.append(f"{query} Q0 {doc_id} 1 {1 / (1 + place)} x\n")
+    (folder / "run.trec").write_text("".join(lines))
     return folder
 
 
@@ -98,7 +97,7 @@ def folder(tmp_path: Path, sentences: tuple[str, ...]) -> Path:
 
 
 @pytest.fixture
-def save(tmp_path: Path, folder: Path, make_backpack, pair_tokenizer):
+def save_run(tmp_path: Path, folder: Path, make_backpack, pair_tokenizer):
     """A function that writes a run as train.py would leave it."""
 
     def write(
@@ -185,10 +184,10 @@ def turned_by_hand(rotation: Rotation, doc_id: str, text: str) -> list[str]:
     return words[first - 1 :] + words[: first - 1]
 
 
-def test_runs_say_what_they_were_trained_on(save, tmp_path: Path) -> None:
-    save("0", rotation="train", data="first")
-    save("1", before="0")
-    save("2", before="1", rotation="both", model="knrm", seed=3)
+def test_runs_say_what_they_were_trained_on(save_run, tmp_path: Path) -> None:
+    save_run("0", rotation="train", data="first")
+    save_run("1", before="0")
+    save_run("2", before="1", rotation="both", model="knrm", seed=3)
     run_by_name = {
         run.ranker.parent.name: run for run in find_checkpoints([str(tmp_path / "runs")])
     }
@@ -207,18 +206,18 @@ def test_runs_say_what_they_were_trained_on(save, tmp_path: Path) -> None:
 
 
 def test_the_newest_of_equal_runs_is_kept(
-    save, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    save_run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number, name in enumerate("ab"):
-        run = save(name)
+        run = save_run(name)
         os.utime(run / "ranker" / "config.json", (number, number))
     (kept,) = find_checkpoints([str(tmp_path / "runs")])
     assert kept.ranker.parent.name == "b"
     assert "left out" in caplog.text
 
 
-def test_a_model_without_a_name_is_called_by_its_class(save, tmp_path: Path) -> None:
-    run = save("without")
+def test_a_model_without_a_name_is_called_by_its_class(save_run, tmp_path: Path) -> None:
+    run = save_run("without")
     config = OmegaConf.load(run / "config.yaml")
     config.model = {"ranker": "x"}
     OmegaConf.save(config, run / "config.yaml")
@@ -235,17 +234,17 @@ def test_a_folder_without_runs_is_named(tmp_path: Path, name: str, message: str)
 
 
 def test_table_4_measures_both_trainings_on_both_test_sets(
-    save,
+    save_run,
     folder: Path,
     tmp_path: Path,
     make_backpack,
     pair_tokenizer,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save("a", seed=0)
-    save("b", seed=1)
-    save("c", rotation="train", seed=2)
-    save("other data", data="other")
+    save_run("a", seed=0)
+    save_run("b", seed=1)
+    save_run("c", rotation="train", seed=2)
+    save_run("other data", data="other")
     run_task(
         composed(tmp_path, folder, "experiment=passage_rotation/table4", "data.rotation_seed=5"),
         tmp_path / "out",
@@ -299,12 +298,12 @@ def test_table_4_without_any_ranker_shows_the_floor_and_what_to_train(
     assert "train model=tk data=mine data.rotation=none" in text.replace("\\", "")
 
 
-def test_table_5_follows_chains_of_runs(save, folder: Path, tmp_path: Path) -> None:
-    save("alone", seed=0)
-    save("first", seed=1, data="first")
-    save("turned first", seed=2, data="first", rotation="train")
-    save("b", seed=3, before="first")
-    save("c", seed=4, before="turned first")
+def test_table_5_follows_chains_of_runs(save_run, folder: Path, tmp_path: Path) -> None:
+    save_run("alone", seed=0)
+    save_run("first", seed=1, data="first")
+    save_run("turned first", seed=2, data="first", rotation="train")
+    save_run("b", seed=3, before="first")
+    save_run("c", seed=4, before="turned first")
     run_task(composed(tmp_path, folder, "experiment=passage_rotation/table5"), tmp_path / "out")
     lines = [line for line in lines_of(tmp_path / "out" / "table5.csv") if line["source"] == "here"]
     assert [line["training"] for line in lines if line["measure"] == "R@10"] == [
@@ -315,17 +314,17 @@ def test_table_5_follows_chains_of_runs(save, folder: Path, tmp_path: Path) -> N
     assert "BERT\\_DOT, a, b, c" in (tmp_path / "out" / "table5.md").read_text()
 
 
-def test_table_5_asks_which_collection_came_first(save, folder: Path, tmp_path: Path) -> None:
+def test_table_5_asks_which_collection_came_first(save_run, folder: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        save(name, data=name)
-        save(f"after {name}", before=name)
+        save_run(name, data=name)
+        save_run(f"after {name}", before=name)
     with pytest.raises(ValueError, match=r"chains begin with one, two: say which by task.first="):
         run_task(composed(tmp_path, folder, "experiment=passage_rotation/table5"), tmp_path / "out")
 
 
-def test_table_2_takes_mats_of_both_trainings(save, folder: Path, tmp_path: Path) -> None:
-    save("a", data="squad")
-    save("b", data="squad", rotation="train", seed=1)
+def test_table_2_takes_mats_of_both_trainings(save_run, folder: Path, tmp_path: Path) -> None:
+    save_run("a", data="squad")
+    save_run("b", data="squad", rotation="train", seed=1)
     options = [
         "task.similarity.max_distance=6",
         "task.similarity.documents=null",
@@ -336,7 +335,7 @@ def test_table_2_takes_mats_of_both_trainings(save, folder: Path, tmp_path: Path
     )
     lines = [line for line in lines_of(tmp_path / "out" / "table2.csv") if line["source"] == "here"]
     values = {(line["training"], line["measure"]): float(line["value"]) for line in lines}
-    assert values.keys() == {(t, m) for t in ("Original", "Debiased") for m in ("MATS", "MATS std")}
+    assert values.keys() == set(itertools.product(("Original", "Debiased"), ("MATS", "MATS std")))
     picture = json.loads((tmp_path / "out" / "figure2_SQuAD" / "term_similarity.json").read_text())
     curves = {curve["representation"]: curve["mats"] for curve in picture["curves"]}
     assert curves == {
@@ -346,10 +345,10 @@ def test_table_2_takes_mats_of_both_trainings(save, folder: Path, tmp_path: Path
 
 
 def test_rotation_and_alpha_give_both_biases_in_one_table(
-    save, folder: Path, tmp_path: Path
+    save_run, folder: Path, tmp_path: Path
 ) -> None:
-    save("a", model="backpack")
-    save("b", model="backpack", rotation="train", seed=1)
+    save_run("a", model="backpack")
+    save_run("b", model="backpack", rotation="train", seed=1)
     options = ["task.alphas=[0.5]", "policy=lowest_senses"]
     run_task(
         composed(tmp_path, folder, "experiment=passage_rotation/alpha", *options), tmp_path / "out"
