@@ -16,7 +16,7 @@ from backpack_rank.commands import install
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.settings import RerankSettings
 from backpack_rank.scale.shard_plan import Plan
-from backpack_rank.scale.shards import score_shard
+from backpack_rank.scale.workers import score_and_put
 
 
 def score_by_datatrove(settings: RerankSettings, plan: Plan) -> None:
@@ -73,7 +73,7 @@ class ShardTask:
     def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
         """Score shard ``rank``; ``data`` is what an earlier step gives, and there is none."""
         settings, plan, sweep = _opened(self.options)
-        score_shard(plan, rank, sweep, settings.collection)
+        score_and_put(settings, plan, rank, sweep)
 
 
 # One ranker for each process, whichever shards it gets.
@@ -81,6 +81,8 @@ class ShardTask:
 def _opened(options: str) -> tuple[RerankSettings, Plan, AlphaSweep]:
     settings = RerankSettings.of(json.loads(options))
     torch.set_num_threads(settings.threads)
+    if settings.store is not None:
+        settings.store.get_plan(settings.folder)
     plan = Plan.read(settings.folder)
     sweep = settings.sweep()
     # The data or the ranker may have changed since the plan was made.

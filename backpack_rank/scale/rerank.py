@@ -19,7 +19,15 @@ from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.datatrove_engine import score_by_datatrove
 from backpack_rank.scale.settings import RerankSettings
 from backpack_rank.scale.shard_plan import Plan, make_plan
-from backpack_rank.scale.shards import is_held, merge, open_shards, ranges, read_shard
+from backpack_rank.scale.shards import (
+    is_held,
+    merge,
+    open_shards,
+    ranges,
+    read_shard,
+    scores_name,
+)
+from backpack_rank.scale.store import Store
 from backpack_rank.scale.workers import score_by_processes, score_here
 
 log = logging.getLogger(__name__)
@@ -41,13 +49,20 @@ def rerank(config: Mapping[str, Any]) -> Path:
     quiet_libraries()
     settings = RerankSettings.of(config)
     refuse_links(settings.folder)
+    store = settings.store
+    if store is not None:
+        store.get_plan(settings.folder)
     if settings.action in ("plan", "all"):
         sweep = settings.sweep()
         plan = _plan(settings, sweep)
+        if store is not None:
+            store.put_plan(plan)
         if settings.action == "all":
             _score_all(settings, plan, sweep)
     if settings.action == "score":
         _score(settings, settings.sweep())
+    if store is not None and settings.action in ("merge", "all", "status"):
+        _get_all(store, Plan.read(settings.folder))
     if settings.action in ("merge", "all"):
         _merge(settings)
     if settings.action in ("plan", "status"):
@@ -68,7 +83,7 @@ def score_open(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
         if settings.engine == "datatrove":
             score_by_datatrove(settings, plan)
         elif settings.workers == 1:
-            score_here(settings, plan, sweep, open_shards(plan))
+            score_here(settings, plan, sweep, settings.shards(plan))
         else:
             score_by_processes(settings, plan)
     except KeyboardInterrupt:
@@ -149,6 +164,14 @@ def _plan(settings: RerankSettings, sweep: AlphaSweep) -> Plan:
     )
 
 
+def _get_all(store: Store, plan: Plan) -> None:
+    """Bring what all tasks have scored from the store, and the pairs of it."""
+    for number in range(len(plan)):
+        store.get_pairs(plan, number)
+        if read_shard(plan, number) is None:
+            store.get(plan.folder, scores_name(number))
+
+
 def _score_all(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
     """Score until nothing is open, and wait for the shards that other commands hold."""
     score_open(settings, plan, sweep)
@@ -175,6 +198,11 @@ def _score(settings: RerankSettings, sweep: AlphaSweep) -> None:
         score_open(settings, plan, sweep)
     elif not score_here(settings, plan, sweep, [settings.shard]):
         log.info("shard %d is scored already, or another process is at it", settings.shard)
+    if settings.claim == "static" and settings.shard is None:
+        numbers = settings.shards(plan)
+        part = f"part {settings.part} of {settings.parts}"
+        print(printable(f"{part}: its {len(numbers)} of {len(plan)} shards are scored"))
+        return
     left = open_shards(plan)
     print(printable(f"{len(plan) - len(left)} of {len(plan)} shards are scored: {plan.folder}"))
 
@@ -188,6 +216,9 @@ def _merge(settings: RerankSettings) -> None:
 
     for path in merge(plan, describe, settings.score_threshold):
         print(printable(f"Run: {path}"))
+        if settings.store is not None:
+            for file in sorted(path.parent.iterdir()):
+                settings.store.put(plan.folder, file.relative_to(plan.folder).as_posix())
 
 
 def _describe(plan: Plan, folder: Path, score_threshold: float | None, below: int) -> None:

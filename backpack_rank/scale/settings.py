@@ -11,7 +11,15 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from backpack_rank.constructors import Called, Count, CountOrZero, FilePath, Options, Range
+from backpack_rank.constructors import (
+    Called,
+    Count,
+    CountOrZero,
+    FilePath,
+    Options,
+    PathText,
+    Range,
+)
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import RunFile
@@ -35,7 +43,9 @@ from backpack_rank.pipelines.settings import slugify
 from backpack_rank.reranking.rankings import check_threshold
 from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.scale.alpha_sweep import AlphaSweep
-from backpack_rank.scale.shard_plan import Candidates, Sharding
+from backpack_rank.scale.shard_plan import Candidates, Plan, Sharding
+from backpack_rank.scale.shards import open_shards
+from backpack_rank.scale.store import Store
 from backpack_rank.senses.policies import Policy
 
 
@@ -54,6 +64,10 @@ class RerankOptions(Options):
     shards: Annotated[int, Range(least=1, most=1_000_000)] | None
     pairs_per_shard: Count | None
     shard: CountOrZero | None
+    claim: Literal["locks", "static"] | None
+    part: CountOrZero
+    parts: Annotated[int, Range(least=1, most=1_000_000)]
+    store: PathText | None
     engine: Literal["local", "datatrove"]
     workers: Annotated[int, Range(least=1, most=4096)] | None
     threads: Annotated[int, Range(least=1, most=1024)]
@@ -82,6 +96,9 @@ class RerankSettings:
         alphas: to score every pair at.
         sharding: how many shards.
         shard: the only one to score, or None.
+        claim: ``locks``: a process takes any shard that no other one holds; ``static``: shard i is
+            of part i mod parts.
+        part, parts: which of how many this command scores.
         engine, executor, executor_options: what calls the workers.
         workers: processes.
         threads: of each.
@@ -111,6 +128,7 @@ class RerankSettings:
             raise ValueError(
                 f"shard={self.shard} is for action=score: add it, or leave out the shard"
             )
+        self._set_claim(options)
         alphas = options["alpha"]
         if not isinstance(alphas, list):
             alphas = [alphas]
@@ -147,6 +165,53 @@ class RerankSettings:
         """From composed options. Raises ``ValueError`` for one that is wrong."""
         check_options(config, RerankOptions)
         return cls(plain_options(config))
+
+    def _set_claim(self, options: Mapping[str, Any]) -> None:
+        self.part: int = options["part"]
+        self.parts: int = options["parts"]
+        url = options["store"]
+        self.claim: str = options["claim"] or ("locks" if url is None else "static")
+        if self.part >= self.parts:
+            raise ValueError(
+                f"part={self.part} is none of parts={self.parts}, which are 0 to {self.parts - 1}"
+            )
+        if url is not None and self.claim == "locks":
+            raise ValueError("a store has no locks: leave out claim=locks, or store=...")
+        if self.parts > 1:
+            if self.claim == "locks":
+                raise ValueError(
+                    f"parts={self.parts} share shards out beforehand: add claim=static, or leave "
+                    "them out for tasks that take open shards"
+                )
+            if self.shard is not None:
+                raise ValueError(
+                    f"shard={self.shard} and parts={self.parts} both say what to score: leave one "
+                    "out"
+                )
+            if self.engine == "datatrove":
+                raise ValueError(
+                    f"engine=datatrove has a task for each shard: leave out parts={self.parts}"
+                )
+            if self.action == "all":
+                raise ValueError(
+                    "action=all waits for every shard: give action=plan, then action=score to "
+                    "each task, and action=merge when they are done"
+                )
+        self.store = None if url is None else Store(str(url))
+
+    def shards(self, plan: Plan, place: int = 0, workers: int = 1) -> list[int]:
+        """Numbers of the shards that a process may score, the scored ones among them where a store
+        has to be asked.
+
+        Args:
+            plan: of the folder.
+            place: number of the process within its task.
+            workers: processes of the task.
+        """
+        if self.claim == "locks":
+            return open_shards(plan)
+        # Nobody else is given these, so no two processes need to agree on anything.
+        return list(range(len(plan)))[self.part :: self.parts][place::workers]
 
     def _folder(self) -> Path:
         """The folder that is given, or one of the output folder with the name of the candidates."""

@@ -148,7 +148,7 @@ class Plan:
             FileNotFoundError: its file is gone.
             ValueError: its file is not as it was planned.
         """
-        path = self.folder / PLAN / _pair_file(number)
+        path = self.folder / PLAN / pair_file(number)
         with open(path, "rb") as handle:
             if digest(handle) != self.shards[number].digest:
                 raise ValueError(
@@ -483,7 +483,7 @@ def _write_shards(
             tokens += sizes[query_id].tokens
         lines = [f"{query_id}\t{doc_id}\n" for query_id, doc_id in islice(rows, pairs)]
         data = "".join(lines).encode()
-        (folder / _pair_file(number)).write_bytes(data)
+        (folder / pair_file(number)).write_bytes(data)
         shards.append(Shard(len(query_ids), pairs, round(tokens), digest(data)))
     return shards
 
@@ -501,7 +501,7 @@ def _insert(table: sqlite3.Connection, pairs: list[tuple[str, str]], name: str) 
         ) from None
 
 
-def _pair_file(number: int) -> str:
+def pair_file(number: int) -> str:
     return f"{number:05d}.tsv"
 
 

@@ -16,7 +16,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress, groupby, islice
@@ -64,9 +64,14 @@ class ScoredShard:
     host: str
 
 
+def scores_name(number: int) -> str:
+    """Use it for the same file's name within the folder of the plan, or within a store."""
+    return f"{SCORES}/{number:05d}.safetensors"
+
+
 def scores_path(plan: Plan, number: int) -> Path:
     """Use it for the file that the scores of a shard are in, or will be."""
-    return plan.folder / SCORES / f"{number:05d}.safetensors"
+    return plan.folder / scores_name(number)
 
 
 def read_shard(plan: Plan, number: int) -> ScoredShard | None:
@@ -111,6 +116,7 @@ def score_shard(
     sweep: AlphaSweep,
     collection: Collection,
     progress: Callable[[int], object] = lambda pairs: None,
+    locks: bool = True,
 ) -> bool:
     """Use it to score the pairs of a shard, unless that is done or another process is at it.
 
@@ -123,6 +129,7 @@ def score_shard(
         sweep: the ranker at the plan's alphas.
         collection: texts.
         progress: called with the number of pairs scored after every block.
+        locks: whether to hold a lock meanwhile; False where nobody else is given this shard.
 
     Returns:
         Whether it was scored here and now.
@@ -135,7 +142,7 @@ def score_shard(
         raise ValueError(
             f"shard={number}: {plan.folder} has {len(plan)} shards, 0 to {len(plan) - 1}"
         )
-    with _claimed(plan, number) as is_claimed:
+    with _claimed(plan, number) if locks else nullcontext(True) as is_claimed:
         if not is_claimed or read_shard(plan, number) is not None:
             return False
         if scores_path(plan, number).exists():

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, MutableSequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -28,7 +28,7 @@ from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.process import begin
 from backpack_rank.scale.settings import RerankSettings
 from backpack_rank.scale.shard_plan import Plan
-from backpack_rank.scale.shards import open_shards, score_shard, scores_path
+from backpack_rank.scale.shards import read_shard, score_shard, scores_name, scores_path
 
 log = logging.getLogger(__name__)
 _POLL = 0.2
@@ -53,10 +53,38 @@ def score_here(settings: RerankSettings, plan: Plan, sweep: AlphaSweep, numbers:
             def show(pairs: int, behind: int = behind) -> None:
                 bar.update(behind + pairs - bar.n)
 
-            scored += score_shard(plan, number, sweep, settings.collection, show)
+            scored += score_and_put(settings, plan, number, sweep, show)
             behind += plan.shards[number].pairs
             bar.update(behind - bar.n)
     return scored
+
+
+def score_and_put(
+    settings: RerankSettings,
+    plan: Plan,
+    number: int,
+    sweep: AlphaSweep,
+    progress: Callable[[int], object] = lambda pairs: None,
+) -> bool:
+    """Use this to score a shard where that is open, and to bring its scores to the store.
+
+        score_and_put(settings, plan, 0, settings.sweep())
+
+    Returns:
+        Whether it was scored here and now.
+    """
+    store = settings.store
+    name = scores_name(number)
+    if store is not None:
+        store.get_pairs(plan, number)
+        # A task that takes the place of a killed one begins with what that one has put.
+        if read_shard(plan, number) is None:
+            store.get(plan.folder, name)
+    locks = settings.claim == "locks"
+    is_scored = score_shard(plan, number, sweep, settings.collection, progress, locks)
+    if store is not None and (is_scored or not store.has(name)):
+        store.put(plan.folder, name)
+    return is_scored
 
 
 def score_by_processes(settings: RerankSettings, plan: Plan) -> None:
@@ -68,7 +96,7 @@ def score_by_processes(settings: RerankSettings, plan: Plan) -> None:
         ValueError: what a worker cannot score.
         RuntimeError: workers are killed again and again, or end with a defect.
     """
-    numbers = open_shards(plan)
+    numbers = settings.shards(plan)
     if not numbers:
         return
     pool = _Pool(settings, min(settings.workers, len(numbers)))
@@ -186,9 +214,9 @@ def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], e
         def show(pairs: int) -> None:
             counts[place] = pairs
 
-        for number in open_shards(plan):
+        for number in settings.shards(plan, place, len(counts)):
             try:
-                score_shard(plan, number, sweep, settings.collection, show)
+                score_and_put(settings, plan, number, sweep, show)
             finally:
                 counts[place] = 0
     except MISTAKES as error:

@@ -129,6 +129,27 @@ def test_ctrl_c_says_what_is_kept(
     assert run_bytes(tmp_path) == expected_runs
 
 
+def test_a_killed_task_of_a_store_goes_on_elsewhere_with_what_it_has_put(
+    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    shared = [*options, f"store={tmp_path / 'store'}", "workers=1"]
+    finished(start(trained, *shared, f"folder={tmp_path / 'plan'}", "action=plan"))
+    tasks = [*shared, "action=score", "parts=2"]
+    other = start(trained, *tasks, "part=0", f"folder={tmp_path / 'a'}")
+    killed = start(trained, *tasks, "part=1", f"folder={tmp_path / 'b'}")
+    wait_until(lambda: len(score_times(tmp_path / "store")) > 3, killed)
+    killed.kill()
+    killed.communicate()
+    finished(other)
+    before = score_times(tmp_path / "store")
+    assert len(before) < SHARDS, "killed too late to test anything"
+    finished(start(trained, *tasks, "part=1", f"folder={tmp_path / 'c'}"))
+    assert kept(before, score_times(tmp_path / "store"))
+    merged = [*shared, "action=merge", f"folder={tmp_path / 'd'}"]
+    finished(start(trained, *merged))
+    assert run_bytes(tmp_path / "d") == run_bytes(tmp_path / "store") == expected
+
+
 def test_two_commands_share_one_folder(
     trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
