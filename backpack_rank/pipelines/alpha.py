@@ -56,16 +56,23 @@ def choose_alpha(
         log.info("alpha=%g measured on %s", alpha, dev.test.name)
         return mean_values(*system.values.values())
 
-    losses = all(budget.kind == "loss" for budget in budgets)
-    found = largest_change(measure_at, budgets) if losses else smallest_change(measure_at, budgets)
-    met = ", ".join(
-        f"{budget} ({budget.value(found.values, found.tried[1.0]):.4g})" for budget in budgets
+    # Budgets of losses alone allow some change, of which the largest is wanted; others ask for one.
+    if all(budget.kind == "loss" for budget in budgets):
+        which = "largest"
+        choice = largest_change(measure_at, budgets)
+    else:
+        which = "smallest"
+        choice = smallest_change(measure_at, budgets)
+    unchanged = choice.tried[1.0]
+    values = []
+    for limit in budgets:
+        values.append(f"{limit} ({limit.value(choice.values, unchanged):.4g})")
+    note = (
+        f"alpha=auto: {choice.alpha:g} is the {which} change within {', '.join(values)} on "
+        f"{dev.test.name}; alphas tried: {len(choice.tried)}; "
+        "everything else here is of the test split"
     )
-    which = "largest" if losses else "smallest"
-    note = f"alpha=auto: {found.alpha:g} is the {which} change within {met} on {dev.test.name}"
-    return found.alpha, [
-        note + f"; alphas tried: {len(found.tried)}; everything else here is of the test split"
-    ]
+    return choice.alpha, [note]
 
 
 def _how_to_measure_more(dev: EvaluationData) -> str:

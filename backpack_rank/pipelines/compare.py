@@ -56,10 +56,11 @@ def evaluate(
     """
     given = [rerankers] if isinstance(rerankers, Reranker) else list(rerankers)
     names = [reranker.name for reranker in given]
-    if twice := [name for name in names if names.count(name) > 1]:
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
         raise ValueError(
-            f"two rerankers are called {twice[0]!r}: set reranker.name, or the rows could not be "
-            "told apart"
+            f"two rerankers are called {repeated[0]!r}: set reranker.name, or the rows could not "
+            "be told apart"
         )
     attribute = Attribute.named(attribute) if isinstance(attribute, str) else attribute
     dataset = Dataset.of(data, first_stage) if isinstance(data, Collection) else data
@@ -67,7 +68,6 @@ def evaluate(
     if bias is None:
         sign = "_minus_".join(attribute.sign)
         bias = FairnessMeasures(lexicon=str(attribute.lexicon().path), sign=sign, extra=fairness)
-    found = load_evaluation_data(dataset, attribute, bias.lexicon, split, swap=swap)
-    return MetricSuite(tuple(ranking), bias, attribute.sign).evaluate(
-        [FirstStageOrder(found.stage), *given], found
-    )
+    metrics = MetricSuite(tuple(ranking), bias, attribute.sign)
+    evaluated = load_evaluation_data(dataset, attribute, bias.lexicon, split, swap=swap)
+    return metrics.evaluate([FirstStageOrder(evaluated.stage), *given], evaluated)

@@ -156,8 +156,8 @@ def attributions(
             continue
         query = collection.queries[query_id]
         document = collection.documents.get_many([doc_id])[doc_id]
-        found = explained.explain(query, document, lexicon, at_most=LEFT_OUT)
-        html = explanation_html(found)
+        explanation = explained.explain(query, document, lexicon, at_most=LEFT_OUT)
+        html = explanation_html(explanation)
         sections[query_id] = f"{query} ({query_id}): document {doc_id}", Markup(html)
     return tuple(sections.values())
 

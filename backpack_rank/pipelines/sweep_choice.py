@@ -194,11 +194,12 @@ class Choice:
         shown = policies or entries
 
         entry_by_policy = {Setting.of(entry.setting).title: entry for entry in shown}
+        first = None
         for name in DEFAULTS:
             if name in entry_by_policy:
-                first: SweepEntry | None = entry_by_policy[name]
+                first = entry_by_policy[name]
                 break
-        else:
+        if first is None:
             first = self.least(self.best)
         # The others keep their order.
         return sorted(shown, key=lambda entry: entry is not first)

@@ -99,7 +99,9 @@ def lines(
         if row["low"] is not None and not (framed and row["series"] in grey):
             with_interval.append(row)
 
-    at = _horizontal_axis(series, rows, x, ticks, side_by_side=len(series) > 1 and not band)
+    # Bars of several lines would hide one another, so they stand side by side.
+    side_by_side = len(series) > 1 and not band
+    horizontal = _horizontal_axis(series, rows, x, ticks, side_by_side)
     scale: Spec = {"zero": zero}
     if framed:
         scale = {"domain": _frame(rows, grey, zero), "nice": False}
@@ -110,8 +112,9 @@ def lines(
         channel("x:N", title=x),
         channel("told:N", title=y),
     ]
-    shown = {**at, "y": vertical, "color": colour, "tooltip": tooltip}
+    encoding = {**horizontal, "y": vertical, "color": colour, "tooltip": tooltip}
 
+    # What comes later lies above: the line at 0, then intervals, lines and points.
     data = {"rows": rows}
     layers = []
     if zero:
@@ -124,15 +127,18 @@ def lines(
             name = "ranged"
             data[name] = with_interval
         ends = {"y": channel("low:Q", title=y, scale=scale), "y2": channel("high")}
-        mark, look = ("rule", {"strokeWidth": 1.5, "opacity": 0.4})
+        mark = "rule"
+        look: Spec = {"strokeWidth": 1.5, "opacity": 0.4}
         if band:
-            mark, look = ("area", {"opacity": 0.13})
-        layers.append(layer(name, mark, {**look, "clip": framed}, **at, **ends, color=colour))
+            mark = "area"
+            look = {"opacity": 0.13}
+        look["clip"] = framed
+        layers.append(layer(name, mark, look, **horizontal, **ends, color=colour))
     path = {"strokeWidth": 2, "clip": framed}
-    layers.append(layer("rows", "line", path, **shown, strokeDash=dash))
+    layers.append(layer("rows", "line", path, **encoding, strokeDash=dash))
     if points:
         dot = {"size": 45, **_SOLID, "clip": framed}
-        layers.append(layer("rows", "point", dot, **shown, shape=shape))
+        layers.append(layer("rows", "point", dot, **encoding, shape=shape))
     filled = {name: part for name, part in data.items() if part}
     return vega_lite({"layer": layers, "height": height}, filled)
 
@@ -156,7 +162,7 @@ def shares(
             scale={"domain": [0, 1]},
             axis={"format": "%", "values": [0, 0.5, 1]},
         ),
-        color=_one_each("part:N", parts, [*COLOURS[: len(parts) - 1], PALE]),
+        color=_look_by_name("part:N", parts, [*COLOURS[: len(parts) - 1], PALE]),
         order=channel("order:Q"),
         tooltip=[
             channel("x:N", title=x),
@@ -189,8 +195,8 @@ def dots(panels: Mapping[str, Sequence[DotRow]], measure: str) -> Spec:
         if not row.figures:
             raise ValueError(f"row {row.label!r} has no dot")
         names |= dict.fromkeys(row.figures)
-    colour = _one_each("dot:N", list(names), cycle(COLOURS, len(names)))
-    shape = _one_each("dot:N", list(names), cycle(_SHAPES, len(names)))
+    colour = _look_by_name("dot:N", list(names), cycle(COLOURS, len(names)))
+    shape = _look_by_name("dot:N", list(names), cycle(_SHAPES, len(names)))
     parts = []
     for heading, part in panels.items():
         layers = _dot_layers(part, measure, list(names), colour, shape)
@@ -219,10 +225,10 @@ def heat_maps(
     known = []
     for matrix in panels.values():
         for line in matrix:
-            known += [cell for cell in line if cell == cell]
+            known += [cell for cell in line if cell == cell]  # NaN equals nothing, not even itself
     stops, colours = _colour_scale(known, centre)
     digits = 3 if max(map(abs, known)) < 0.1 else 2
-    at = {
+    axes = {
         "x": channel("column:O", title=x, axis={"labelAngle": 0, "labelOverlap": True}),
         "y": channel("row:O", title=y, axis={"labelOverlap": True}),
     }
@@ -235,13 +241,14 @@ def heat_maps(
         rows = _cell_rows(matrix, centre, (stops[0], stops[-1]), digits)
         with_value = [row for row in rows if row["value"] is not None]
         layers = [
-            layer(rows, "rect", {"color": "#eeeeee"}, **at),
-            layer(with_value, "rect", {}, **at, color=colour, tooltip=tooltip),
+            layer(rows, "rect", {"color": "#eeeeee"}, **axes),
+            layer(with_value, "rect", {}, **axes, color=colour, tooltip=tooltip),
         ]
         if written:
             shade = channel("dark:N", scale=black_or_white, legend=None)
             text = channel("text:N")
-            layers.append(layer(with_value, "text", {"fontSize": 11}, **at, text=text, color=shade))
+            look = {"fontSize": 11}
+            layers.append(layer(with_value, "text", look, **axes, text=text, color=shade))
         part = {
             "layer": layers,
             "resolve": {"scale": {"color": "independent"}},
@@ -272,7 +279,7 @@ def histograms(
             named[name] = None
             every_share += of_name
     names = [*named, level]
-    colour = _one_each("name:N", names, [*cycle(COLOURS, len(names) - 1), GREY])
+    colour = _look_by_name("name:N", names, [*cycle(COLOURS, len(names) - 1), GREY])
     highest = max(every_share) or 1.0
     across = channel("from:Q", title=x, scale={"domain": [0, 1]})
     up = channel("share:Q", title=y, scale={"domain": [0, 1.05 * highest]})
@@ -317,7 +324,7 @@ def boxes(
         names: what the dots and what the diamond are.
     """
     name_of_dots, name_of_diamond = names
-    colour = _one_each("kind:N", names, COLOURS[:2])
+    colour = _look_by_name("kind:N", names, COLOURS[:2])
     spread = channel("run:O", scale={"paddingOuter": 1})
     tooltip = [channel("label:N"), channel("value:Q")]
     box = {"extent": "min-max", "size": 36, "color": "#d5e6f3", "median": {"color": INK}}
@@ -334,14 +341,15 @@ def boxes(
                 row = {"label": label, "kind": name_of_dots, "value": single, "run": number}
                 singles.append(row)
             further.append({"label": label, "kind": name_of_diamond, "value": value})
-        at = {
+        axes = {
             "x": channel("label:N", title=x, sort=labels, axis={"labelAngle": 0}),
             "y": channel("value:Q", title=y[heading], scale={"zero": False}),
         }
         layers = [
-            layer(singles, "boxplot", box, **at),
-            layer(singles, "point", dot, **at, color=colour, xOffset=spread),
-            layer(further, "point", diamond, **at, color=colour, tooltip=tooltip),
+            layer(singles, "boxplot", box, **axes),
+            # Spread out by the number of the run, or equal values would lie on one another.
+            layer(singles, "point", dot, **axes, color=colour, xOffset=spread),
+            layer(further, "point", diamond, **axes, color=colour, tooltip=tooltip),
         ]
         width = max(110, 64 * len(part))
         parts.append({"layer": layers, "width": width, "height": 240, "title": heading})
@@ -354,6 +362,7 @@ def _line_rows(line: Line) -> list[dict[str, Any]]:
         low = line.low[number] if line.low else None
         high = line.high[number] if line.high else None
         text = f"{y:.4f}"
+        # A bound that is NaN is none.
         if low is None or high is None or low != low or high != high:
             low, high = None, None
         else:
@@ -384,10 +393,10 @@ def _horizontal_axis(
         scale = {"zero": False, "nice": False, "padding": 12}
         return {"x": channel("x:Q", title=x, axis=axis, scale=scale)}
     narrow = {"paddingInner": 0.6, "paddingOuter": 0.3}
-    at = {"x": channel("x:O", title=x, sort=places, axis={"labelAngle": 0}, scale=narrow)}
+    horizontal = {"x": channel("x:O", title=x, sort=places, axis={"labelAngle": 0}, scale=narrow)}
     if side_by_side:
-        at["xOffset"] = channel("series:N", sort=[line.name for line in series])
-    return at
+        horizontal["xOffset"] = channel("series:N", sort=[line.name for line in series])
+    return horizontal
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], grey: Container[str], zero: bool) -> list[float]:
@@ -399,6 +408,7 @@ def _frame(rows: Sequence[Mapping[str, Any]], grey: Container[str], zero: bool) 
             if row[name] is not None:
                 values.append(row[name])
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    # Where all values are equal, an axis of length 0 would show nothing.
     margin = 0.05 * (high - low) or 0.1
     return [min(low, 0.0) if zero else low - margin, high + margin]
 
@@ -418,6 +428,8 @@ def _channels_of_looks(
     coloured_lines = 0
     for line in series:
         if line.grey:
+            # Never the first dashes, which are a solid line; shapes from the other end, which
+            # coloured lines come to last.
             colours.append(GREY)
             dashes.append(_DASHES[1 + grey_lines % 3])
             shapes.append(_SHAPES[-1 - grey_lines % len(_SHAPES)])
@@ -461,10 +473,10 @@ def _dot_layers(
             with_interval.append(values)
     labels = [row.label for row in part]
     axis = {"labelLimit": 300, "labelExpr": "split(datum.label, '\\n')"}
-    at = {"y": channel("row:N", title=None, sort=labels, axis=axis)}
+    rows = {"y": channel("row:N", title=None, sort=labels, axis=axis)}
     # The dots of a row stand below each other.
     offset = channel("dot:N", sort=list(names), scale={"paddingOuter": 1})
-    dodged = {**at, "yOffset": offset, "color": colour}
+    dodged = {**rows, "yOffset": offset, "color": colour}
     across = {"title": measure, "scale": {"zero": False}}
     span = {"color": GRID, "strokeWidth": 4, "strokeCap": "round"}
     tooltip = [channel(name) for name in ("row:N", "dot:N", "value:Q", "low:Q", "high:Q")]
@@ -472,7 +484,7 @@ def _dot_layers(
     value = channel("value:Q", **across)
     point = {"size": 70, **_SOLID}
     return [
-        layer(spans, "rule", span, **at, x=channel("from:Q", **across), x2=channel("to")),
+        layer(spans, "rule", span, **rows, x=channel("from:Q", **across), x2=channel("to")),
         layer(with_interval, "rule", {"opacity": 0.5}, **dodged, x=low, x2=high),
         layer(dots, "point", point, **dodged, x=value, shape=shape, tooltip=tooltip),
     ]
@@ -503,7 +515,7 @@ def _cell_rows(
     rows = []
     for row_number, line in enumerate(matrix, start=1):
         for column_number, cell in enumerate(line, start=1):
-            is_known = cell == cell
+            is_known = cell == cell  # False for NaN
             row = {
                 "row": row_number,
                 "column": column_number,
@@ -533,7 +545,7 @@ def _histogram_rows(name: str, shares: Sequence[float]) -> list[dict[str, Any]]:
     return rows
 
 
-def _one_each(shorthand: str, names: Sequence[str], looks: Sequence[str]) -> Spec:
+def _look_by_name(shorthand: str, names: Sequence[str], looks: Sequence[str]) -> Spec:
     """A channel with a colour or shape of its own for each name, and a legend."""
     return channel(shorthand, scale={"domain": list(names), "range": list(looks)}, legend={})
 

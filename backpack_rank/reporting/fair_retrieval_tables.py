@@ -115,7 +115,7 @@ def paper_table(
         table,
         columns,
         rows,
-        told_by="columns",
+        source_in="columns",
         csv_columns=COLUMNS,
         notes=_notes(table, measured_on, sign_in_words if has_bias else "", rows),
         labels=table.labels[-1:] or ("System",),
@@ -173,7 +173,7 @@ def figure2(
         table,
         columns,
         rows,
-        told_by="sections",
+        source_in="sections",
         csv_columns=COLUMNS,
         notes=_notes(table, measured_on, sign_in_words, rows),
     )

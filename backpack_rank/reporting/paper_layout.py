@@ -54,7 +54,7 @@ def beside_published(
     table: PublishedTable,
     columns: Sequence[Column],
     rows: Iterable[PaperRow],
-    told_by: Literal["columns", "labels", "sections"],
+    source_in: Literal["columns", "labels", "sections"],
     *,
     csv_columns: Sequence[str],
     notes: Sequence[str] = (),
@@ -78,7 +78,7 @@ def beside_published(
         table: gives title and name of the files.
         columns: in their order.
         rows: in their order; each goes to the end of its section.
-        told_by: where a reader sees who measured. ``columns``: every column becomes two, headed
+        source_in: where a reader sees who measured. ``columns``: every column becomes two, headed
             (paper) and (here). ``labels``: the paper's figures are a row of their own above the
             measured ones, and the last label says whose they are. ``sections``: a row has the
             figures of one of both, and the heading of its section says whose.
@@ -91,16 +91,16 @@ def beside_published(
     records: list[tuple[Any, ...]] = []
     for row in rows:
         shown = rows_by_section.setdefault(row.section, [])
-        if told_by == "columns":
+        if source_in == "columns":
             shown.append(Row(row.labels, _in_pairs(columns, row)))
         else:
-            shown.extend(_below_each_other(columns, row, with_source=told_by == "labels"))
+            shown.extend(_below_each_other(columns, row, with_source=source_in == "labels"))
         records += row.records
     return Table(
         name=table.file_name,
         title=table.title or table.source,
         labels=table.labels if labels is None else labels,
-        groups=_pairs(columns) if told_by == "columns" else _groups(columns),
+        groups=_pairs(columns) if source_in == "columns" else _groups(columns),
         sections=[Section(heading, shown) for heading, shown in rows_by_section.items()],
         notes=notes,
         columns=csv_columns,

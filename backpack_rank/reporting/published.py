@@ -120,9 +120,11 @@ def _read(name: str, content: Any) -> PublishedTable:
         content[key] = tuple(map(str, content.get(key, ())))
     content["known_as"] = {label: tuple(names) for label, names in content["known_as"].items()}
     content["shown"] = content["shown"] or content["columns"]
-    if unknown := set(content["shown"]) - set(content["columns"]):
+    unknown = set(content["shown"]) - set(content["columns"])
+    if unknown:
         raise ValueError(f"shown has {', '.join(sorted(unknown))}, which is none of the columns")
     rows = _read_rows(str(content.get("rows", "")), content["columns"])
+    # The file may name the files that are written, but never the table itself.
     return PublishedTable(**{"file_name": name, **content, "name": name, "rows": rows})
 
 

@@ -213,6 +213,7 @@ def _heading(name: str) -> str:
 
 
 def _title(what: str, where: str, summaries: Sequence[tuple[str, Summary]]) -> str:
+    # Systems may have been measured on different numbers of queries.
     counts = {summary.queries for _, summary in summaries}
     queries = queries_in_words(max(counts))
     if len(counts) > 1:

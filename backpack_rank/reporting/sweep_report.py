@@ -200,7 +200,7 @@ def _blocks(sweep: Sweep) -> list[tuple[str, list[tuple[str, SweepEntry]]]]:
     settings = [Setting.of(name) for name in sweep.settings]
     # Settings that differ in their policy alone have the unchanged ranker (alpha = 1) in common: it
     # stands in the first block, once.
-    one_ranker = len({setting.rest for setting in settings}) == 1
+    share_ranker = len({setting.rest for setting in settings}) == 1
     common = []
     for entry in sweep.entries:
         if entry.row.alpha is None and not entry.setting:
@@ -212,7 +212,7 @@ def _blocks(sweep: Sweep) -> list[tuple[str, list[tuple[str, SweepEntry]]]]:
             is_common_reference = entry.row.alpha is None and not entry.setting
             if entry.setting != setting.name or sweep.is_repeated(entry) or is_common_reference:
                 continue
-            if one_ranker and entry.row.alpha == 1:
+            if share_ranker and entry.row.alpha == 1:
                 common.append((_label(entry), entry))
             else:
                 block.append((_label(entry), entry))

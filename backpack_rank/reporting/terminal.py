@@ -90,7 +90,9 @@ def _with_columns(table: Table, places: Sequence[int]) -> Table:
             groups.append(Group(group.name, tuple(kept)))
     sections = []
     for section in table.sections:
-        rows = [Row(row.labels, [row.cells[place] for place in places]) for row in section.rows]
+        rows = []
+        for row in section.rows:
+            rows.append(Row(row.labels, [row.cells[place] for place in places]))
         sections.append(Section(section.heading, rows))
     return replace(table, groups=groups, sections=sections)
 
@@ -106,11 +108,13 @@ def _layout(table: Table, width: int, padding: int) -> RichTable:
         )
     columns = []
     for place, heading in enumerate(_heading_lines(table)):
-        rich_table.add_column(
-            Text("\n".join(heading), justify="right"), no_wrap=True, vertical="bottom"
-        )
+        lines = Text("\n".join(heading), justify="right")
+        rich_table.add_column(lines, no_wrap=True, vertical="bottom")
+        # Column by column, because the width of a figure depends on those above and below it.
         columns.append(_aligned([row.cells[place] for row in table.rows], heading))
-    figures = [[column[number] for column in columns] for number in range(len(table.rows))]
+    figures = []
+    for number in range(len(table.rows)):
+        figures.append([column[number] for column in columns])
     _add_sections(rich_table, table.sections, figures)
     return rich_table
 

@@ -92,19 +92,12 @@ def tradeoff(
         layers.append(layer("zero", "rule", {"color": GREY, "strokeWidth": 1}, x=axes["x"]))
     for number, position in enumerate(ends):
         data[f"label{number}"] = [{**_row(position), "label": f"alpha {position.alpha:g}"}]
-        rule = {
-            "strokeWidth": 1.5,
-            "opacity": 0.35,
-            "clip": True,
-            "color": GREY if position.alpha == 1 else colour,
-        }
-        for axis, interval in (("x", position.x_range), ("y", position.y_range)):
-            if interval is not None:
-                cross = {"x": position.x, "y": position.y}
-                cross |= {axis: interval[0], f"{axis}2": interval[1]}
-                data[f"{axis}{number}"] = [cross]
-                end = {f"{axis}2": channel(f"{axis}2")}
-                layers.append(layer(f"{axis}{number}", "rule", rule, **axes, **end))
+        colour_of_end = GREY if position.alpha == 1 else colour
+        rule = {"strokeWidth": 1.5, "opacity": 0.35, "clip": True, "color": colour_of_end}
+        for axis, row in _interval_rows(position).items():
+            data[f"{axis}{number}"] = [row]
+            second_end = {f"{axis}2": channel(f"{axis}2")}
+            layers.append(layer(f"{axis}{number}", "rule", rule, **axes, **second_end))
     if data["rows"]:
         layers += _line_layers(axes, _line_colours(lines, control, colour), tooltip)
     if data["base"]:
@@ -146,8 +139,8 @@ def frame(
     if base is not None and base.y > 0:
         floor = 0.75 * base.y
     kept = [position for position in (*positions, *control) if position.y >= floor] or positions
-    with_alpha = [position.alpha for position in positions if position.alpha is not None]
-    smallest_alpha = min(with_alpha, default=None)
+    alphas = [position.alpha for position in positions if position.alpha is not None]
+    smallest_alpha = min(alphas, default=None)
     with_interval = [] if base is None else [base]
     for position in positions:
         if position in kept and position.alpha == smallest_alpha:
@@ -196,6 +189,17 @@ def _row(position: Position) -> dict[str, Any]:
     for number, text in enumerate(position.tooltip.values()):
         row[f"told{number}"] = text
     return row
+
+
+def _interval_rows(position: Position) -> dict[str, dict[str, float]]:
+    """By axis, a line through the position from one end of its interval to the other."""
+    rows = {}
+    for axis, interval in (("x", position.x_range), ("y", position.y_range)):
+        if interval is not None:
+            row = {"x": position.x, "y": position.y}
+            row[axis], row[f"{axis}2"] = interval
+            rows[axis] = row
+    return rows
 
 
 def _tooltip(lines: Mapping[str, Sequence[Position]], references: Sequence[Position]) -> list[Spec]:

@@ -243,10 +243,10 @@ def layer(
 
 def vega_lite(chart: Spec, data: Mapping[str, Any] = MappingProxyType({})) -> Spec:
     """A chart with its data by name, equal ones once, and numbers to six digits."""
-    known: dict[str, str] = {}
-    compact = _compact(chart, known)
-    values = {name: json.loads(rows) for rows, name in known.items()}
-    return {**compact, "datasets": {**values, **_compact(dict(data), {})}}
+    names: dict[str, str] = {}  # of rows, by their JSON
+    compact = _compact(chart, names)
+    datasets = {name: json.loads(rows) for rows, name in names.items()}
+    return {**compact, "datasets": {**datasets, **_compact(dict(data), {})}}
 
 
 def _with_counted_ids(svg: str) -> str:
@@ -282,5 +282,6 @@ def _compact(part: Any, names: dict[str, str]) -> Any:
 def padded(values: Sequence[float]) -> tuple[float, float]:
     """Ends of an axis that shows these values with a margin."""
     low, high = min(values), max(values)
+    # Where all values are equal, a tenth of the value; where they are all 0, 1.
     margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     return low - margin, high + margin

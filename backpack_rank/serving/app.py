@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request, params
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
@@ -70,6 +70,25 @@ def create_app(
     )
     app.state.batcher, app.state.settings = batcher, settings
     guarded = [Depends(_key_check(settings.api_key))]
+    _add_routes(app, service, guarded)
+    add_demo(app, batcher, settings, admission, guarded, service._read)
+    app.add_exception_handler(RequestError, _error_response)
+    app.add_exception_handler(HTTPException, _http_error_response)
+    app.add_middleware(_Envelope, settings=settings, metrics=metrics, admission=admission)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.cors_origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+        )
+    return app
+
+
+def _add_routes(app: FastAPI, service: _Service, guarded: list[params.Depends]) -> None:
+    """Routes of the API; those with ``guarded`` ask for the key."""
+    # The body is read by hand, so FastAPI cannot see its fields by itself.
     schema = {
         "content": {"application/json": {"schema": RerankBody.model_json_schema()}},
         "required": True,
@@ -87,19 +106,6 @@ def create_app(
     app.get("/v1/models", dependencies=guarded, summary="Rankers and their policies")(
         service.models
     )
-    add_demo(app, batcher, settings, admission, guarded, service._read)
-    app.add_exception_handler(RequestError, _error_response)
-    app.add_exception_handler(HTTPException, _http_error_response)
-    app.add_middleware(_Envelope, settings=settings, metrics=metrics, admission=admission)
-    if settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(settings.cors_origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
-            expose_headers=["X-Request-Id", "Retry-After"],
-        )
-    return app
 
 
 class _Service:

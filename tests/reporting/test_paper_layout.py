@@ -16,9 +16,9 @@ BOTH = PaperRow(("BM25",), "A", {"MRR": Cell("0.18")}, {"tf": Cell("0.04")}, [("
 MEASURED = PaperRow(("mine",), "B", measured={}, records=[("mine", 2), ("mine", 3)])
 
 
-def laid_out(told_by, **more) -> Table:
+def laid_out(source_in, **more) -> Table:
     return beside_published(
-        PAPER, COLUMNS, [BOTH, MEASURED], told_by, csv_columns=("row", "number"), **more
+        PAPER, COLUMNS, [BOTH, MEASURED], source_in, csv_columns=("row", "number"), **more
     )
 
 

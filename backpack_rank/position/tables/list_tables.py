@@ -98,7 +98,7 @@ def list_table(
         table,
         [Column(column, column) for column in columns],
         rows,
-        told_by="sections",
+        source_in="sections",
         csv_columns=LIST_COLUMNS,
         notes=[note for note in (table.note, *notes) if note],
         labels=table.labels or ("",) * num_labels,
@@ -172,7 +172,7 @@ def sorting_table(
         table,
         columns,
         rows,
-        told_by="sections",
+        source_in="sections",
         csv_columns=SORTING_COLUMNS,
         notes=[f"{table.source}. {table.note}", *notes],
     )

@@ -198,7 +198,7 @@ def effect_table(
     for measure, test in itertools.product(MEASURES, _TESTS):
         columns.append(Column((measure, test), test, HEADINGS[measure]))
     return beside_published(
-        table, columns, rows, told_by="labels", csv_columns=COLUMNS, notes=sentences
+        table, columns, rows, source_in="labels", csv_columns=COLUMNS, notes=sentences
     )
 
 
@@ -253,7 +253,7 @@ def similarity_table(
         table,
         columns,
         rows,
-        told_by="labels",
+        source_in="labels",
         csv_columns=COLUMNS,
         notes=[_source(table), sentence, *notes],
     )
@@ -315,7 +315,7 @@ def transfer_table(
     ]
     columns = [Column(measure, HEADINGS[measure]) for measure in MEASURES]
     return beside_published(
-        table, columns, rows, told_by="labels", csv_columns=COLUMNS, notes=sentences
+        table, columns, rows, source_in="labels", csv_columns=COLUMNS, notes=sentences
     )
 
 

@@ -31,7 +31,8 @@ def headline_table(
         significant: whether a measure of a system of a setting differs from the unchanged ranker.
     """
     # Equal rows stand once: settings repeat references and the unchanged ranker.
-    marks: dict[tuple[tuple[str, ...], tuple[Cell, ...]], bool] = {}
+    rows_once: list[Row] = []
+    marked: list[int] = []
     starred = False
     for name, rows in settings.items():
         setting = Setting.of(name)
@@ -41,8 +42,12 @@ def headline_table(
                 star = significant(name, row, measure)
                 starred = starred or star
                 cells.append(_cell(figure_of(row, measure), star))
-            is_chosen = alpha is not None and row.alpha == alpha
-            marks.setdefault((_labels(row, setting, policy), tuple(cells)), is_chosen)
+            shown = Row(_labels(row, setting, policy), tuple(cells))
+            if shown in rows_once:
+                continue
+            if alpha is not None and row.alpha == alpha:
+                marked.append(len(rows_once))
+            rows_once.append(shown)
     notes = []
     if starred:
         notes.append(
@@ -55,9 +60,9 @@ def headline_table(
         title=title,
         labels=("system", "alpha"),
         groups=[Group("", headings)],
-        sections=[Section("", [Row(labels, cells) for labels, cells in marks])],
+        sections=[Section("", rows_once)],
         notes=notes,
-        marked=[number for number, marked in enumerate(marks.values()) if marked],
+        marked=marked,
     )
 
 

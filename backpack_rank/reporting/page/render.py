@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
@@ -89,17 +89,18 @@ def render(page: Page, limits: Limits = Limits()) -> str:
     """The HTML text of a page. Texts are escaped; only ``Markup`` is taken as HTML."""
     templates = resources.files(__package__) / "templates"
     has_charts = page.tradeoff or page.cutoffs or page.policies
+    sections = {name: title for name, title in SECTIONS.items() if getattr(page, name)}
     return (
         environment()
         .get_template("page.html")
         .render(
             page=page,
             limits=limits,
-            sections={name: title for name, title in SECTIONS.items() if getattr(page, name)},
+            sections=sections,
             style=page_style(),
             script=Markup((templates / "script.js").read_text("utf-8")),
             chart_script=Markup(vega.chart_script()) if has_charts else "",
-            group_class=lambda group: _group_class(page.groups, group),
+            group_class=partial(_group_class, page.groups),
         )
     )
 
@@ -163,12 +164,12 @@ def _documents(
 
     A text is put on the page once: in the list after, when the document is in both.
     """
-    ranking, other = query.before, query.after
     shown_after: set[str] = set()
     if side == "before":
+        ranking, other = query.before, query.after
         shown_after = {document.doc_id for document in query.after[: limits.documents]}
     else:
-        ranking, other = other, ranking
+        ranking, other = query.after, query.before
     other_ranks = {document.doc_id: rank for rank, document in enumerate(other, start=1)}
     documents = []
     for rank, document in enumerate(ranking[: limits.documents], start=1):
