@@ -58,6 +58,7 @@ def run(name: str, *options: str) -> str:
             ["batches", "goals"],
         ),
         ("peers", [], ["variants"]),
+        ("foreign", ["--threads", "1"], ["shapes", "goals", "pairs"]),
     ],
 )
 def test_a_benchmark_runs_small_and_says_what_it_measured(
