@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -12,6 +13,7 @@ import torch
 from tokenizers import Tokenizer
 
 from backpack_rank.data.synthetic.generator import load_synthetic
+from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.scorer import Scorer
@@ -26,6 +28,20 @@ _DOCUMENTS = 4
 _SHORT_QUERY = "who?"
 
 
+class Dial(NamedTuple):
+    """Where the dials of a graph are.
+
+    Attributes:
+        alpha: of moved tokens.
+        sense_weights: one factor per sense, None: 1. [k]
+        erase_alpha: of what is erased.
+    """
+
+    alpha: float = 1.0
+    sense_weights: np.ndarray | None = None
+    erase_alpha: float = 1.0
+
+
 class Check:
     """The files of a folder and the ranker that they were made of.
 
@@ -35,13 +51,20 @@ class Check:
             too long.
     """
 
-    def __init__(self, scorer: Scorer, folder: Path, shift: TokenShift | None) -> None:
+    def __init__(
+        self,
+        scorer: Scorer,
+        folder: Path,
+        shift: TokenShift | None,
+        pooled_map: PooledMap | None = None,
+    ) -> None:
         """
         Args:
             scorer: of the ranker, in fp32 on the CPU.
             folder: with ``tokenizer.json``, and the files of the graph by the time that they are
                 checked.
             shift: tokens that the graph's input ``alpha`` moves; None: it has none.
+            pooled_map: what its input ``erase_alpha`` takes out; None: it has none.
 
         Raises:
             ValueError: ``tokenizer.json`` reads a pair as other tokens than the ranker.
@@ -49,6 +72,7 @@ class Check:
         self.scorer = scorer
         self.folder = folder
         self.shift = shift
+        self.pooled_map = pooled_map
         ranker = scorer.ranker
         self.senses: int | None = ranker.config.total_senses if ranker.has_senses else None
         self.attribute_senses = None
@@ -70,6 +94,8 @@ class Check:
             shapes["alpha"] = ["batch", 1]
         if self.senses is not None:
             shapes["sense_weights"] = ["batch", self.senses]
+        if self.pooled_map is not None:
+            shapes["erase_alpha"] = ["batch", 1]
         return shapes
 
     def feed(
@@ -77,6 +103,7 @@ class Check:
         pairs: Sequence[tuple[str, str]],
         alpha: float = 1.0,
         sense_weights: np.ndarray | None = None,
+        erase_alpha: float = 1.0,
     ) -> dict[str, np.ndarray]:
         """Values of these inputs for some pairs."""
         encodings = self.tokenizer.encode_batch(list(pairs))
@@ -84,6 +111,7 @@ class Check:
             "input_ids": np.array([encoding.ids for encoding in encodings]),
             "attention_mask": np.array([encoding.attention_mask for encoding in encodings]),
             "alpha": np.full((len(encodings), 1), alpha, dtype=np.float32),
+            "erase_alpha": np.full((len(encodings), 1), erase_alpha, dtype=np.float32),
         }
         if self.senses is not None:
             weights = np.ones(self.senses) if sense_weights is None else sense_weights
@@ -97,8 +125,8 @@ class Check:
             ValueError: farther than :data:`TOLERANCE`.
         """
         scores_of_torch = []
-        for alpha, weights in self._dials():
-            view = self._view(alpha, weights)
+        for dial in self._dials():
+            view = self._view(dial)
             scores_of_torch.append(self.scorer.score_tokens(self._sequences, view))
         exact = np.stack(scores_of_torch)
         difference = float(np.abs(self._scores(MODEL) - exact).max())
@@ -143,26 +171,35 @@ class Check:
                 figures["correlation_of_what_alpha_changes"] = float(correlation)
         return figures
 
-    def _dials(self) -> Iterator[tuple[float, np.ndarray | None]]:
-        """D positions of the dial: alpha, and weights per sense."""
-        yield 1.0, None
+    def _dials(self) -> Iterator[Dial]:
+        """D positions of the dials. The first two are those at 1, and that of the words at 0."""
+        yield Dial()
         if self.shift is not None:
-            yield 0.0, None
-            yield 0.5, None
+            yield Dial(alpha=0.0)
+            yield Dial(alpha=0.5)
         if self.attribute_senses is not None:
             # Attribute senses are numbered behind the others; alpha weighs them alone.
             is_attribute_sense = np.arange(self.senses or 0) >= self.scorer.ranker.config.num_senses
-            yield 1.0, np.where(is_attribute_sense, 0.0, 1.0)
-            yield 1.0, np.where(is_attribute_sense, 0.5, 1.0)
+            yield Dial(sense_weights=np.where(is_attribute_sense, 0.0, 1.0))
+            yield Dial(sense_weights=np.where(is_attribute_sense, 0.5, 1.0))
         if self.senses is not None:
-            yield 1.0 if self.shift is None else 0.25, np.linspace(0, 1, self.senses)
+            alpha = 1.0 if self.shift is None else 0.25
+            yield Dial(alpha, np.linspace(0, 1, self.senses))
+        if self.pooled_map is not None:
+            yield Dial(erase_alpha=0.0)
+            yield Dial(erase_alpha=0.5)
 
-    def _view(self, alpha: float, weights: np.ndarray | None) -> View:
+    def _view(self, dial: Dial) -> View:
         shift = None
-        if self.shift is not None and alpha != 1:
-            shift = replace(self.shift, alpha=alpha)
-        sense_weights = None if weights is None else torch.from_numpy(weights).float()
-        return View(sense_weights=sense_weights, token_shift=shift)
+        if self.shift is not None and dial.alpha != 1:
+            shift = replace(self.shift, alpha=dial.alpha)
+        sense_weights = None
+        if dial.sense_weights is not None:
+            sense_weights = torch.from_numpy(dial.sense_weights).float()
+        pooled_map = None
+        if self.pooled_map is not None and dial.erase_alpha != 1:
+            pooled_map = replace(self.pooled_map, alpha=dial.erase_alpha)
+        return View(sense_weights=sense_weights, token_shift=shift, pooled_map=pooled_map)
 
     def _scores(self, name: str) -> np.ndarray:
         """Scores by a file, in batches of one, of two and of many. [D, N]"""
@@ -171,11 +208,11 @@ class Check:
         )
         batches = (self.pairs[:1], self.pairs[1:3], self.pairs[3:])
         scores = []
-        for alpha, weights in self._dials():
+        for dial in self._dials():
             scores_at_dial = []
             for batch in batches:
                 if batch:
-                    (scores_of_batch,) = session.run(None, self.feed(batch, alpha, weights))
+                    (scores_of_batch,) = session.run(None, self.feed(batch, *dial))
                     scores_at_dial.append(scores_of_batch)
             scores.append(np.concatenate(scores_at_dial))
         return np.stack(scores)

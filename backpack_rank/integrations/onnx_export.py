@@ -32,13 +32,14 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.files import atomic_path
 from backpack_rank.integrations.onnx_check import INT8, MODEL, Check
 from backpack_rank.integrations.onnx_graph import RankerGraph, check_exportable
+from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.reranking.load import load, local_folder
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import Reranker
-from backpack_rank.senses.erase import Erase
+from backpack_rank.senses.erase import Erase, saved_map
 from backpack_rank.senses.policies import PairedTokens
 
 log = logging.getLogger(__name__)
@@ -92,11 +93,12 @@ def export_onnx(
     ranker = reranker.local_scorer.ranker
     pair_tokenizer = reranker.local_scorer.pair_tokenizer
     shift, moved = _moved_by_alpha(reranker, wide)
+    pooled_map, erased = _erased(reranker)
     with atomic_path(folder) as temporary:
         temporary.mkdir()
         _save_tokenizer(temporary, pair_tokenizer)
-        check = Check(reranker.local_scorer, temporary, shift)
-        graph = RankerGraph(ranker, pair_tokenizer.tokenizer.pad_token_id, shift)
+        check = Check(reranker.local_scorer, temporary, shift, pooled_map)
+        graph = RankerGraph(ranker, pair_tokenizer.tokenizer.pad_token_id, shift, pooled_map)
         _save_graph(temporary / MODEL, graph, check)
         files: dict[str, dict[str, float]] = {MODEL: check.against_torch()}
         if int8:
@@ -118,6 +120,7 @@ def export_onnx(
             },
             "sense_weights_at_0": _sense_weights(reranker),
             "moved_by_alpha": moved,
+            "erased_by_erase_alpha": erased,
             "files": files,
         }
         # A line for each key: people read this file.
@@ -133,11 +136,6 @@ def _check_reranker(reranker: Reranker, folder: Path) -> PointwiseReranker:
     if not isinstance(reranker, PointwiseReranker):
         raise ValueError(
             f"{reranker.name} cannot be exported: it ranks lists, and a graph scores pairs"
-        )
-    if isinstance(reranker.hook.policy, Erase) and reranker.alpha != 1:
-        raise ValueError(
-            f"policy {reranker.hook.policy.name} does not go into a graph, which has no map of the "
-            "pooled vector: export the ranker at alpha=1"
         )
     ranker = reranker.local_scorer.ranker
     check_exportable(ranker)
@@ -177,6 +175,25 @@ def _moved_by_alpha(
         return None, None
     classes = dict(zip(shift.classes.names, map(list, shift.classes.members), strict=True))
     return shift, {"policy": policy.name, "attribute": reranker.attribute.name, "tokens": classes}
+
+
+def _erased(reranker: PointwiseReranker) -> tuple[PooledMap | None, dict[str, str] | None]:
+    """The map of the input ``erase_alpha``, and what ``ranker.json`` says of it.
+
+    It is that of the reranker's policy, else the one beside the weights, else there is none.
+    """
+    policy = reranker.hook.policy
+    ranker = reranker.local_scorer.ranker
+    if isinstance(policy, Erase):
+        return (
+            policy.with_map_for(ranker).fitted_map,
+            {"policy": policy.name, "attribute": policy.attribute.name},
+        )
+    saved = saved_map(ranker)
+    if saved is None:
+        return None, None
+    about, pooled_map = saved
+    return pooled_map, {"policy": about["policy"], "attribute": about["attribute"]}
 
 
 def _sense_weights(reranker: PointwiseReranker) -> dict[str, list[float]]:

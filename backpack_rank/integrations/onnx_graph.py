@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from backpack_rank.models.attribute_senses import AttributeSenses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import BELOW_LAST
+from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     CrossEncoderForRanking,
@@ -39,13 +40,21 @@ class RankerGraph(nn.Module):
     backbone: nn.Module
     backpack: Any
 
-    def __init__(self, ranker: Ranker, padding_id: int, shift: TokenShift | None = None) -> None:
+    def __init__(
+        self,
+        ranker: Ranker,
+        padding_id: int,
+        shift: TokenShift | None = None,
+        pooled_map: PooledMap | None = None,
+    ) -> None:
         """
         Args:
             ranker: on the CPU, in fp32, in inference mode.
             padding_id: token that is read in place of whatever stands at padding.
             shift: tokens that the input ``alpha`` moves, at any alpha; None: the graph has no such
                 input.
+            pooled_map: what the input ``erase_alpha`` takes out of the vector that the head scores;
+                None: the graph has no such input.
 
         Raises:
             ValueError: the ranker cannot be read as padded texts.
@@ -54,6 +63,10 @@ class RankerGraph(nn.Module):
         check_exportable(ranker)
         self.padding_id = padding_id
         self.shift = shift
+        self.erased: tuple[Tensor, Tensor, Tensor] | None = None
+        if pooled_map is not None:
+            parts = (pooled_map.mean, pooled_map.left, pooled_map.right)
+            self.erased = tuple(part.float() for part in parts)  # type: ignore[assignment]
         self.ranker = ranker
         self.head = ranker.head
         self.backpack = ranker.backpack if isinstance(ranker, BackpackForRanking) else None
@@ -100,6 +113,7 @@ class RankerGraph(nn.Module):
         attention_mask: Tensor,
         alpha: Tensor | None = None,
         sense_weights: Tensor | None = None,
+        erase_alpha: Tensor | None = None,
     ) -> Tensor:
         """Raw logits [B].
 
@@ -109,6 +123,7 @@ class RankerGraph(nn.Module):
             alpha: how much of its difference from its class a moved token keeps, for each text. [B,
                 1]
             sense_weights: M_s, for each text; of Backpack rankers alone. [B, k]
+            erase_alpha: the dial of the erased attribute, for each text. [B, 1]
         """
         mask = attention_mask.bool()
         ids = torch.where(mask, input_ids, self.padding_id)
@@ -126,7 +141,7 @@ class RankerGraph(nn.Module):
             hidden = self._hidden(ids, forms, mask.long(), shift, {})
             pooled = hidden[torch.arange(ids.shape[0]), places]
         if self.backpack is None:
-            return self.head(pooled)
+            return self._score(pooled, erase_alpha)
 
         assert sense_weights is not None
         tokens = self.backpack.token_hidden(ids)  # h(x), [B, n, f]
@@ -136,7 +151,7 @@ class RankerGraph(nn.Module):
         weights = self._weights(hidden, pooled, mask)
         if self.attribute_senses is None:
             mix = self._mix(weights, tokens, sense_weights) + sense_weights @ self.offsets
-            return self.head(mix)
+            return self._score(mix, erase_alpha)
 
         # A form reads as the mean of its class; what it differs by is a sense of its group.
         senses = self.backpack.config.num_senses
@@ -150,7 +165,18 @@ class RankerGraph(nn.Module):
             of_group = differences * self.form_groups[form_rows][..., group, None]
             weight_of_group = sense_weights[:, senses + group, None]
             mix = mix + self._mix(weights, of_group, weight_of_group.expand(-1, senses))
-        return self.head(mix)
+        return self._score(mix, erase_alpha)
+
+    def _score(self, vectors: Tensor, erase_alpha: Tensor | None) -> Tensor:
+        """The head's scores of pooled vectors, of which something may be erased. [B, d] -> [B]"""
+        if self.erased is not None and erase_alpha is not None:
+            mean, left, right = self.erased  # [d], [d, r], [r, d]
+            # Products term by term: a quantiser would make integers of two matrix products.
+            along = ((vectors - mean)[:, None] * right).sum(dim=2)  # [B, r]
+            removed = (along[:, None] * left).sum(dim=2)  # [B, d]
+            vectors = vectors - (1 - erase_alpha) * removed
+        scores: Tensor = self.head(vectors)
+        return scores
 
     def _mix(self, weights: Tensor, tokens: Tensor, factors: Tensor) -> Tensor:
         """sum_l M_l W_l p_l in one product, which a quantiser knows how to treat. [B, d]"""

@@ -124,16 +124,7 @@ class Erase(Policy):
         _ = ranker.pooled_head  # raises TypeError where there is none
         fitted = self.with_map_for(ranker)
         assert fitted.fitted_map is not None
-        try:
-            score = _score_of_mean(ranker, fitted.fitted_map)
-        except RuntimeError:  # vectors of another length
-            score = np.inf
-        # Wide enough for other number formats; heads of two rankers differ by more.
-        if not np.isclose(score, fitted.score_of_mean, rtol=0.05, atol=0.05):
-            raise ValueError(
-                f"policy {self.name}: the map was fitted to another ranker, because the head of "
-                f"this {ranker.label} does not give the mean vector the score that it had there"
-            )
+        _check_head(ranker, fitted.fitted_map, fitted.score_of_mean, self.name)
         return (View(pooled_map=replace(fitted.fitted_map, alpha=alpha)),)
 
     def with_map_for(self, ranker: Ranker) -> Erase:
@@ -243,13 +234,7 @@ class Erase(Policy):
             temporary.write_bytes(save(tensors, about))
 
     def _read(self, path: Path) -> Erase:
-        try:
-            with safe_open(path, "pt") as file:
-                about = file.metadata()
-                tensors = {part: file.get_tensor(part) for part in _PARTS}
-            texts, score = int(about["texts"]), float(about["score of mean"])
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: no map of the policy erase can be read: {error}") from error
+        about, fitted_map, texts, score = _read_map(path)
         for what, asked_for in (("policy", self.name), ("attribute", self.attribute.name)):
             if about.get(what) != asked_for:
                 raise ValueError(
@@ -257,7 +242,50 @@ class Erase(Policy):
                     "for: give the options that it was fitted with (policy.fit, policy.directions, "
                     "policy.seed, attribute)"
                 )
-        return replace(self, fitted_map=PooledMap(**tensors), fitted_on=texts, score_of_mean=score)
+        return replace(self, fitted_map=fitted_map, fitted_on=texts, score_of_mean=score)
+
+
+def saved_map(ranker: Ranker) -> tuple[dict[str, str], PooledMap] | None:
+    """Use this for the map beside a ranker's weights, however it was fitted.
+
+    Returns:
+        What the file says of itself (``policy`` and ``attribute``), and the map; None where there
+        is no such file.
+
+    Raises:
+        ValueError: the file cannot be read, or is of another ranker.
+    """
+    if ranker.folder is None or not (ranker.folder / MAP_FILE).is_file():
+        return None
+    about, fitted_map, _, score = _read_map(ranker.folder / MAP_FILE)
+    _check_head(ranker, fitted_map, score, about["policy"])
+    return about, fitted_map
+
+
+def _read_map(path: Path) -> tuple[dict[str, str], PooledMap, int, float]:
+    """What a file says of itself, its map, the number of texts, and the score of the mean."""
+    try:
+        with safe_open(path, "pt") as file:
+            about = file.metadata()
+            tensors = {part: file.get_tensor(part) for part in _PARTS}
+        fitted_map = PooledMap(**tensors)
+        return about, fitted_map, int(about["texts"]), float(about["score of mean"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: no map of the policy erase can be read: {error}") from error
+
+
+def _check_head(ranker: Ranker, fitted_map: PooledMap, expected: float, name: str) -> None:
+    """Refuse a map of another ranker: its head gives the mean vector another score."""
+    try:
+        score = _score_of_mean(ranker, fitted_map)
+    except RuntimeError:  # vectors of another length
+        score = np.inf
+    # Wide enough for other number formats; heads of two rankers differ by more.
+    if not np.isclose(score, expected, rtol=0.05, atol=0.05):
+        raise ValueError(
+            f"policy {name}: the map was fitted to another ranker, because the head of this "
+            f"{ranker.label} does not give the mean vector the score that it had there"
+        )
 
 
 @torch.inference_mode()

@@ -82,6 +82,30 @@ def test_scores_are_those_of_the_published_code(tmp_path, kind, template, publis
     assert np.ptp(scores) > 0.01
 
 
+WINDOW = 9
+QWEN_WINDOWS = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}
+WINDOWS = {
+    "Qwen2": QWEN_WINDOWS,
+    "Qwen3": QWEN_WINDOWS,
+    "Gemma2": {"sliding_window": WINDOW},
+    "Gemma3": {"sliding_window": WINDOW, "sliding_window_pattern": 2},
+    "Mistral": {"sliding_window": WINDOW},
+    "Llama": {},
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_windows_are_those_of_transformers_on_padded_prompts(tmp_path, kind):
+    """Every prompt is longer than the window, and so is what prompts begin with in common."""
+    folder = save_model(kind, tmp_path / "model", **WINDOWS[kind])
+    scores = load(folder, template="qwen3_reranker").predict(PAIRS)
+    expected = qwen3_card(folder, PAIRS)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    if kind != "Llama":
+        without = save_model(kind, tmp_path / "without", sliding_window=1000)
+        assert np.abs(expected - np.array(qwen3_card(without, PAIRS))).max() > 1e-3
+
+
 def test_a_document_is_cut_and_the_prompt_behind_it_stays(qwen3, tmp_path):
     (tmp_path / "short.yaml").write_text(
         (PROMPTS / "qwen3_reranker.yaml").read_text().replace("8192", "300")

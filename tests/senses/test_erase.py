@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -354,9 +355,42 @@ def test_a_mapped_score_is_explained_by_words_and_does_not_split_into_senses():
         fair.explain(*pair, by="senses")
 
 
-def test_it_does_not_go_into_an_onnx_graph(tmp_path):
+@pytest.mark.packaging
+@pytest.mark.parametrize("beside_the_weights", [False, True])
+@pytest.mark.parametrize("kind", ["cross_encoder", "backpack"])
+def test_a_graph_of_onnx_has_it_as_an_input(tmp_path, kind, beside_the_weights):
     onnx_export = pytest.importorskip("backpack_rank.integrations.onnx_export")
-    reranker = load(FIXTURES / "cross_encoder", device="cpu")
-    fair = reranker.with_policy(Erase(GENDER).fitted(reranker, candidates()), 0.0)
-    with pytest.raises(ValueError, match="erase_leace does not go into a graph"):
-        onnx_export.export_onnx(fair, tmp_path / "graph")
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    folder = tmp_path / "ranker"
+    shutil.copytree(FIXTURES / kind, folder)
+    reranker = load(folder, device="cpu")
+    policy = Erase(GENDER).fitted(reranker, candidates())
+    fair = reranker.with_policy(policy, 0.0)
+    if beside_the_weights:
+        policy.save(folder / MAP_FILE)
+        about = onnx_export.export_onnx(load(folder, device="cpu"), tmp_path / "graph")
+    else:
+        about = onnx_export.export_onnx(fair, tmp_path / "graph")
+    assert about["erased_by_erase_alpha"] == {"policy": "erase_leace", "attribute": "gender"}
+
+    session = onnxruntime.InferenceSession(str(tmp_path / "graph" / "model.onnx"))
+    tokenizer = Tokenizer.from_file(str(tmp_path / "graph" / "tokenizer.json"))
+    pairs = [("the doctor", "he saw a nurse"), ("the doctor", "she saw a nurse"), ("who", "")]
+    encoded = tokenizer.encode_batch(pairs)
+    given = {
+        "input_ids": np.array([encoding.ids for encoding in encoded]),
+        "attention_mask": np.array([encoding.attention_mask for encoding in encoded]),
+    }
+    for name, (_, size) in about["inputs"].items():
+        if name not in given:
+            given[name] = np.ones((len(pairs), int(size)), dtype=np.float32)
+    changes = []
+    for alpha in (1.0, 0.6, 0.0):
+        given["erase_alpha"][:] = alpha
+        (scores,) = session.run(None, given)
+        expected = fair.predict(pairs, alpha=alpha)
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
+        changes.append(scores)
+    assert np.abs(changes[2] - changes[0]).max() > 1e-3

@@ -8,7 +8,10 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     Gemma2Config,
+    Gemma3TextConfig,
     GemmaConfig,
+    LlamaConfig,
+    MistralConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
@@ -35,6 +38,9 @@ CONFIGS = {
     "Qwen2": Qwen2Config,
     "Gemma": GemmaConfig,
     "Gemma2": Gemma2Config,
+    "Gemma3": Gemma3TextConfig,
+    "Llama": LlamaConfig,
+    "Mistral": MistralConfig,
 }
 QUERIES = ["who cures?", "a nurse\nor a doctor ", "!", "she said: 'no'."]
 DOCUMENTS = [
@@ -76,8 +82,11 @@ def qwen_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def save_model(kind: str, folder):
-    """A small model with large random weights, saved by transformers with its tokenizer."""
+def save_model(kind: str, folder, **options):
+    """A small model with large random weights, saved by transformers with its tokenizer.
+
+    ``options`` are of its configuration.
+    """
     torch.manual_seed(0)
     tokenizer = qwen_tokenizer()
     config = CONFIGS[kind](
@@ -86,7 +95,7 @@ def save_model(kind: str, folder):
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
         tie_word_embeddings=True,
-        **SIZES,
+        **{**SIZES, **options},
     )
     model = AutoModelForCausalLM.from_config(config)
     model.save_pretrained(folder)
