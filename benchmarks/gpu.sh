@@ -55,6 +55,8 @@ bench scoring scoring "${parts[@]}"
 # Goal: the Backpack trains and scores at least .95 of the plain cross-encoder's texts per second.
 bench backbones backbones --dtype bfloat16 "${one[@]}"
 bench decoder backbones --dtype bfloat16 "${many[@]}"
+# Goal: twice the pairs per second that sentence-transformers publishes; hours of the paper's training.
+bench pairs pairs
 # Goal: matrix products at .7 or more of the rate that they reach alone; with and without torch.compile.
 bench utilisation utilisation "${sizes[@]}"
 step training "$PYTHON" train.py "${run[@]}"

@@ -51,6 +51,7 @@ def run(name: str, *options: str) -> str:
         ("long_documents", [], ["characters", "seconds", "goals"]),
         ("serving", [], ["serving", "goals"]),
         ("large_runs", [], ["ways", "goals"]),
+        ("pairs", ["--device", "cpu"], ["pairs", "training", "goals"]),
         ("busy", ["--threads", "1", "--neighbours", "1"], ["quiet", "busy", "goals"]),
         (
             "utilisation",
@@ -235,7 +236,7 @@ def test_the_script_for_a_gpu_runs_dry_and_runs_no_step_twice(tmp_path: Path) ->
     done = script()
     assert done.returncode == 1
     assert "failed: training" in done.stderr
-    names = ("scoring", "backbones", "decoder", "utilisation")
+    names = ("scoring", "backbones", "decoder", "pairs", "utilisation")
     for name in names:
         record = json.loads((tmp_path / "results" / f"gpu-{name}.json").read_text())
         assert record["device"] == "cpu"
