@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -14,7 +13,6 @@ import numpy as np
 Item = TypeVar("Item", bound=Hashable)
 
 
-@dataclass(frozen=True, eq=False)
 class Rankings(Generic[Item]):
     """Use this to hand m rankings of n items to an aggregator.
 
@@ -28,24 +26,25 @@ class Rankings(Generic[Item]):
             earlier here.
         places: float64 [m, n]; a smaller value is a better place, equal values in a row are a tie,
             NaN is an item that the ranking leaves out. Only comparisons within a row count.
-
-    Raises:
-        ValueError: an item that stands twice, no item, no ranking, or places of another shape.
     """
 
-    items: tuple[Item, ...]
-    places: np.ndarray
+    def __init__(self, items: tuple[Item, ...], places: np.ndarray) -> None:
+        """See the class; mostly made by :meth:`of_orders` or :meth:`of_scores`.
 
-    def __post_init__(self) -> None:
-        if not self.items:
+        Raises:
+            ValueError: an item that stands twice, no item, no ranking, or places of another shape.
+        """
+        if not items:
             raise ValueError("there is no item to rank")
-        if len(set(self.items)) != len(self.items):
-            raise ValueError(f"the items name {_first_repeated(self.items)!r} twice")
-        if self.places.ndim != 2 or self.places.shape[1] != len(self.items) or not len(self.places):
+        if len(set(items)) != len(items):
+            raise ValueError(f"the items name {_first_repeated(items)!r} twice")
+        if places.ndim != 2 or places.shape[1] != len(items) or not len(places):
             raise ValueError(
-                f"places must be an array of at least one ranking by {len(self.items)} items, got "
-                f"{self.places.shape}"
+                f"places must be an array of at least one ranking by {len(items)} items, got "
+                f"{places.shape}"
             )
+        self.items = items
+        self.places = places
 
     @classmethod
     def of_orders(

@@ -11,7 +11,6 @@ draw.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,7 +26,6 @@ ListScores = Callable[[Sequence[Ranking]], np.ndarray]
 """Gives a score for each list from a ranking of each list: [n] rankings -> float64 [n]."""
 
 
-@dataclass(frozen=True, eq=False)
 class AggregationStudy:
     """Scores of n lists, from m rankings of each; :func:`study_aggregation` makes it.
 
@@ -44,10 +42,17 @@ class AggregationStudy:
             be optimal.
     """
 
-    singles: np.ndarray
-    numbers: tuple[int, ...]
-    aggregates: Mapping[str, np.ndarray]
-    not_optimal: int = 0
+    def __init__(
+        self,
+        singles: np.ndarray,
+        numbers: tuple[int, ...],
+        aggregates: Mapping[str, np.ndarray],
+        not_optimal: int = 0,
+    ) -> None:
+        self.singles = singles
+        self.numbers = numbers
+        self.aggregates = aggregates
+        self.not_optimal = not_optimal
 
     @property
     def runs(self) -> np.ndarray:

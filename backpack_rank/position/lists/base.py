@@ -32,7 +32,6 @@ def list_rng(passages: PassageList, seed: int, *purpose: str) -> np.random.Gener
     return np.random.default_rng(int.from_bytes(bytes.fromhex(digest(identity)), "little"))
 
 
-@dataclass(frozen=True, eq=False)
 class Ranking:
     """What a listwise ranker gives back for a list of m passages: their order.
 
@@ -50,19 +49,23 @@ class Ranking:
             passages that it left out, in input order. None: all of it.
     """
 
-    order: np.ndarray
-    scores: np.ndarray | None = None
-    num_ranked: int | None = None
-
-    def __post_init__(self) -> None:
-        order = np.asarray(self.order)
+    def __init__(
+        self,
+        order: np.ndarray,
+        scores: np.ndarray | None = None,
+        num_ranked: int | None = None,
+    ) -> None:
+        """Raises ``ValueError`` for what is no permutation, or does not fit its length."""
+        order = np.asarray(order)
         if order.ndim != 1 or not np.array_equal(np.sort(order), np.arange(len(order))):
             raise ValueError(f"a ranking must name every input position once, got {order.tolist()}")
-        if self.scores is not None and self.scores.shape != order.shape:
-            raise ValueError(f"{len(order)} passages but scores of shape {self.scores.shape}")
-        if self.num_ranked is not None and not 0 <= self.num_ranked <= len(order):
-            raise ValueError(f"num_ranked={self.num_ranked} must lie in [0, {len(order)}]")
-        object.__setattr__(self, "order", order.astype(np.int64))
+        if scores is not None and scores.shape != order.shape:
+            raise ValueError(f"{len(order)} passages but scores of shape {scores.shape}")
+        if num_ranked is not None and not 0 <= num_ranked <= len(order):
+            raise ValueError(f"num_ranked={num_ranked} must lie in [0, {len(order)}]")
+        self.order = order.astype(np.int64)
+        self.scores = scores
+        self.num_ranked = num_ranked
 
     @classmethod
     def of_scores(cls, scores: np.ndarray) -> Ranking:

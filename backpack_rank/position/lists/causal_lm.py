@@ -250,7 +250,7 @@ class CausalLmRanker(ListwiseRanker):
         """
         identifiers = self.pair_tokenizer.identifiers(count)
         if all(len(ids) == 1 for ids in identifiers):
-            return TokenTrie.of(identifiers)
+            return TokenTrie(identifiers)
         return self._tree(range(count))
 
     def _tree(self, positions: Sequence[int]) -> TokenTrie:
@@ -259,7 +259,7 @@ class CausalLmRanker(ListwiseRanker):
         candidates = []
         for position in positions:
             candidates.append([*identifiers[position], *self.pair_tokenizer.closing])
-        return TokenTrie.of(candidates)
+        return TokenTrie(candidates)
 
     def _generated(
         self, lists: Sequence[PassageList], prompts: Sequence[EncodedPrompt]

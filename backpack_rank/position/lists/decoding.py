@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,10 @@ from backpack_rank.position.lists.passages import PassageList
 _PURPOSE = "sampling"
 
 
-@dataclass(frozen=True, eq=False)
 class TokenTrie:
     """Use this to score m candidates of several tokens: where a model is asked for the next token.
 
-    >>> tree = TokenTrie.of([[1, 9], [1, 0, 9]])  # "1]" and "10]"
+    >>> tree = TokenTrie([[1, 9], [1, 0, 9]])  # "1]" and "10]"
     >>> tree.tokens.tolist()  # behind "1" and behind "10"; the root is known
     [1, 0]
     >>> tree.path(1)
@@ -48,19 +46,7 @@ class TokenTrie:
             (0: the root, 1 + i: node i), and the token. int64 [total]
     """
 
-    count: int
-    tokens: np.ndarray
-    depths: np.ndarray
-    above: np.ndarray
-    candidate: np.ndarray
-    at: np.ndarray
-    next: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    @classmethod
-    def of(cls, candidates: Sequence[Sequence[int]]) -> TokenTrie:
+    def __init__(self, candidates: Sequence[Sequence[int]]) -> None:
         """The tree of token ids of candidates; none of them is empty, two may be equal."""
         # Numbers of the nodes by their tokens from the root; shorter paths come first.
         nodes: dict[tuple[int, ...], int] = {}
@@ -71,25 +57,22 @@ class TokenTrie:
                 if length > 0:
                     at = 1 + nodes.setdefault(ids[:length], len(nodes))
                 entries.append((number, at, token))
-        tokens = np.zeros(len(nodes), dtype=np.int64)
-        depths = np.zeros(len(nodes), dtype=np.int64)
-        above = np.zeros((len(nodes), len(nodes)), dtype=bool)
-        for path, node in nodes.items():
-            tokens[node] = path[-1]
-            depths[node] = len(path) - 1
-            for length in range(1, len(path) + 1):
-                above[node, nodes[path[:length]]] = True
+        self.count = len(candidates)
         # The shape is given for the case of no candidate.
-        candidate, at_node, token_ids = np.array(entries, dtype=np.int64).reshape(-1, 3).T.copy()
-        return cls(
-            count=len(candidates),
-            tokens=tokens,
-            depths=depths,
-            above=above,
-            candidate=candidate,
-            at=at_node,
-            next=token_ids,
-        )
+        columns = np.array(entries, dtype=np.int64).reshape(-1, 3).T.copy()
+        self.candidate, self.at, self.next = columns
+
+        self.tokens = np.zeros(len(nodes), dtype=np.int64)
+        self.depths = np.zeros(len(nodes), dtype=np.int64)
+        self.above = np.zeros((len(nodes), len(nodes)), dtype=bool)
+        for path, node in nodes.items():
+            self.tokens[node] = path[-1]
+            self.depths[node] = len(path) - 1
+            for length in range(1, len(path) + 1):
+                self.above[node, nodes[path[:length]]] = True
+
+    def __len__(self) -> int:
+        return len(self.tokens)
 
     def path(self, node: int) -> list[int]:
         """Tokens from the root to a node, the node's last."""

@@ -58,7 +58,6 @@ class OneRelevant:
     too_short: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
 class ControlledPositions:
     """What the controlled position experiment gives: output positions by input positions.
 
@@ -67,7 +66,8 @@ class ControlledPositions:
             int64 [lists, m]
     """
 
-    ranks: np.ndarray
+    def __init__(self, ranks: np.ndarray) -> None:
+        self.ranks = ranks
 
     def values(self, measure: str) -> np.ndarray:
         """A measure of :data:`MEASURES` for each list and input position. float64 [lists, m]
@@ -340,7 +340,6 @@ def _taus(rankings: Sequence[Sequence[Ranking]]) -> np.ndarray:
     return taus
 
 
-@dataclass(frozen=True, eq=False)
 class PairCounts:
     """Pairs of input positions i < j, and in how many rankings something was the case with them.
 
@@ -349,8 +348,9 @@ class PairCounts:
         of: rankings in which it could have been, likewise.
     """
 
-    counts: np.ndarray
-    of: np.ndarray
+    def __init__(self, counts: np.ndarray, of: np.ndarray) -> None:
+        self.counts = counts
+        self.of = of
 
     @property
     def shares(self) -> np.ndarray:

@@ -60,7 +60,6 @@ class PassageList:
         return PassageList(self.query, passages, ids, self.query_id)
 
 
-@dataclass(frozen=True, eq=False)
 class ListwiseExample:
     """A list in the order in which it is shown, and its target order.
 
@@ -73,27 +72,31 @@ class ListwiseExample:
             passages that belong behind it. int64 [m]
     """
 
-    passages: PassageList
-    ranks: np.ndarray
-    relevance_levels: np.ndarray
-    grades: np.ndarray
-
-    def __post_init__(self) -> None:
-        size = len(self.passages)
-        if not np.array_equal(np.sort(self.ranks), np.arange(size)):
+    def __init__(
+        self,
+        passages: PassageList,
+        ranks: np.ndarray,
+        relevance_levels: np.ndarray,
+        grades: np.ndarray,
+    ) -> None:
+        """Raises ``ValueError`` for ranks, levels or grades that do not fit together."""
+        size = len(passages)
+        if not np.array_equal(np.sort(ranks), np.arange(size)):
             raise ValueError(
-                f"list {self.passages.query_id!r}: target ranks {self.ranks} are no permutation of "
-                f"{size}"
+                f"list {passages.query_id!r}: target ranks {ranks} are no permutation of {size}"
             )
-        if len(self.relevance_levels) != size or len(self.grades) != size:
+        if len(relevance_levels) != size or len(grades) != size:
             raise ValueError(
-                f"list {self.passages.query_id!r}: {size} passages need {size} levels and {size} "
-                "grades"
+                f"list {passages.query_id!r}: {size} passages need {size} levels and {size} grades"
             )
-        if (np.diff(self.relevance_levels[self.order]) < 0).any():
+        if (np.diff(relevance_levels[np.argsort(ranks)]) < 0).any():
             raise ValueError(
-                f"list {self.passages.query_id!r}: a better level stands behind a worse one"
+                f"list {passages.query_id!r}: a better level stands behind a worse one"
             )
+        self.passages = passages
+        self.ranks = ranks
+        self.relevance_levels = relevance_levels
+        self.grades = grades
 
     @classmethod
     def by_keys(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -33,7 +32,6 @@ _LISTS_AT_ONCE = 256
 """Lists whose shuffles are ranked in one call."""
 
 
-@dataclass(frozen=True, eq=False)
 class Transitions:
     """Use this to see whether a ranker follows the order in which it is shown k passages.
 
@@ -46,7 +44,8 @@ class Transitions:
             [k, k]
     """
 
-    counts: np.ndarray
+    def __init__(self, counts: np.ndarray) -> None:
+        self.counts = counts
 
     @classmethod
     def of(cls, rankings: Sequence[Ranking], size: int) -> Transitions:
@@ -148,7 +147,6 @@ def stacked_ranks(rankings: Sequence[Ranking], size: int) -> np.ndarray:
     return np.stack([ranking.ranks() for ranking in rankings])
 
 
-@dataclass(frozen=True, eq=False)
 class Propensities:
     """Use this to weigh training pairs against a ranker's position bias (DebiasFirst).
 
@@ -172,29 +170,38 @@ class Propensities:
         seed: of the shuffles.
     """
 
-    counts: np.ndarray
-    lists: int
-    shuffles: int
-    floor: float = FLOOR
-    left_out: int = 0
-    ranker: str = ""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        counts = np.asarray(self.counts)
+    def __init__(
+        self,
+        counts: np.ndarray,
+        lists: int,
+        shuffles: int,
+        floor: float = FLOOR,
+        left_out: int = 0,
+        ranker: str = "",
+        seed: int = 0,
+    ) -> None:
+        """Raises ``ValueError`` for counts that no shuffles give, or a floor outside (0, 1]."""
+        counts = np.asarray(counts)
         if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
             raise ValueError(
                 "propensities are a square matrix of at least 2 positions, got "
                 f"{list(counts.shape)}"
             )
-        rankings = self.lists * self.shuffles
+        rankings = lists * shuffles
         even = (counts.sum(0) == rankings).all() and (counts.sum(1) == rankings).all()
         if not even or (counts < 0).any():
             raise ValueError(
                 "every row and every column of the transitions must sum to lists x shuffles = "
                 f"{rankings}: each ranking takes every input position to one output position"
             )
-        fraction("propensities: floor", self.floor, ends="(]")
+        fraction("propensities: floor", floor, ends="(]")
+        self.counts = counts
+        self.lists = lists
+        self.shuffles = shuffles
+        self.floor = floor
+        self.left_out = left_out
+        self.ranker = ranker
+        self.seed = seed
 
     @property
     def size(self) -> int:

@@ -6,7 +6,6 @@ See Tang et al., section 3.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
@@ -14,7 +13,6 @@ from scipy import stats
 from backpack_rank.position.lists.base import Ranking
 
 
-@dataclass(frozen=True, eq=False)
 class SortingScores:
     """How well lists were sorted.
 
@@ -23,8 +21,9 @@ class SortingScores:
         exact: whether each list came out exactly right. bool [n]
     """
 
-    taus: np.ndarray
-    exact: np.ndarray
+    def __init__(self, taus: np.ndarray, exact: np.ndarray) -> None:
+        self.taus = taus
+        self.exact = exact
 
     @property
     def tau(self) -> float:

@@ -102,16 +102,16 @@ class ListsToRank:
     notes: tuple[str, ...]
 
 
-@dataclass
 class _BiasResults:
-    """What was measured, by system."""
+    """What was measured so far, of each system; it grows with every system."""
 
-    positions: list[SystemPositions] = field(default_factory=list)
-    evenness: list[PositionBiasStats] = field(default_factory=list)
-    orders: list[SystemOrders] = field(default_factory=list)
-    sorting: list[SortingFigures] = field(default_factory=list)
-    transitions: dict[str, np.ndarray] = field(default_factory=dict)
-    reversed: dict[str, np.ndarray] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.positions: list[SystemPositions] = []
+        self.evenness: list[PositionBiasStats] = []
+        self.orders: list[SystemOrders] = []
+        self.sorting: list[SortingFigures] = []
+        self.transitions: dict[str, np.ndarray] = {}
+        self.reversed: dict[str, np.ndarray] = {}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from backpack_rank.checks import located
 from backpack_rank.commands import called
 from backpack_rank.constructors import Name, PathText
-from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.collection import Collection
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.rotation import rotated_collection
 from backpack_rank.evaluation.effectiveness import effectiveness
@@ -55,11 +55,10 @@ log = logging.getLogger(__name__)
 ORIGINAL, ROTATED = "original", "rotated"
 
 
-@dataclass(frozen=True)
 class RotationBenchmark:
     """Use it to measure rankers on a test collection and on its rotated passages::
 
-        bench = RotationBenchmark.of(settings, dataset)
+        bench = RotationBenchmark(settings, dataset)
         values = bench.measure(checkpoints)  # per query, of "original" and of "rotated"
 
     Both have the same candidates, so only the passages differ.
@@ -71,18 +70,12 @@ class RotationBenchmark:
         settings: of the evaluation.
     """
 
-    tests: Mapping[str, Collection]
-    stage: str
-    candidates: Run
-    settings: EvaluationSettings
-
-    @classmethod
-    def of(cls, settings: EvaluationSettings, dataset: Dataset) -> RotationBenchmark:
+    def __init__(self, settings: EvaluationSettings, dataset: Dataset) -> None:
         """The test split of the data, whatever ``data.rotation`` says."""
         test = dataset.with_rotation("none").split("test")
-        stage, candidates = dataset.candidates("test", test)
-        tests = {ORIGINAL: test, ROTATED: rotated_collection(test, settings.rotation)}
-        return cls(tests, stage, candidates, settings)
+        self.settings = settings
+        self.stage, self.candidates = dataset.candidates("test", test)
+        self.tests = {ORIGINAL: test, ROTATED: rotated_collection(test, settings.rotation)}
 
     def measure(
         self, runs: Sequence[Checkpoint], which: Sequence[str] = (ORIGINAL, ROTATED)
@@ -149,7 +142,7 @@ class RotationEffect(Experiment):
         source = self.trained_on or dataset.name
         training_by_stages = trainings_on(source, settings)
         runs = chosen_runs(self.runs, self.models, settings, list(training_by_stages))
-        bench = RotationBenchmark.of(settings, dataset)
+        bench = RotationBenchmark(settings, dataset)
         measured: dict[tuple[str, str], RotationRow] = {}
         values = []
         for (model, stages), runs_of_seeds in group_by_seed(runs).items():
@@ -210,7 +203,7 @@ class RotationTransfer(Experiment):
             letters[(*stages, target)] = letter
         runs = [run for run in runs if run.stages in letters]
 
-        bench = RotationBenchmark.of(settings, dataset)
+        bench = RotationBenchmark(settings, dataset)
         chains_by_model: dict[str, dict[str, tuple[PerQuery, int]]] = {}
         for (model, stages), runs_of_seeds in group_by_seed(runs).items():
             per_query = bench.measure(runs_of_seeds, (ORIGINAL,))[ORIGINAL]

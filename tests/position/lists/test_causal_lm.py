@@ -215,7 +215,7 @@ def test_the_model_stays_in_training_mode_and_ranks_without_dropout(tokenizer, l
 
 
 def test_trees_share_beginnings():
-    tree = TokenTrie.of([[1, 9], [1, 0, 9], [2, 9], [1, 1, 9], [1, 9]])
+    tree = TokenTrie([[1, 9], [1, 0, 9], [2, 9], [1, 1, 9], [1, 9]])
     assert tree.tokens.tolist() == [1, 0, 2, 1]
     assert tree.depths.tolist() == [0, 1, 0, 1]
     assert [tree.path(node) for node in range(4)] == [[1], [1, 0], [2], [1, 1]]
@@ -225,7 +225,7 @@ def test_trees_share_beginnings():
         (1, 1),
         (4, 9),
     ]
-    assert len(TokenTrie.of([[5], [6]])) == 0
+    assert len(TokenTrie([[5], [6]])) == 0
 
 
 def test_an_encoder_is_refused(tokenizer):
