@@ -204,12 +204,10 @@ def test_documents_hold_two_to_six_words_of_their_own_gender_only(
 
 
 def test_some_gendered_words_stand_next_to_punctuation(splits: dict[str, Collection]) -> None:
-    stripped = [
-        token
-        for text in texts(splits["test"]).values()
-        for token in text.split()
-        if token.strip('.,;:"?').lower() in MALE | FEMALE and token[-1] in '.,;:"?'
-    ]
+    stripped = []
+    for token in " ".join(texts(splits["test"]).values()).split():
+        if token.strip('.,;:"?').lower() in MALE | FEMALE and token[-1] in '.,;:"?':
+            stripped.append(token)
     assert len(stripped) > 100
 
 
@@ -226,9 +224,9 @@ def test_sentences_start_with_a_capital_and_articles_fit(splits: dict[str, Colle
 def test_documents_begin_in_many_ways(splits: dict[str, Collection]) -> None:
     openings = {" ".join(words(text)[:4]) for text in texts(splits["test"]).values()}
     assert len(openings) >= 30
-    vocabulary = {
-        word for c in splits.values() for text in texts(c).values() for word in words(text)
-    }
+    vocabulary = set()
+    for collection in splits.values():
+        vocabulary |= set(words(" ".join(texts(collection).values())))
     assert 1500 <= len(vocabulary) <= 3000
 
 
@@ -329,12 +327,10 @@ def test_grades_follow_occupation_and_skills() -> None:
 def test_documents_of_the_top_grade_say_the_skill_in_words(splits: dict[str, Collection]) -> None:
     collection = splits["test"]
     documents = texts(collection)
-    phrases = {
-        phrase: skill
-        for occupation in OCCUPATIONS
-        for skill in occupation.skills
-        for phrase in skill
-    }
+    phrases = {}
+    for occupation in OCCUPATIONS:
+        for skill in occupation.skills:
+            phrases |= dict.fromkeys(skill, skill)
     checked = 0
     for query_id, text in collection.queries.items():
         asked = [
@@ -349,12 +345,11 @@ def test_documents_of_the_top_grade_say_the_skill_in_words(splits: dict[str, Col
 
 
 def _shares(collection: Collection, grades: set[int]) -> dict[str, float]:
-    counts = Counter(
-        collection.groups[doc_id]
-        for judged in collection.qrels.values()
-        for doc_id, value in judged.items()
-        if value in grades
-    )
+    counts: Counter[str] = Counter()
+    for judged in collection.qrels.values():
+        for doc_id, value in judged.items():
+            if value in grades:
+                counts[collection.groups[doc_id]] += 1
     return {gender: counts[gender] / counts.total() for gender in ("male", "female", "neutral")}
 
 

@@ -55,9 +55,9 @@ def test_every_list_keeps_the_rules(qrels, candidates, size, epoch, data):
         for doc_id, label in labels.items():
             missing += label > 0 and doc_id not in DOC_IDS
     assert lists.missing == missing
-    pool = {
-        doc for query_id in trained for doc in (*positives[query_id], *candidates.get(query_id, {}))
-    }
+    pool = set()
+    for query_id in trained:
+        pool |= {*positives[query_id], *candidates.get(query_id, {})}
     for entry in drawn:
         relevant, candidates_of_query = (
             positives[entry.query_id],

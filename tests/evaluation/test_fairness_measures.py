@@ -287,27 +287,28 @@ def test_random_runs_with_ties_short_lists_and_empty_documents_agree_with_slow_v
         for n in range(25)
     }
     queries = ("q1", "q2", "q3")
-    run, background = (
-        {
-            q: {
-                d: float(source.randint(0, 4))
-                for d in source.sample(sorted(texts), source.randint(1, 25))
-            }
-            for q in queries
-        }
-        for _ in range(2)
-    )
+
+    def drawn_run() -> dict[str, dict[str, float]]:
+        """Some documents of each query; few scores, so that many are equal."""
+        drawn = {}
+        for query in queries:
+            doc_ids = source.sample(sorted(texts), source.randint(1, 25))
+            drawn[query] = {doc_id: float(source.randint(0, 4)) for doc_id in doc_ids}
+        return drawn
+
+    run = drawn_run()
+    background = drawn_run()
     cutoffs, depth = (1, 3, 10, 40), source.choice([2, 8, 200])
-    counts = {
-        d: {g: sum(map(text.split().count, ws)) for g, ws in lexicon.groups.items()}
-        for d, text in texts.items()
-    }
+    counts = {}
+    for doc_id, text in texts.items():
+        counts[doc_id] = {}
+        for group, group_words in lexicon.groups.items():
+            counts[doc_id][group] = sum(map(text.split().count, group_words))
     groups = [*lexicon.groups, "neutral"]
-    names = [
-        f"{name}@{c}"
-        for c in cutoffs
-        for name in ("FaiRR", "NFaiRR", *(f"Exposure({g})" for g in groups))
-    ]
+    names = []
+    for cutoff in cutoffs:
+        names += [f"FaiRR@{cutoff}", f"NFaiRR@{cutoff}"]
+        names += [f"Exposure({group})@{cutoff}" for group in groups]
     options = {"background_depth": depth, "threshold": threshold}
     values = values_of(run, magnitudes_of(texts, lexicon), names, background, **options)
     neutral = {

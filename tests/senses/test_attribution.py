@@ -27,16 +27,18 @@ def ranker(make_backpack):
 
 
 def mixing_weights(ranker, ids):
-    """a[l, j] of the last token by plain attention. [k][n]"""
+    """a[l, j] of the last token by plain attention, a softmax over tokens. [k][n]"""
     hidden = ranker.backpack(torch.tensor([ids])).hidden
     queries, keys = ranker.backpack.sense_weight_net.split(hidden[0])
     k = ranker.config.num_senses
-    logits = [
-        [(queries[-1, s] @ keys[j, s]).item() / math.sqrt(32 / k) for j in range(len(ids))]
-        for s in range(k)
-    ]
-    exps = [[math.exp(x - max(row)) for x in row] for row in logits]
-    return [[e / sum(row) for e in row] for row in exps]
+    weights = []
+    for sense in range(k):
+        logits = []
+        for token in range(len(ids)):
+            logits.append((queries[-1, sense] @ keys[token, sense]).item() / math.sqrt(32 / k))
+        exponentials = [math.exp(logit - max(logits)) for logit in logits]
+        weights.append([value / sum(exponentials) for value in exponentials])
+    return weights
 
 
 def gelu(x):
@@ -52,21 +54,19 @@ def slow(ranker, ids, weights):
     - gelu(b)) / z.
     """
     a = mixing_weights(ranker, ids)
-    parts = [
-        [
-            weights[s] * a[s][j] * ranker.backpack.senses(torch.tensor(ids[j]))[s]
-            for j in range(len(ids))
-        ]
-        for s in range(len(a))
-    ]
-    mix = sum(part for row in parts for part in row)
+    # What sense l of token j adds to the mix. [k, n, d]
+    parts = torch.empty(len(a), len(ids), ranker.config.hidden_size, dtype=torch.float64)
+    for token, token_id in enumerate(ids):
+        senses = ranker.backpack.senses(torch.tensor(token_id))
+        for sense in range(len(a)):
+            parts[sense, token] = weights[sense] * a[sense][token] * senses[sense]
+    mix = parts.sum(dim=(0, 1))
     inner, bias = ranker.head.dense.weight, ranker.head.dense.bias
-    slopes = [
-        (gelu(b + z) - gelu(b)) / z
-        for b, z in zip(bias.tolist(), (inner @ mix).tolist(), strict=True)
-    ]
+    slopes = []
+    for b, z in zip(bias.tolist(), (inner @ mix).tolist(), strict=True):
+        slopes.append((gelu(b + z) - gelu(b)) / z)
     gradient = (ranker.head.out.weight[0] * torch.tensor(slopes, dtype=torch.float64)) @ inner
-    return torch.stack([torch.stack([part @ gradient for part in row]) for row in parts])
+    return parts @ gradient
 
 
 def score_of(ranker, pair_tokenizer, query=QUERY, document=DOCUMENT, **options):

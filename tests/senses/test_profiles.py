@@ -190,11 +190,10 @@ def test_raising_and_lowering_words_have_the_largest_mean_contributions(
         w: rows for w, rows in occurrences(ranker, pair_tokenizer).items() if len(rows) >= min_count
     }
     for profile in all_senses.senses:
-        means = {
-            word: sum(row[profile.index] for row in rows) / len(rows)
-            for word, rows in seen.items()
-            if word in vocabulary.words
-        }
+        means = {}
+        for word, rows in seen.items():
+            if word in vocabulary.words:
+                means[word] = sum(row[profile.index] for row in rows) / len(rows)
         check(profile.raising, {word: mean for word, mean in means.items() if mean > 0}, 200)
         lowering = {word: -mean for word, mean in means.items() if mean < 0}
         assert [related.word for related in profile.lowering] == sorted(
@@ -247,11 +246,9 @@ def test_weights_and_a_shift_of_tokens_take_part_in_the_contributions(ranker, pa
 def test_words_come_from_the_documents_and_sensitivities_are_passed_on(ranker, pair_tokenizer):
     sensitivity = torch.linspace(-1, 1, 8)
     all_senses = profiles_of(ranker, pair_tokenizer, sensitivity=sensitivity)
-    words = {
-        word
-        for _, document in PAIRS
-        for word in document.lower().replace(".", "").replace(",", "").split()
-    }
+    words = set()
+    for _, document in PAIRS:
+        words |= set(document.lower().replace(".", "").replace(",", "").split())
     for profile in all_senses.senses:
         assert profile.sensitivity == sensitivity[profile.index].item()
         lists = (

@@ -74,9 +74,9 @@ def test_requests_in_flight_together_each_get_the_scores_of_their_own_alpha(
 ):
     server, gate = held_server
     gate.entered.clear()
-    documents = [
-        [sentences[(first + n) % 8] for n in range(count)] for _, _, first, count in requests
-    ]
+    documents = []
+    for _, _, first, count in requests:
+        documents.append([sentences[(first + n) % 8] for n in range(count)])
     with ThreadPoolExecutor(len(requests)) as pool, _held(gate):
         waiting = [
             pool.submit(

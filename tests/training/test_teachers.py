@@ -5,6 +5,7 @@ options.
 from __future__ import annotations
 
 import csv
+import itertools
 import logging
 import math
 import os
@@ -344,12 +345,18 @@ def margin_mse_in_loops(scores, teacher, labels, mask):
         *(part.tolist() for part in (scores, teacher, labels, mask)), strict=True
     ):
         known = known_places(t, m)
-        errors = [
-            ((s[i] - s[j]) - (t[i] - t[j])) ** 2 for i in known if y[i] > 0 for j in known if y[j] == 0
-        ]  # fmt: skip
+        errors = []
+        for i, j in itertools.product(known, repeat=2):
+            if y[i] > 0 and y[j] == 0:
+                errors.append(((s[i] - s[j]) - (t[i] - t[j])) ** 2)
         if errors:
             totals.append(sum(errors) / len(errors))
     return mean(totals, len(scores))
+
+
+def softmax(logits):
+    exponentials = [math.exp(logit) for logit in logits]
+    return [value / sum(exponentials) for value in exponentials]
 
 
 def listwise_kl_in_loops(scores, teacher, mask, temperature):
@@ -358,8 +365,8 @@ def listwise_kl_in_loops(scores, teacher, mask, temperature):
         known = known_places(t, m)
         if len(known) < 2:
             continue
-        p, q = ([math.exp(values[place] / temperature) for place in known] for values in (t, s))
-        p, q = ([value / sum(part) for value in part] for part in (p, q))
+        p = softmax([t[place] / temperature for place in known])
+        q = softmax([s[place] / temperature for place in known])
         totals.append(temperature**2 * sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)))
     return mean(totals, len(scores))
 
@@ -574,11 +581,11 @@ def teacher_run(jobs, make_backpack, pair_tokenizer):
 def agreement(ranker, pair_tokenizer, jobs, run):
     """Mean Kendall's tau with the teacher over the queries."""
     reranked = PointwiseReranker(Scorer(ranker, pair_tokenizer)).rerank(run, jobs)
-    return float(
-        np.mean(
-            [kendalltau(list(run[q].values()), [reranked[q][d] for d in run[q]])[0] for q in run]
-        )
-    )
+    taus = []
+    for query_id, teacher_scores in run.items():
+        scores = [reranked[query_id][doc_id] for doc_id in teacher_scores]
+        taus.append(kendalltau(list(teacher_scores.values()), scores)[0])
+    return float(np.mean(taus))
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
