@@ -357,7 +357,7 @@ def _serve_parser() -> ArgumentParser:
 
     # How rankers are loaded, read and shown.
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
-    formats = ["float32", "bfloat16", "float16", "int8", "auto"]
+    formats = ["float32", "bfloat16", "float16", "auto"]
     add("--dtype", default="float32", choices=formats)
     add("--attribute", default="gender", help="whose words policies are about (conf/attribute)")
     add(

@@ -1,4 +1,4 @@
-"""What bf16 and int8 cost a trained ranker, and what they bring:
+"""What bf16 costs a trained ranker, and what it brings:
 ``python -m benchmarks.number_formats RANKER``.
 
 For each format of ``scoring.dtype``: documents per second over those in float32 (the same texts in
@@ -34,7 +34,7 @@ from benchmarks.report import command_line, machine, print_table, record_file, w
 from benchmarks.timing import in_turns
 
 ROOT = Path(__file__).resolve().parents[1]
-FORMATS = ("float32", "bfloat16", "int8")
+FORMATS = ("float32", "bfloat16")
 SWAP = "swap change/std"
 
 

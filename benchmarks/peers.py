@@ -57,7 +57,7 @@ CROSS, BACKPACK, THEIRS = "cross-encoder", "Backpack", "CrossEncoder"
 OURS = {
     f"{ranker} {dtype}": (ranker, dtype)
     for ranker in (CROSS, BACKPACK)
-    for dtype in ("float32", "bfloat16", "int8")
+    for dtype in ("float32", "bfloat16")
 }
 PEERS = {
     f"{THEIRS} {backend} {dtype}": {"backend": backend, "dtype": dtype}
@@ -435,16 +435,6 @@ def _goals(rows: dict[str, dict[str, Any]], judged: bool) -> Iterator[Goal]:
         if base in rows:
             figure = rows[f"{ranker} {dtype}"][f"over {base}"]
             yield Goal(f"{ranker} over {THEIRS}, {dtype}", figure, FASTER, True, judged)
-    theirs = [row for name, row in rows.items() if name in PEERS and PEERS[name]["dtype"] == "int8"]
-    for ranker in (CROSS, BACKPACK):
-        if theirs and (own := rows.get(f"{ranker} int8")):
-            fastest = max(theirs, key=lambda row: row["documents_per_second"])
-            ratio = own["documents_per_second"] / fastest["documents_per_second"]
-            yield Goal(f"{ranker} over the fastest {THEIRS}, int8", ratio, 1.0, True, judged)
-            if "nDCG@10" in own and "nDCG@10" in fastest and BASE in rows:
-                lost = rows[f"{ranker} float32"]["nDCG@10"] - own["nDCG@10"]
-                bound = max(0.0, rows[BASE]["nDCG@10"] - fastest["nDCG@10"])
-                yield Goal(f"{ranker} int8, nDCG@10 lost", lost, bound, False, judged)
 
 
 def _show(

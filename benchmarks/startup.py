@@ -41,6 +41,15 @@ GOAL = 15.0
 are left out.
 """
 EVALUATION, FIRST = "an evaluation outside the network", "evaluate.py to the first batch"
+BOUND = "torch and transformers alone"
+LIBRARIES = (
+    "import gc, os\n"
+    "gc.disable()\n"  # as the package imports them
+    "import torch\n"
+    "from transformers import AutoConfig, AutoTokenizer, GPT2Model, PreTrainedModel\n"
+    "os._exit(0)\n"
+)
+"""What no evaluation can do without: the bound of every start."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +198,7 @@ def doors(
 
     script = "import sys; from backpack_rank.cli import main; main(sys.argv[1:])"
     found = [
+        (BOUND, ran("-c", LIBRARIES)),
         ("backpack-rank --help", ran("-c", script, "--help")),
         ("evaluate.py --help", ran("evaluate.py", "--help")),
         (FIRST, probed("--first-batch", "evaluate", f"checkpoint={tiny}", f"output={folder}/o")),

@@ -108,7 +108,7 @@ _AVAILABLE = torch.backends.mkldnn.is_available() and all(
 
 
 def _is_worth_it(module: nn.Module) -> bool:
-    # Subclasses and other layers, such as of LoRA or int8, compute more.
+    # Subclasses and other layers, such as of LoRA, compute more.
     if type(module) is not nn.Linear and type(module) is not Conv1D:
         return False
     weight: Tensor = module.weight

@@ -208,8 +208,7 @@ def _check_formats(file: Path) -> None:
         if name.endswith("weight") and number_format[:2] not in ("F1", "F3", "F6", "BF"):
             raise ValueError(
                 f"{file}: {name} is quantised ({number_format}), and quantised weights are not "
-                "read: take the model in float32, bfloat16 or float16 (dtype=int8 of load "
-                "quantises that itself)"
+                "read: take the model in float32, bfloat16 or float16"
             )
 
 

@@ -114,8 +114,7 @@ def check_not_quantised(file: Path, config: Mapping[str, Any]) -> None:
             method = settings.get("quant_method") if isinstance(settings, dict) else None
             raise ValueError(
                 f"{file}: the weights are quantised ({method or key}), and quantised weights are "
-                "not read: take the model in float32, bfloat16 or float16 (dtype=int8 of load "
-                "quantises that itself)"
+                "not read: take the model in float32, bfloat16 or float16"
             )
 
 

@@ -184,7 +184,6 @@ class SequenceClassifierForRanking(Ranker):
         self._separator = None if self._spelled is None else pair_tokenizer.middle[0]
         self._padding = pair_tokenizer.tokenizer.pad_token_id or 0
         self.one_by_one = False
-        # By name: in int8 another layer takes its place.
         self._last_layers = [
             name
             for name, layer in classifier.named_modules()

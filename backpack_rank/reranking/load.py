@@ -63,8 +63,8 @@ def load(
         attribute: whose words policies are about: a name of ``conf/attribute``, or an
             :class:`~backpack_rank.attributes.attribute.Attribute`.
         device: ``auto`` (a GPU when there is one), ``cpu``, ``cuda``, ``cuda:1`` ...
-        dtype: ``float32``, ``bfloat16``, ``float16``, ``int8`` (CPUs), or ``auto``: bfloat16 where
-            the device computes in it.
+        dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: bfloat16 where the device
+            computes in it.
         cache: folder for sense vectors of a collection's pairs, which all alphas then share; None:
             no cache.
         revision: branch, tag or commit on the hub.

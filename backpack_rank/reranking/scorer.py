@@ -42,7 +42,7 @@ from backpack_rank.digests import digest, with_lengths
 from backpack_rank.models.blocked_weights import BlockedWeights
 from backpack_rank.models.configuration import READOUTS
 from backpack_rank.models.factory import with_readout
-from backpack_rank.models.number_formats import FORMATS, convert, format_of, resolved_format
+from backpack_rank.models.number_formats import FORMATS, format_of, resolved_format
 from backpack_rank.models.pooled_map import PooledMap, kept_vectors, mapped_vectors
 from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankerOutput
 from backpack_rank.models.sense_network import TokenStateCache
@@ -71,7 +71,7 @@ class ScoringSettings:
         device: ``auto`` (a GPU when there is one), ``cpu``, ``cuda``, ``cuda:1`` ...
         dtype: number format of weights and activations, one of
             :data:`~backpack_rank.models.number_formats.FORMATS`; ``auto`` is bfloat16 where the
-            device computes in it, ``int8`` is for CPUs.
+            device computes in it.
         tokens_per_batch: tokens of a packed batch; None chooses by device.
         workers: processes that read and tokenise.
         cache_dtype: number format of cached sense vectors; None is that of ``dtype`` (bfloat16 as
@@ -186,7 +186,7 @@ class Scorer(TextScorer):
         self.device = pick_device(settings.device, "scoring.device")
         dtype = resolved_format(settings.dtype, self.device, "scoring.dtype")
         self.settings = replace(settings, dtype=dtype)
-        convert(ranker, dtype, self.device, "scoring.dtype")
+        ranker.to(device=self.device, dtype=getattr(torch, dtype))  # type: ignore[call-arg]
         self.ranker = ranker.eval()
         if settings.readout is not None:
             pair_tokenizer = with_readout(ranker, pair_tokenizer, settings.readout)
@@ -455,7 +455,7 @@ class Scorer(TextScorer):
         ranker = self._backpack()
         number = len(parts[0][1]) if rows is None else len(rows)
         scores = np.empty(number, dtype=np.float32)
-        dtype = ranker.dtype  # of all but the layers in int8
+        dtype = ranker.dtype
         with self.inference(), mapped_vectors(ranker, pooled_map):
             for start in range(0, number, _MIXED_ROWS):
                 block = slice(start, start + _MIXED_ROWS)

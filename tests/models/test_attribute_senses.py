@@ -392,19 +392,15 @@ def _dense(gradient):
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-def test_other_number_formats_score_about_the_same(example, dtype):
+def test_half_precision_scores_about_the_same(example):
     documents = ["She said (he is here)", "the actress and his queen", "soup"]
     view = View(torch.tensor(at_zero(example)))
     exact = Scorer(copy.deepcopy(example.ranker), example.pair_tokenizer)
-    try:
-        rough = Scorer(
-            copy.deepcopy(example.ranker),
-            example.pair_tokenizer,
-            ScoringSettings(dtype=dtype, device="cpu"),
-        )
-    except ValueError as error:
-        pytest.skip(str(error))
+    rough = Scorer(
+        copy.deepcopy(example.ranker),
+        example.pair_tokenizer,
+        ScoringSettings(dtype="bfloat16", device="cpu"),
+    )
     for tested_view in (UNCHANGED, view):
         np.testing.assert_allclose(
             rough.score(QUERY, documents, tested_view),

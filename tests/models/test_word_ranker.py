@@ -62,19 +62,6 @@ def rows(words, ranker):
     ]
 
 
-@pytest.mark.skipif(
-    not torch.cpu._is_vnni_supported(), reason="int8 needs a processor with AVX512-VNNI"
-)
-@pytest.mark.parametrize("name", INTERACTIONS)
-def test_int8_is_for_rankers_with_a_transformer_of_the_library(words, name):
-    ranker = make(words, name)
-    pair_tokenizer = make_pair_tokenizer(words, ranker, 60)
-    with pytest.raises(
-        ValueError, match=r"scoring\.dtype=int8 is for rankers with a transformer, not for"
-    ):
-        Scorer(ranker, pair_tokenizer, ScoringSettings(device="cpu", dtype="int8"))
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("name", INTERACTIONS)
 def test_a_batch_gives_the_scores_of_one_text_at_a_time(words, name):

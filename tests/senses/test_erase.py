@@ -269,17 +269,14 @@ def test_texts_are_drawn_by_the_seed_where_there_are_more(loaded_classifier):
     assert maps[0] == maps[1] != maps[2]
 
 
-def test_int8_and_half_precision_take_the_map_that_was_fitted_in_float32(
-    loaded_classifier, tmp_path
-):
+def test_half_precision_takes_the_map_that_was_fitted_in_float32(loaded_classifier, tmp_path):
     Erase(GENDER).fitted(loaded_classifier, candidates()).save(tmp_path / "ranker" / MAP_FILE)
     texts = list(candidates(12).texts())
     expected = loaded_classifier.with_policy(
         Erase.of(GENDER, file=tmp_path / "ranker" / MAP_FILE), 0.0
     )
-    for dtype in ("bfloat16", "int8"):
-        rough = load(tmp_path / "ranker", device="cpu", dtype=dtype).with_policy("erase", 0.0)
-        assert rough.predict(texts) == pytest.approx(expected.predict(texts), abs=0.2)
+    rough = load(tmp_path / "ranker", device="cpu", dtype="bfloat16").with_policy("erase", 0.0)
+    assert rough.predict(texts) == pytest.approx(expected.predict(texts), abs=0.2)
 
 
 def test_no_map_and_maps_of_others_are_refused(loaded_classifier, tmp_path):
