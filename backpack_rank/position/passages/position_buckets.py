@@ -54,10 +54,10 @@ def position_sensitivity(means: Sequence[float]) -> float:
 
     Buckets without a question (nan) are left out; nan without a bucket, or where all means are 0.
     """
-    there = [mean for mean in means if not math.isnan(mean)]
-    if not there or max(there) == 0:
+    of_questions = [mean for mean in means if not math.isnan(mean)]
+    if not of_questions or max(of_questions) == 0:
         return math.nan
-    return 1 - min(there) / max(there)
+    return 1 - min(of_questions) / max(of_questions)
 
 
 def bucket_means(
@@ -72,10 +72,18 @@ def bucket_means(
         starts: first characters of answers.
         edges: first characters of the buckets, ascending.
     """
-    known = [query_id for query_id in values if starts.get(query_id, -1) >= edges[0]]
-    buckets = np.array([bisect_right(edges, starts[query_id]) - 1 for query_id in known], dtype=int)
-    amounts = np.array([values[query_id] for query_id in known], dtype=float)
+    bucket_of_question = []
+    value_of_question = []
+    for query_id, value in values.items():
+        start = starts.get(query_id, -1)
+        if start >= edges[0]:
+            # The last bucket that begins at this character or before it.
+            bucket_of_question.append(bisect_right(edges, start) - 1)
+            value_of_question.append(value)
+    buckets = np.array(bucket_of_question, dtype=int)
+    amounts = np.array(value_of_question, dtype=float)
     means = _means(buckets, amounts, len(edges))
+    # What the same values give when they do not depend on the bucket.
     rng = np.random.default_rng(0)
     shuffled = []
     for _ in range(_SHUFFLES):
@@ -93,4 +101,4 @@ def _means(buckets: np.ndarray, amounts: np.ndarray, number: int) -> list[float]
     counts = np.bincount(buckets, minlength=number)
     sums = np.bincount(buckets, weights=amounts, minlength=number)
     means = np.divide(sums, counts, out=np.full(number, math.nan), where=counts > 0)
-    return [float(mean) for mean in means]
+    return means.tolist()

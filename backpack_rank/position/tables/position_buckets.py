@@ -73,29 +73,35 @@ class PositionBuckets(Experiment):
             ranked_by = settings.reranker(ranker)
             ranked_by.name = label
             rerankers.append(ranked_by)
-        found: dict[str, BucketMeans] = {}
+        means_by_system: dict[str, BucketMeans] = {}
         for reranker in rerankers:
             run = reranker.rerank(candidates, collection)
             values = effectiveness(run, collection.qrels, [self.measure])
-            found[reranker.name] = bucket_means(values.values[self.measure], starts, self.edges)
+            by_question = values.values[self.measure]
+            means_by_system[reranker.name] = bucket_means(by_question, starts, self.edges)
         settings.save(folder)
-        table = bucket_table(found, self.edges, f"{self.measure} on {collection.name}")
+        table = bucket_table(means_by_system, self.edges, f"{self.measure} on {collection.name}")
         write_table(folder, table)
         if not quiet:
             print_table(table)
             print(f"Written to {folder}")
 
 
-def bucket_table(found: Mapping[str, BucketMeans], edges: Sequence[int], what: str) -> Table:
+def bucket_table(
+    means_by_system: Mapping[str, BucketMeans], edges: Sequence[int], what: str
+) -> Table:
     """Use it to read means by the place of the answer: a row for each system, PSI behind them."""
-    headings = [f"{low}-{high}" for low, high in itertools.pairwise(edges)] + [f"{edges[-1]}+"]
-    counts = next(iter(found.values())).queries
-    rows = [Row(("questions",), [Cell(f"{count:,}") for count in counts] + [Cell("")] * 2)]
+    headings = [f"{low}-{high}" for low, high in itertools.pairwise(edges)]
+    headings.append(f"{edges[-1]}+")
+    # All systems rank the same questions, so their numbers stand once; PSI has none.
+    counts = next(iter(means_by_system.values())).queries
+    cells = [Cell(f"{count:,}") for count in counts]
+    rows = [Row(("questions",), [*cells, Cell(""), Cell("")])]
     records: list[tuple[object, ...]] = []
-    for label, buckets in found.items():
-        texts = [number(value, 3) for value in (*buckets.means, buckets.psi, buckets.chance)]
-        rows.append(Row((label,), [Cell(text) for text in texts]))
-        records.append((label, *buckets.means, buckets.psi, buckets.chance))
+    for label, buckets in means_by_system.items():
+        figures = (*buckets.means, buckets.psi, buckets.chance)
+        rows.append(Row((label,), [Cell(number(figure, 3)) for figure in figures]))
+        records.append((label, *figures))
     return Table(
         name="position_buckets",
         title=f"{what}, by the first character of the answer",
