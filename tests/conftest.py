@@ -27,6 +27,15 @@ SENTENCES = (
     "The cook prepares soup, bread and fish for a hundred guests each evening.",
     "Which tools does a carpenter need to repair an old wooden door?",
 )
+SHAPE = {
+    "layers": 2,
+    "hidden_size": 32,
+    "heads": 4,
+    "positions": 64,
+    "dropout": 0.0,
+    # Ten times the usual: with weights near 0, all softmaxes would be nearly even.
+    "initializer_range": 0.2,
+}
 
 
 def pytest_configure(config):
@@ -42,27 +51,29 @@ def pytest_configure(config):
 
 
 def pytest_runtest_setup(item):
-    """Tests marked ``cuda`` (``cuda(devices=2)``) are left out where that many GPUs are not to be
-    seen.
-    """
-    if mark := item.get_closest_marker("cuda"):
+    """Leave out tests marked ``cuda`` (``cuda(devices=2)``) where there are not that many GPUs."""
+    mark = item.get_closest_marker("cuda")
+    if mark is not None:
         wanted = mark.kwargs.get("devices", 1)
         if torch.cuda.device_count() < wanted:
-            pytest.skip(f"needs {wanted} GPU{'s' * (wanted > 1)}")
+            pytest.skip("needs a GPU" if wanted == 1 else f"needs {wanted} GPUs")
 
 
 @pytest.fixture(scope="session")
 def sentences():
+    """Eight short texts, most with words of gender; the first two differ in nothing else."""
     return SENTENCES
 
 
 @pytest.fixture(scope="session")
 def tokenizer():
+    """A byte-level BPE tokenizer that knows the words of the sentences."""
     return train_bpe(SENTENCES * 2, vocab_size=420)
 
 
 @pytest.fixture(scope="session")
 def pair_tokenizer(tokenizer):
+    """Pairs of at most 48 tokens."""
     return PairTokenizer(tokenizer, 48)
 
 
@@ -73,16 +84,8 @@ def make_backpack(tokenizer):
     """
 
     def make(seed=0, dtype=torch.float32, **options):
-        shape = {
-            "layers": 2,
-            "hidden_size": 32,
-            "heads": 4,
-            "senses": 8,
-            "positions": 64,
-            "dropout": 0.0,
-        }
         torch.manual_seed(seed)
-        ranker = new_backpack(tokenizer, **{**shape, "initializer_range": 0.2, **options})
+        ranker = new_backpack(tokenizer, **{**SHAPE, "senses": 8, **options})
         return _shake(ranker, seed).to(dtype).eval()
 
     return make
@@ -93,13 +96,9 @@ def make_gpt2(tokenizer):
     """The same for GPT-2 rankers."""
 
     def make(seed=0, dtype=torch.float32, **options):
-        shape = {"layers": 2, "hidden_size": 32, "heads": 4, "positions": 64, "dropout": 0.0}
         torch.manual_seed(seed)
-        return (
-            _shake(new_gpt2(tokenizer, **{**shape, "initializer_range": 0.2, **options}), seed)
-            .to(dtype)
-            .eval()
-        )
+        ranker = new_gpt2(tokenizer, **{**SHAPE, **options})
+        return _shake(ranker, seed).to(dtype).eval()
 
     return make
 

@@ -83,11 +83,11 @@ def test_what_is_odd_about_the_order_is_told_alike(tmp_path: Path, caplog) -> No
     path = write_lines(tmp_path / "a.trec")
     with caplog.at_level(logging.WARNING):
         read_run(path, warn=True)
-        told = [record.getMessage() for record in caplog.records]
+        messages = [record.getMessage() for record in caplog.records]
         caplog.clear()
         StoredRun.read(path, warn=True)
-    assert told == [record.getMessage() for record in caplog.records]
-    assert len(told) == 2
+    assert messages == [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
 
 
 def test_a_saved_run_on_disk_has_the_measures_of_one_in_memory(

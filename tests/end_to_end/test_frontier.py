@@ -139,7 +139,7 @@ def test_an_interrupted_measurement_keeps_the_rankers_that_are_done(
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("task.methods.renditions.ranker=bert", r"task\.methods\.renditions\.ranker=bert is none"),
         ("task.alphas=[1,0]", r"task\.alphas: 1 is the ranker as it is"),
@@ -147,9 +147,9 @@ def test_an_interrupted_measurement_keeps_the_rankers_that_are_done(
         ("+task.methods.mine={policy:null}", r"task\.methods\.mine=.* must be a Method"),
     ],
 )
-def test_an_unknown_method_and_wrong_options_are_refused(option: str, said: str) -> None:
+def test_an_unknown_method_and_wrong_options_are_refused(option: str, message: str) -> None:
     # Hydra wraps what a constructor raises; evaluate.py prints the sentence alone.
-    with pytest.raises((ValueError, InstantiationException), match=said):
+    with pytest.raises((ValueError, InstantiationException), match=message):
         task_of(configured("evaluate", "experiment=frontier", option))
 
 

@@ -21,15 +21,17 @@ def point(method, alpha, ndcg, swap, *, ranker="plain", seed=0, noise=0.01, bias
     """Values around means; the noise of a query is the same for all methods of a ranker."""
     rng = np.random.default_rng(seed)
     shared = rng.normal(0, 0.1, len(QUERIES))
-    own = np.random.default_rng(zlib.crc32(f"{method} {alpha}".encode())).normal(
+    noise_of_point = np.random.default_rng(zlib.crc32(f"{method} {alpha}".encode())).normal(
         0, noise, len(QUERIES)
     )
     values = {
-        "nDCG@10": dict(zip(QUERIES, ndcg + shared + own - own.mean(), strict=True)),
-        SWAP: dict(zip(QUERIES, swap + abs(own), strict=True)),
+        "nDCG@10": dict(
+            zip(QUERIES, ndcg + shared + noise_of_point - noise_of_point.mean(), strict=True)
+        ),
+        SWAP: dict(zip(QUERIES, swap + abs(noise_of_point), strict=True)),
     }
     if bias is not None:
-        values[BIAS] = dict(zip(QUERIES, bias + own, strict=True))
+        values[BIAS] = dict(zip(QUERIES, bias + noise_of_point, strict=True))
     return Point(method, ranker, alpha, seed, PerQuery(values))
 
 

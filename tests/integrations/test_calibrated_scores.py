@@ -74,10 +74,10 @@ def test_langchain(calibrated) -> None:
     reranker, probabilities, reading = calibrated
     given = [Document(page_content=text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
     compressor = BackpackCompressor(reranker=reranker, alpha=0.5, top_n=4, **reading)
-    found = []
+    id_and_score = []
     for document in compressor.compress_documents(given, QUERY):
-        found.append((document.metadata["n"], document.metadata["relevance_score"]))
-    assert found == in_order(probabilities)
+        id_and_score.append((document.metadata["n"], document.metadata["relevance_score"]))
+    assert id_and_score == in_order(probabilities)
 
 
 def test_llama_index(calibrated) -> None:

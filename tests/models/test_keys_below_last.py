@@ -125,7 +125,7 @@ def slow_scores(ranker: BackpackForRanking, batch: PackedBatch) -> torch.Tensor:
 def test_scores_and_gradients_are_those_of_a_slow_calculation(kind, batch) -> None:
     ranker = new_ranker(kind)
     weights = torch.tensor([1.0, -0.5, 2.0, 0.3], dtype=torch.float64)
-    found = []
+    calculations = []
     for scores in (ranker(batch).scores, slow_scores(ranker, batch)):
         ranker.zero_grad(set_to_none=True)
         (scores * weights).sum().backward()
@@ -134,8 +134,8 @@ def test_scores_and_gradients_are_those_of_a_slow_calculation(kind, batch) -> No
             # The two ways give a parameter that moves nothing no gradient, or zeros.
             if parameter.grad is not None and bool(parameter.grad.to_dense().any()):
                 gradients[name] = parameter.grad.to_dense().clone()
-        found.append((scores.detach(), gradients))
-    (fast, fast_gradients), (slow, slow_gradients) = found
+        calculations.append((scores.detach(), gradients))
+    (fast, fast_gradients), (slow, slow_gradients) = calculations
     # ModernBERT's rotations are in single precision.
     torch.testing.assert_close(fast, slow, rtol=1e-7, atol=1e-8)
     assert fast.std() > 0.02
@@ -235,16 +235,16 @@ def test_an_attention_start_looks_at_what_the_librarys_last_layer_looks_at(kind,
 
 
 @pytest.mark.parametrize(
-    ("kind", "own"),
+    ("kind", "options"),
     [
         ("distilbert", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}),
         ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
         ("bert", {"hidden_size": 32, "num_attention_heads": 4, "is_decoder": True}),
     ],
 )
-def test_other_backbones_are_refused(kind, own) -> None:
+def test_other_backbones_are_refused(kind, options) -> None:
     config = BackpackConfig(
-        backbone_config=AutoConfig.for_model(kind, **own), num_senses=4, sense_keys="below_last"
+        backbone_config=AutoConfig.for_model(kind, **options), num_senses=4, sense_keys="below_last"
     )
     with pytest.raises(ValueError, match=rf"encoder of type bert, .*'{kind}': take keys=last"):
         BackpackForRanking(config)
@@ -293,11 +293,13 @@ def test_explanations_add_up_to_the_score(saved) -> None:
     tokenizer, name = saved
     ranker = backpack_on_backbone(tokenizer, name=name, senses=4, keys="below_last").eval()
     texts = ("who is the queen", "her king said he would see the doctor")
-    found = attribute(ranker, PairTokenizer(tokenizer, 40, tokenizer.cls_token_id), *texts)
+    attribution = attribute(ranker, PairTokenizer(tokenizer, 40, tokenizer.cls_token_id), *texts)
     batch = PackedBatch.from_sequences(
         PairTokenizer(tokenizer, 40, tokenizer.cls_token_id).pairs(texts[0], [texts[1]])
     )
     with torch.no_grad():
         score = float(ranker(batch).scores[0])
-    assert float(found.contributions.sum()) + found.empty_score == pytest.approx(score, abs=1e-5)
-    assert found.score == pytest.approx(score, abs=1e-5)
+    assert float(attribution.contributions.sum()) + attribution.empty_score == pytest.approx(
+        score, abs=1e-5
+    )
+    assert attribution.score == pytest.approx(score, abs=1e-5)

@@ -50,9 +50,9 @@ def done(data: list[str]):
 @pytest.fixture(scope="module")
 def expected(done, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The runs of one process without a store."""
-    found = run_bytes(done(f"folder={tmp_path_factory.mktemp('expected') / 'one'}"))
-    assert len(found["alpha-0"].splitlines()) == 24
-    return found
+    content = run_bytes(done(f"folder={tmp_path_factory.mktemp('expected') / 'one'}"))
+    assert len(content["alpha-0"].splitlines()) == 24
+    return content
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -99,8 +99,8 @@ def test_a_task_on_a_new_machine_scores_only_what_the_store_lacks_or_holds_damag
     done(f"folder={first}", f"store={store}", "action=score")
     files, root = fsspec.core.url_to_fs(store)
     files.rm(f"{root}/scores/00001.safetensors")
-    whole = files.cat_file(f"{root}/scores/00003.safetensors")
-    files.pipe_file(f"{root}/scores/00003.safetensors", whole[:-1] + b"?")
+    content = files.cat_file(f"{root}/scores/00003.safetensors")
+    files.pipe_file(f"{root}/scores/00003.safetensors", content[:-1] + b"?")
     with pytest.raises(ValueError, match=r"2 of 5 shards have no scores yet: 1, 3\."):
         done(f"folder={tmp_path / 'early'}", f"store={store}", "action=merge")
 

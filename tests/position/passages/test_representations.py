@@ -182,11 +182,11 @@ def test_weights_with_keys_from_below_the_last_layer_are_the_rankers_own():
     below = BackpackForRanking(config).eval()
     below.load_state_dict(ranker.state_dict())
     batch, chosen = packed(document_rows(pair_tokenizer, pair_tokenizer.encode(["a man, her hat"])))
-    found = representations(below)["weights"](batch, chosen)
+    weights = representations(below)["weights"](batch, chosen)
     expected = below.backpack.pooled_weights(batch)[0].T[chosen]
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(weights, expected, atol=1e-6, rtol=1e-6)
     unlike = representations(ranker.eval())["weights"](batch, chosen)
-    assert (found - unlike).abs().max() > 1e-3
+    assert (weights - unlike).abs().max() > 1e-3
 
 
 @torch.no_grad()
