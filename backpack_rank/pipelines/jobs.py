@@ -40,7 +40,9 @@ def alone(script: str, config: DictConfig, folder: Path, options: Sequence[str])
     with friendly_errors():
         result = _train_or_evaluate(script, config, folder, options)
     # The processes of a distributed run share the folder: the first one sets the link.
-    if unfinished.finish(folder) and is_first_process():
+    # An estimate leaves no ranker that a later command could take.
+    has_results = not (script == "train" and config.get("estimate"))
+    if unfinished.finish(folder) and is_first_process() and has_results:
         link_latest(config.output, script, folder)
     return result
 

@@ -267,6 +267,7 @@ class AnyTrainingOptions(Options):
 class RankingOptions(Options):
     """Options of ``conf/train.yaml`` that a ``task=listwise`` does not have."""
 
+    estimate: bool | Count
     max_length: Count
     lists: ListOptions
     training: LoopOptions

@@ -74,8 +74,10 @@ class TrainingSettings:
         check_options(config, AnyTrainingOptions, *option_types("train"))
         settings = cls(_continued(config, changed), changed)
         check_trainer_options(settings.trainer.options)
-        check_hardware(settings.trainer.options)
-        check_trainer(settings.trainer.options)
+        # An estimate is also for who has not got the hardware yet.
+        if not settings.estimate:
+            check_hardware(settings.trainer.options)
+            check_trainer(settings.trainer.options)
         check_sharding(settings.options)
         return settings
 
@@ -134,6 +136,11 @@ class TrainingSettings:
             weight_decay=training["weight_decay"],
             gradient_clip=training["gradient_clip"],
         )
+
+    @property
+    def estimate(self) -> bool | int:
+        """Whether only to say what the training takes; a number is that of the training queries."""
+        return self.options.get("estimate") or False
 
     @property
     def seed(self) -> int:

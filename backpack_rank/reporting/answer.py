@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting.report_tables import queries_in_words
+from backpack_rank.reporting.table import number
 
 BIAS_MEASURES = ("ARaB(tf)@10", "RaB(tf)@10", "ARaB(bool)@10", "RaB(bool)@10")
 SWAP = "swap change/std (swapped)"
@@ -24,8 +25,9 @@ def sentence(
 
     There are percentages where the base's interval leaves out 0::
 
-        paired_tokens at alpha 0, over 180 queries: swapping listed words in a document changes its
-        score by 0.003 standard deviations, 0.060 at alpha 1 (-95%, significant); ...
+        The dial at alpha 0 (alpha 1 is the ranker as it is), policy paired_tokens, over 180
+        queries: swapping the words of one group for the other's in a document changes its score by
+        0.003 standard deviations, 0.060 at alpha 1 (-95%, significant); ...
 
     Args:
         name: of the setting.
@@ -37,9 +39,12 @@ def sentence(
     bias = bias_measure([base, row])
     # By measure: what stands before its figures, and its unit.
     wordings = {
-        SWAP: ("swapping listed words in a document changes its score by", " standard deviations"),
-        bias: (f"rankings lean to the words of one group (|{bias}|) by", ""),
-        measure: (f"effectiveness ({measure}) is", ""),
+        SWAP: (
+            "swapping the words of one group for the other's in a document changes its score by",
+            " standard deviations",
+        ),
+        bias: (f"rankings lean to the words of one group (|{bias}|, 0 is even) by", ""),
+        measure: (f"the quality of the rankings ({measure}, 1 is perfect) is", ""),
     }
     parts = []
     for changed, (what, unit) in wordings.items():
@@ -53,7 +58,8 @@ def sentence(
         parts.append(f"{what} {now}{unit}, {earlier} at alpha {base.alpha:g}{aside}")
     queries = _queries(row)
     changes = "; ".join(parts) or "nothing was measured"
-    return f"{name} at alpha {row.alpha:g}{queries}: {changes}."
+    dial = f"The dial at alpha {row.alpha:g} (alpha {base.alpha:g} is the ranker as it is)"
+    return f"{dial}, policy {name}{queries}: {changes}."
 
 
 def least_bias(
@@ -107,10 +113,10 @@ def _queries(row: SystemResult) -> str:
 
 
 def _absolute_mean(figure: Estimate, with_interval: bool) -> str:
-    text = f"{figure.absolute_mean:.3f}"
+    text = number(figure.absolute_mean, 3)
     ends = figure.absolute_mean_interval
     if with_interval and ends is not None:
-        text += f" [{ends[0]:.3f}, {ends[1]:.3f}]"
+        text += f" [{number(ends[0], 3)}, {number(ends[1], 3)}]"
     return text
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from backpack_rank.evaluation.results import Estimate
+from backpack_rank.reporting.table import number as shown_number
 from backpack_rank.reporting.vega import (
     COLOURS,
     GREY,
@@ -361,12 +362,12 @@ def _line_rows(line: Line) -> list[dict[str, Any]]:
     for number, (x, y) in enumerate(zip(line.x, line.y, strict=True)):
         low = line.low[number] if line.low else None
         high = line.high[number] if line.high else None
-        text = f"{y:.4f}"
+        text = shown_number(y)
         # A bound that is NaN is none.
         if low is None or high is None or low != low or high != high:
             low, high = None, None
         else:
-            text += f" [{low:.4f}, {high:.4f}]"
+            text += f" [{shown_number(low)}, {shown_number(high)}]"
         row = {
             "series": line.name,
             "x": x,

@@ -18,6 +18,9 @@ from backpack_rank.reporting.vega import (
 )
 
 _SOLID = {"filled": True, "opacity": 1}
+_RING = {"filled": False, "opacity": 1, "strokeWidth": 2, "clip": True}
+_SIZES = (40, 240)
+"""Of the rings of the smallest and of the largest alpha: in one place they lie in one another."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ def tradeoff(
     """Use this to draw effectiveness against bias: a line along alpha for each setting.
 
     Alpha 1 (the unchanged ranker) and the smallest alpha are labelled and have their intervals;
-    everything else is in tooltips.
+    everything else is in tooltips. Points are rings, the larger the alpha the larger: where a dial
+    changes nothing, they lie in one another and can still be told apart.
 
     Args:
         lines: positions by name of the setting, in the order of alpha, largest first.
@@ -86,6 +90,8 @@ def tradeoff(
         "zero": [{"x": 0}] if zero else [],
     }
 
+    every = [position for positions in lines.values() for position in positions]
+    sizes = _ring_sizes(every)
     # What comes later lies above.
     layers = []
     if zero:
@@ -99,10 +105,11 @@ def tradeoff(
             second_end = {f"{axis}2": channel(f"{axis}2")}
             layers.append(layer(f"{axis}{number}", "rule", rule, **axes, **second_end))
     if data["rows"]:
-        layers += _line_layers(axes, _line_colours(lines, control, colour), tooltip)
+        layers += _line_layers(axes, _line_colours(lines, control, colour), sizes, tooltip)
     if data["base"]:
-        dot = {"size": 80, **_SOLID, "color": INK}
-        layers.append(layer("base", "point", dot, **axes, tooltip=tooltip))
+        size = {} if sizes is None else {"size": sizes}
+        ring = {**_RING, "color": INK}
+        layers.append(layer("base", "point", ring, **axes, **size, tooltip=tooltip))
     if references:
         diamond = {"shape": "diamond", "size": 110, **_SOLID, "color": GREY, "clip": True}
         layers.append(layer("references", "point", diamond, **axes, tooltip=tooltip))
@@ -228,13 +235,28 @@ def _line_colours(
     return channel("line:N", scale={"domain": list(lines), "range": colours}, legend=legend)
 
 
-def _line_layers(axes: Mapping[str, Spec], colours: Spec, tooltip: Sequence[Spec]) -> list[Spec]:
+def _ring_sizes(positions: Sequence[Position]) -> Spec | None:
+    """The channel of the size of rings: the larger alpha, the larger; None for a single alpha."""
+    alphas = sorted({position.alpha for position in positions if position.alpha is not None})
+    if len(alphas) < 2:
+        return None
+    shown = alphas if len(alphas) <= 5 else [alphas[0], alphas[len(alphas) // 2], alphas[-1]]
+    return channel(
+        "alpha:Q",
+        scale={"domain": [alphas[0], alphas[-1]], "range": list(_SIZES)},
+        legend={"title": "alpha", "values": shown, "format": ".2~f", "symbolFillColor": None},
+    )
+
+
+def _line_layers(
+    axes: Mapping[str, Spec], colours: Spec, sizes: Spec | None, tooltip: Sequence[Spec]
+) -> list[Spec]:
+    size = {} if sizes is None else {"size": sizes}
     order = channel("alpha:Q", sort="descending")
     path = {"strokeWidth": 2, "clip": True}
-    dot = {"size": 70, **_SOLID, "clip": True}
     return [
         layer("rows", "line", path, **axes, color=colours, detail=channel("line:N"), order=order),
-        layer("rows", "point", dot, **axes, color=colours, tooltip=list(tooltip)),
+        layer("rows", "point", _RING, **axes, **size, color=colours, tooltip=list(tooltip)),
     ]
 
 

@@ -6,7 +6,7 @@ import math
 
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting.report_tables import split_measure
-from backpack_rank.reporting.table import NONE
+from backpack_rank.reporting.table import NONE, number
 
 AS_IT_IS = "the ranker as it is"
 """What a page calls the ranker at alpha=1."""
@@ -46,10 +46,10 @@ def figure_text(figure: Estimate | None) -> str:
     """
     if figure is None or not math.isfinite(figure.mean):
         return NONE
-    text = f"{figure.mean:.4f}"
+    text = number(figure.mean)
     ends = interval(figure)
     if ends is not None:
-        text += f" [{ends[0]:.4f}, {ends[1]:.4f}]"
+        text += f" [{number(ends[0])}, {number(ends[1])}]"
     return text
 
 

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 import tarfile
@@ -22,6 +23,8 @@ PASSAGES = {
     "7": "Straßenbahn drivers pass an exam.",
 }
 
+
+_ENDINGS = ("a", "ela", "inor", "ova", "urt", "eck", "iso", "ane", "ol", "um")
 
 # The library reads its home folder when it is imported, so its own datasets run in a process of
 # their own.
@@ -108,6 +111,63 @@ def build_home(root: Path) -> Path:
         )
         archive.writestr("scifact/qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\t5\t1\n")
     return root
+
+
+def add_training_files(root: Path, queries: int) -> list[str]:
+    """Files that ``data=msmarco`` reads to train and to validate, with so many training queries.
+
+    Returns:
+        All texts.
+    """
+    rng = random.Random(0)
+    words = [f"{first}{last}" for first in "bcdfghklmnprst" for last in _ENDINGS]
+
+    def text(shortest: int, longest: int) -> str:
+        return " ".join(rng.choice(words) for _ in range(rng.randint(shortest, longest)))
+
+    passages = [text(20, 90) for _ in range(2 * queries)]
+    data: dict[str, dict[str, Any]] = {
+        key: {} for key in ("answers", "passages", "query", "query_type", "query_id")
+    }
+    lines: list[str] = []
+    for number in range(queries):
+        row = str(number)
+        shown = [(2 * number + place) % len(passages) for place in range(10)]
+        lines.append(text(3, 9))
+        data["query"][row] = lines[-1]
+        data["query_id"][row] = 1000 + number
+        data["query_type"][row] = "DESCRIPTION"
+        data["answers"][row] = ["No Answer Present."]
+        # Three of five queries have a passage that was selected, as in the published file.
+        data["passages"][row] = [
+            {
+                "is_selected": int(place == number % 10 and number % 5 < 3),
+                "passage_text": passages[passage],
+                "url": f"http://site{passage // 3}.org/{passage}",
+            }
+            for place, passage in enumerate(shown)
+        ]
+    qna = root / "msmarco-qna"
+    write_gzip(qna / "train_v2.1.json.gz", json.dumps(data))
+    few = [(21, "exam", [(7, "http://d", 1)])]
+    write_gzip(qna / "dev_v2.1.json.gz", _qna(few))
+    write_gzip(qna / "eval_v2.1_public.json.gz", _qna([(31, "open", [(7, "http://d", None)])]))
+    write_gzip(
+        root / "msmarco-document" / "collection.tsv.gz",
+        "<DOC>\n<DOCNO>D1</DOCNO>\n<TEXT>\nhttp://a\ntitle\nbody\n</TEXT>\n</DOC>\n",
+    )
+    collection = "".join(f"{number}\t{passage}\n" for number, passage in enumerate(passages))
+    passage_home = root / "msmarco-passage"
+    _tar(passage_home / "collectionandqueries.tar.gz", {"collection.tsv": collection})
+    dev = "".join(f"{number}\t{lines[number]}\n" for number in range(20))
+    _tar(passage_home / "queries.tar.gz", {"queries.dev.tsv": dev})
+    (passage_home / "dev").mkdir()
+    labels = "".join(f"{number} 0 {2 * number} 1\n" for number in range(20))
+    (passage_home / "dev" / "qrels").write_text(labels)
+    second = root / "msmarco-passage-v2" / "dev2"
+    second.mkdir(parents=True)
+    (second / "queries.tsv").write_text(dev)
+    return [*lines, *passages]
 
 
 def run_offline(home: Path, script: str) -> Any:

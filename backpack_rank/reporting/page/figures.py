@@ -71,7 +71,8 @@ def tradeoff_gallery(settings: Settings, measure: str = "nDCG@10") -> Gallery | 
             first = number
             break
     caption = (
-        "Each point is one alpha, from alpha 1, the ranker as it is. Point at one for its numbers. "
+        "Each ring is one alpha, the larger the ring the larger alpha; alpha 1 is the ranker as it "
+        "is. Point at one for its numbers. "
         "Bars are 95% intervals over queries of the two ends; they are wide where differences on "
         "the same queries are significant."
     )
@@ -140,6 +141,7 @@ def policy_figures(policies: Settings, measures: Sequence[str]) -> list[Figure]:
             ticks=_ALPHAS,
             height=220,
             framed=True,
+            dashed=True,
         )
         title = f"{measure} over alpha"
         figure = Figure(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting.setting import Setting
-from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
+from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
 from backpack_rank.reporting.wording import AS_IT_IS, figure_of, interval
 
 
@@ -82,10 +82,10 @@ def _labels(row: SystemResult, setting: Setting, policy: str) -> tuple[str, str]
 def _cell(figure: Estimate | None, star: bool) -> Cell:
     if figure is None:
         return Cell()
-    text = f"{figure.mean:.4f}"
+    text = number(figure.mean)
     if star:
         text += "*"
     ends = interval(figure)
     if ends is None:
         return Cell(text)
-    return Cell(text, interval=f"[{ends[0]:.3f}, {ends[1]:.3f}]")
+    return Cell(text, interval=f"[{number(ends[0], 3)}, {number(ends[1], 3)}]")

@@ -18,6 +18,7 @@ from backpack_rank.reporting import vega
 from backpack_rank.reporting.explanation import EXPLANATION_CSS
 from backpack_rank.reporting.page.data import ChangedQuery, Page, RankedDocument, SensePanel, Span
 from backpack_rank.reporting.page.text import cut
+from backpack_rank.reporting.table import number
 
 GROUPS = 4
 """Groups of a lexicon that have colours of their own."""
@@ -175,7 +176,7 @@ def _documents(
     for rank, document in enumerate(ranking[: limits.documents], start=1):
         elsewhere = document.doc_id in shown_after
         move, direction = _move(rank, other_ranks.get(document.doc_id), side)
-        score = f"{document.score:.3f}" if _finite(document.score) else ""
+        score = number(document.score, 3) if _finite(document.score) else ""
         head, rest, left_out = _shown_text(document, elsewhere, limits)
         shown = _ShownDocument(
             doc_id=document.doc_id,
