@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from backpack_rank.reranking.load import load as load
     from backpack_rank.reranking.rerankers import Reranker as Reranker
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 _PUBLIC = {
     "Collection": "data.collection",
     "Reranker": "reranking.rerankers",

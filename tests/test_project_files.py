@@ -12,6 +12,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from backpack_rank import __version__
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -70,7 +72,7 @@ def test_the_oldest_versions_are_the_lower_bounds_of_every_dependency() -> None:
 def test_the_versions_and_titles_agree() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     zenodo = json.loads((ROOT / ".zenodo.json").read_text())
-    assert citation["version"] == zenodo["version"] == PROJECT["version"]
+    assert citation["version"] == zenodo["version"] == PROJECT["version"] == __version__
     assert citation["title"] == zenodo["title"]
     assert citation["license"] == zenodo["license"] == PROJECT["license"]
     assert citation["authors"] == zenodo["creators"]
@@ -78,6 +80,12 @@ def test_the_versions_and_titles_agree() -> None:
     assert paper["title"] == "Controlling Gender Bias in Retrieval via a Backpack Architecture"
     assert paper["url"] == PROJECT["urls"]["Paper"] == "https://arxiv.org/abs/2511.00875"
     assert zenodo["related_identifiers"][0]["identifier"] == "arXiv:2511.00875"
+
+
+def test_the_changelog_begins_with_this_version_and_its_day() -> None:
+    first = re.search(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first is not None
+    assert re.fullmatch(rf"{re.escape(PROJECT['version'])} \(\d{{4}}-\d\d-\d\d\)", first[1])
 
 
 def test_hooks_before_a_commit_run_what_make_lint_runs() -> None:
