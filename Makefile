@@ -1,5 +1,5 @@
 # make run: set up, train on the synthetic collection, sweep alpha, show the result.
-# make serve: set up, answer rerank requests with the ranker of make run.
+# make serve: set up, answer rerank requests with the ranker of make run, or with RANKER=FOLDER.
 # make test: set up, the tests.   make test-all: those that take long, those with a browser, a wheel, other libraries,
 # several processes, and the benchmarks.
 PYTHON ?= python3
@@ -15,7 +15,7 @@ run: $(STAMP)
 	$(BIN)/python evaluate.py -m policy=lowest_senses,uniform,renditions alpha=1,0.5,0
 
 serve: $(STAMP)
-	$(BIN)/backpack-rank serve
+	$(BIN)/backpack-rank serve $(RANKER)
 
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
@@ -71,9 +71,9 @@ wheel: $(STAMP)
 clean:
 	rm -rf $(VENV) $(OLDEST) outputs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-# make demo: set up, serve the ranker of make run, open its page.
+# make demo: set up, serve the ranker of make run, or RANKER=FOLDER, open its page.
 .PHONY: demo
 demo: $(STAMP)
 	@(for second in $$(seq 60); do sleep 1; $(BIN)/python -c 'import urllib.request as web; web.urlopen("http://127.0.0.1:8000/", timeout=5)' \
 	  2>/dev/null && exec $(BIN)/python -m webbrowser http://127.0.0.1:8000/; done) &
-	$(BIN)/backpack-rank serve --port 8000
+	$(BIN)/backpack-rank serve $(RANKER) --port 8000

@@ -18,6 +18,7 @@ import numpy as np
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
+from backpack_rank.data.long_documents import CUT, LongDocuments
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.senses.attribution import (
     ExplainedGroup,
@@ -116,6 +117,7 @@ class LeftOutWords:
         *,
         lexicon: Lexicon | None = None,
         pair_tokenizer: PairTokenizer | None = None,
+        long_documents: LongDocuments = CUT,
         at_most: int = AT_MOST,
     ) -> None:
         """
@@ -125,6 +127,7 @@ class LeftOutWords:
             lexicon: its words are marked, and left out together; None: those of the attribute.
             pair_tokenizer: of the ranker: words that it does not read are not left out; None: all
                 words are.
+            long_documents: how the ranker reads a document that does not fit behind the query.
             at_most: texts with words left out. Where there are more words, neighbours are left out
                 together, and listed words still alone.
 
@@ -139,8 +142,10 @@ class LeftOutWords:
         self._document = Words(document)
         self.cut = 0
         if pair_tokenizer is not None:
-            document = pair_tokenizer.cut(document)
-            self._document, self.cut = words_that_are_read(pair_tokenizer, query, document)
+            document = pair_tokenizer.cut(document, long_documents)
+            self._document, self.cut = words_that_are_read(
+                pair_tokenizer, query, document, long_documents
+            )
 
         self.pairs: list[tuple[str, str]] = [(query, document)]
         self._blocks = self._blocks_of(at_most)
@@ -272,9 +277,12 @@ class LeftOutWords:
 
 
 def words_that_are_read(
-    pair_tokenizer: PairTokenizer, query: str, document: str
+    pair_tokenizer: PairTokenizer,
+    query: str,
+    document: str,
+    long_documents: LongDocuments = CUT,
 ) -> tuple[Words, int]:
-    """The words of a document that a ranker reads behind its query.
+    """The words of a document that a ranker reads behind its query, in one chunk or in several.
 
     Also how many tokens it does not read. Without this, a word that is left out would let another
     one in at the end. Of a last word that is read in part, the rest may come in.
@@ -283,14 +291,14 @@ def words_that_are_read(
         ValueError: the query is empty or too long.
     """
     words = Words(document)
-    room = pair_tokenizer.room(pair_tokenizer.encode_query(query))
+    room = long_documents.tokens(pair_tokenizer.room(pair_tokenizer.encode_query(query)))
 
     def tokens(count: int) -> int:
         (ids,) = pair_tokenizer.encode([words.first(count).without(())])
         return len(ids)
 
     (all_ids,) = pair_tokenizer.encode([document])
-    if len(all_ids) <= room:
+    if room is None or len(all_ids) <= room:
         return words, 0
     # The smallest number of words that fill the room, by bisection.
     low, high = 0, len(words.words)

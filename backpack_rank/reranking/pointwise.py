@@ -468,13 +468,16 @@ class PointwiseReranker(TextReranker):
         self, query: str, document: str, lexicon: Lexicon | None, at_most: int
     ) -> Explanation:
         # A server's tokenizer is out of reach, and with it how much of the text is read.
-        pair_tokenizer = self.scorer.pair_tokenizer if isinstance(self.scorer, Scorer) else None
+        pair_tokenizer = None
+        if isinstance(self.scorer, Scorer):
+            pair_tokenizer = self.scorer.pair_tokenizer
         words = LeftOutWords(
             query,
             document,
             self.attribute,
             lexicon=lexicon,
             pair_tokenizer=pair_tokenizer,
+            long_documents=self.scorer.long_documents,
             at_most=at_most,
         )
         policies = [self.hook.views]

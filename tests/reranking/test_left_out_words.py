@@ -215,3 +215,25 @@ def test_a_ranker_with_senses_is_explained_by_words_where_that_is_asked_or_neede
         renditions.explain(query, document, by="senses")
     with pytest.raises(ValueError, match="by=tokens: use one of senses, words"):
         reranker.explain(query, document, by="tokens")
+
+
+def test_of_a_document_in_chunks_all_words_are_read_and_the_best_chunk_counts(
+    classifier_and_scores,
+):
+    reranker, scores = classifier_and_scores
+    tokenizer = reranker.scorer.pair_tokenizer
+    room = tokenizer.room(tokenizer.encode_query(QUERY))
+    words = ("he saw bread and fish " * 8).split()[: 2 * room]
+
+    def best(text: list[str]) -> float:
+        """The score of the best chunk; every word is one token."""
+        chunks = [text[:room], text[-room:]]
+        return float(max(scores([(QUERY, " ".join(chunk)) for chunk in chunks])))
+
+    explanation = reranker.reading("chunks").explain(QUERY, " ".join(words))
+    assert explanation.score == pytest.approx(best(words), abs=1e-5)
+    found = [word for word in explanation.words if word.segment == "document"]
+    assert [word.text for word in found] == words
+    for place in (0, room - 1, 2 * room - 1):
+        without = best(words[:place] + words[place + 1 :])
+        assert found[place].contribution == pytest.approx(best(words) - without, abs=2e-5)
