@@ -5,6 +5,7 @@ store.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import pickle
 from collections import Counter
@@ -196,15 +197,9 @@ def test_a_store_gives_the_same_rotated_texts_in_every_way(store: MemoryStore) -
 
 def test_fingerprints_differ_by_seed_level_and_documents(store: MemoryStore) -> None:
     other = MemoryStore({"d0": "other text"})
-    prints = {
-        store.fingerprint,
-        *(
-            RotatedStore(store, Rotation(level, seed)).fingerprint
-            for level in ("word", "sentence")
-            for seed in (0, 1)
-        ),
-        RotatedStore(other, Rotation()).fingerprint,
-    }
+    prints = {store.fingerprint, RotatedStore(other, Rotation()).fingerprint}
+    for level, seed in itertools.product(("word", "sentence"), (0, 1)):
+        prints.add(RotatedStore(store, Rotation(level, seed)).fingerprint)
     assert len(prints) == 6
 
 

@@ -59,6 +59,14 @@ def scores_in_python(trained: Workplace, folder: Path, alpha: float, **options) 
     return scores
 
 
+def all_scores(run: dict) -> list[float]:
+    """The scores of all queries together, lowest first."""
+    scores: list[float] = []
+    for scores_of_query in run.values():
+        scores += scores_of_query.values()
+    return sorted(scores)
+
+
 def assert_equal_runs(run: dict, expected: dict) -> None:
     assert set(run) == set(expected)
     for query_id, scores in expected.items():
@@ -94,22 +102,18 @@ def test_rerank_sweeps_and_leaves_out_what_is_below_a_threshold(
     for label, alpha in (("alpha-1", 1.0), ("alpha-0.5", 0.5)):
         assert_equal_runs(read_run(folder / "runs" / label / "run.txt"), scores_in_chunks[alpha])
     cut_scores = scores_in_python(trained, long_texts, 1.0)
-    changes = [
-        scores_in_chunks[1.0][query][doc] - cut_scores[query][doc]
-        for query in cut_scores
-        for doc in cut_scores[query]
-    ]
+    changes = []
+    for query_id, scores_of_query in cut_scores.items():
+        for doc_id, cut_score in scores_of_query.items():
+            changes.append(scores_in_chunks[1.0][query_id][doc_id] - cut_score)
     assert max(changes) > 1e-3
     assert min(changes) > -1e-5
 
-    scores = sorted(
-        score for of_query in scores_in_chunks[0.5].values() for score in of_query.values()
-    )
+    scores = all_scores(scores_in_chunks[0.5])
     threshold = (scores[99] + scores[100]) / 2
     reranked(trained, f"folder={tmp_path}", "action=merge", f"score_threshold={threshold}", *CHUNKS)
     kept = read_run(folder / "runs" / "alpha-0.5" / "run.txt")
-    left = [score for of_query in kept.values() for score in of_query.values()]
-    assert sorted(left) == pytest.approx(scores[100:], abs=1e-5)
+    assert all_scores(kept) == pytest.approx(scores[100:], abs=1e-5)
     metadata = yaml.safe_load((folder / "runs" / "alpha-0.5" / "ir-metadata.yml").read_text())
     assert "'documents below the threshold': 100" in str(metadata)
     assert "'max_chunks_per_doc': 3" in str(metadata)

@@ -417,11 +417,12 @@ def test_a_measure_of_bias_is_compared_by_its_distance_from_zero_a_share_by_its_
     assert (
         compare(systems, ["RaB(tf)@10"], {"RaB(tf)@10": "lower"}).measures[0].direction == "lower"
     )
-    families = [
-        [t.p_holm for t in bias.tests if t.average == a]
-        for a in ("mean", "absolute_mean", "mean_absolute")
-    ]
-    assert families[0] == families[1] == families[2]  # all values are positive
+
+    def family(average: str) -> list[float]:
+        return [test.p_holm for test in bias.tests if test.average == average]
+
+    # All values are positive.
+    assert family("mean") == family("absolute_mean") == family("mean_absolute")
 
 
 @pytest.mark.parametrize(

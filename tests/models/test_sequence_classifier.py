@@ -103,10 +103,9 @@ def test_moved_words_make_he_and_she_one(saved_classifier):
     reranker = load(folder)
     assert reranker.alpha is None
     assert reranker.policies == ("paired_tokens", "renditions")
-    plain, moved = (
-        reranker.predict([(QUERY, text) for text in DOCUMENTS[:3]], **options)
-        for options in ({}, {"alpha": 0, "policy": "paired_tokens"})
-    )
+    pairs = [(QUERY, text) for text in DOCUMENTS[:3]]
+    plain = reranker.predict(pairs)
+    moved = reranker.predict(pairs, alpha=0, policy="paired_tokens")
     assert abs(plain[0] - plain[1]) > 1e-3
     assert moved[0] == pytest.approx(moved[1], abs=1e-6)
     assert moved[2] == pytest.approx(plain[2], abs=1e-6), "no word of it is moved"

@@ -4,6 +4,7 @@ the last bit.
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections import Counter
 from functools import cache, partial
@@ -150,7 +151,9 @@ def test_nothing_is_read_twice_and_nothing_in_vain(policies, pairs) -> None:
     plan.share([ids_of(text) for text in texts])
     _, reads = read_by_passes(plan, texts)
     wanted = set()
-    for view in (view for policy in policies for view in policy if view.coefficient):
+    for view in itertools.chain.from_iterable(policies):
+        if not view.coefficient:
+            continue
         for pair in pairs:
             ids = ids_of(pair if view.rewrite is None else view.rewrite(*pair))
             moved = view.token_shift is not None and view.token_shift.moves(ids)
@@ -201,17 +204,13 @@ def test_a_pair_that_no_view_rewrites_has_its_very_score(pairs, coefficients, da
     scores, _ = read_by_passes(plan, texts, noise=1e-4)
     rewritten, unchanged = plan.sums(scores)
     assert unchanged.tolist() == scores[0, : len(pairs)].tolist()
-    written = [
-        [pair if rewrite is None else rewrite(*pair) for rewrite in rewritings] for pair in pairs
-    ]
+    # What each pair is rewritten to by the views of the policy.
+    written = []
+    for pair in pairs:
+        written.append([pair if rewrite is None else rewrite(*pair) for rewrite in rewritings])
     for row, pair in enumerate(pairs):
-        targets = [
-            text
-            for other, texts_of_row in enumerate(written)
-            if other != row
-            for text in texts_of_row
-        ]
-        if all(text == pair for text in written[row]) and pair not in targets:
+        texts_of_others = itertools.chain(*written[:row], *written[row + 1 :])
+        if set(written[row]) == {pair} and pair not in texts_of_others:
             assert rewritten[row] == scores[0, row]
 
 

@@ -37,22 +37,18 @@ def cosine(a, b):
 
 def slow(backpack, variants):
     """Mean over pairs of token lists of the cosine of their mean senses, by hand."""
-    with torch.no_grad():
-        tables = [
-            [[backpack.senses(torch.tensor(i)).double().tolist() for i in ids] for ids in pair]
-            for pair in variants
-        ]
-    values = []
-    for sense in range(len(tables[0][0][0])):
-        total = 0.0
-        for pair in tables:
-            means = [
-                [sum(column) / len(word) for column in zip(*(t[sense] for t in word), strict=True)]
-                for word in pair
-            ]
-            total += cosine(*means)
-        values.append(total / len(tables))
-    return values
+
+    def mean_senses(ids):
+        """The mean sense vectors of a word's tokens. [senses][dimensions]"""
+        with torch.no_grad():
+            of_tokens = [backpack.senses(torch.tensor(token)).double() for token in ids]
+        return (sum(of_tokens) / len(of_tokens)).tolist()
+
+    cosines_by_pair = []
+    for ids, other_ids in variants:
+        senses_of_words = zip(mean_senses(ids), mean_senses(other_ids), strict=True)
+        cosines_by_pair.append([cosine(sense, other) for sense, other in senses_of_words])
+    return [sum(cosines) / len(variants) for cosines in zip(*cosines_by_pair, strict=True)]
 
 
 def test_every_variant_that_is_one_token_for_both_words_is_a_pair():
