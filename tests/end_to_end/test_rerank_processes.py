@@ -130,9 +130,9 @@ def test_ctrl_c_says_what_is_kept(
 
 
 def test_a_killed_task_of_a_store_goes_on_elsewhere_with_what_it_has_put(
-    trained: Workplace, options: list[str], expected: dict[str, bytes], tmp_path: Path
+    trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
-    shared = [*options, f"store={tmp_path / 'store'}", "workers=1"]
+    shared = [*rerank_options, f"store={tmp_path / 'store'}", "workers=1"]
     finished(start(trained, *shared, f"folder={tmp_path / 'plan'}", "action=plan"))
     tasks = [*shared, "action=score", "parts=2"]
     other = start(trained, *tasks, "part=0", f"folder={tmp_path / 'a'}")
@@ -147,7 +147,7 @@ def test_a_killed_task_of_a_store_goes_on_elsewhere_with_what_it_has_put(
     assert kept(before, score_times(tmp_path / "store"))
     merged = [*shared, "action=merge", f"folder={tmp_path / 'd'}"]
     finished(start(trained, *merged))
-    assert run_bytes(tmp_path / "d") == run_bytes(tmp_path / "store") == expected
+    assert run_bytes(tmp_path / "d") == run_bytes(tmp_path / "store") == expected_runs
 
 
 def test_two_commands_share_one_folder(
