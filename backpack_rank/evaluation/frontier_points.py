@@ -72,21 +72,12 @@ class PointFile:
         """
         self.path = Path(path)
         self.by_place: dict[tuple[str, float, int], Point] = {}
-        queries: dict[str, list[str]] = {}
-
-        def point_of(record: dict[str, Any]) -> Point | None:
-            if "queries" in record:
-                queries.update(record["queries"])
-                return None
-            return _point_of(record, queries)
-
-        if self.path.is_file():
-            for _, point in read_jsonl(self.path, point_of):
-                if point is not None:
-                    self.by_place[point.place] = point
+        self._read()
 
     def add(self, points: Iterable[Point]) -> None:
         """Write further points; a point of the same place is replaced."""
+        # Another process may have measured another ranker in the meantime.
+        self._read()
         for point in points:
             self.by_place[point.place] = point
         known: dict[str, list[str]] = {}
@@ -105,6 +96,20 @@ class PointFile:
             about = {"method": point.method, "ranker": point.ranker, "alpha": point.alpha}
             lines.append(json.dumps({**about, "seed": point.seed, "values": values}))
         write_text(self.path, "\n".join(lines) + "\n")
+
+    def _read(self) -> None:
+        queries: dict[str, list[str]] = {}
+
+        def point_of(record: dict[str, Any]) -> Point | None:
+            if "queries" in record:
+                queries.update(record["queries"])
+                return None
+            return _point_of(record, queries)
+
+        if self.path.is_file():
+            for _, point in read_jsonl(self.path, point_of):
+                if point is not None:
+                    self.by_place[point.place] = point
 
 
 def _point_of(record: Mapping[str, Any], queries: Mapping[str, list[str]]) -> Point:

@@ -142,6 +142,13 @@ def test_a_file_of_points_grows_and_keeps_five_digits(tmp_path: Path):
     assert path.read_text().count('"q7"') == 3
 
 
+def test_two_processes_lose_no_points_of_each_other(tmp_path: Path):
+    first, second = PointFile(tmp_path / "dl19.jsonl"), PointFile(tmp_path / "dl19.jsonl")
+    first.add([point("plain", 1.0, 0.5, 0.3)])
+    second.add([point("dial", 0.0, 0.5, 0.0)])
+    assert len(PointFile(tmp_path / "dl19.jsonl").by_place) == 2
+
+
 @pytest.mark.parametrize(
     "line",
     [
