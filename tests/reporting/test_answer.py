@@ -23,13 +23,13 @@ def row(
 
 
 def test_a_sentence_has_bias_swap_change_and_effectiveness():
-    said = sentence(
+    written = sentence(
         "paired",
         row(1, 0.7, 0.2, 0.1, 0.06),
         row(0, 0.697, -0.02, -0.06, 0.003),
         lambda name: "RaB" in name,
     )
-    assert said == (
+    assert written == (
         "The dial at alpha 0 (alpha 1 is the ranker as it is), policy paired, over 9 queries: "
         "swapping the words of one group for the other's in a document changes its score by 0.003 "
         "standard deviations, 0.060 at alpha 1 (-95%, not significant); rankings lean to the words "
@@ -40,10 +40,12 @@ def test_a_sentence_has_bias_swap_change_and_effectiveness():
 
 
 def test_no_percentage_of_what_may_be_zero():
-    said = sentence("paired", row(1, 0.7, 0.02, -0.06), row(0.5, 0.7, 0.01, -0.06), lambda _: None)
+    written = sentence(
+        "paired", row(1, 0.7, 0.02, -0.06), row(0.5, 0.7, 0.01, -0.06), lambda _: None
+    )
     bias = "(|ARaB(tf)@10|, 0 is even) by 0.010 [0.000, 0.060], 0.020 [0.000, 0.070] at alpha 1;"
-    assert bias in said
-    assert said.endswith("(nDCG@10, 1 is perfect) is 0.700, 0.700 at alpha 1.")
+    assert bias in written
+    assert written.endswith("(nDCG@10, 1 is perfect) is 0.700, 0.700 at alpha 1.")
 
 
 def test_the_choice_has_the_smallest_bias_of_those_that_keep_the_effectiveness():

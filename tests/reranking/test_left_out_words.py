@@ -232,8 +232,8 @@ def test_of_a_document_in_chunks_all_words_are_read_and_the_best_chunk_counts(
 
     explanation = reranker.reading("chunks").explain(QUERY, " ".join(words))
     assert explanation.score == pytest.approx(best(words), abs=1e-5)
-    found = [word for word in explanation.words if word.segment == "document"]
-    assert [word.text for word in found] == words
+    document_words = [word for word in explanation.words if word.segment == "document"]
+    assert [word.text for word in document_words] == words
     for place in (0, room - 1, 2 * room - 1):
         without = best(words[:place] + words[place + 1 :])
-        assert found[place].contribution == pytest.approx(best(words) - without, abs=2e-5)
+        assert document_words[place].contribution == pytest.approx(best(words) - without, abs=2e-5)

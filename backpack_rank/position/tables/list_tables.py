@@ -63,14 +63,10 @@ def list_table(
         notes: sentences below the table.
     """
     table = published(name)
-    # Each once, in the order in which they come: dictionaries without values.
-    measured_labels: dict[str, None] = {}
-    shown_columns: dict[str, None] = {}
-    for label, column in measured:
-        measured_labels[label] = None
-        shown_columns[column] = None
-    shown_columns |= dict.fromkeys(table.shown)
-    columns = list(shown_columns)
+    # Each once, in the order in which they come.
+    measured_labels = dict.fromkeys(label for label, _ in measured)
+    measured_columns = dict.fromkeys(column for _, column in measured)
+    columns = list(measured_columns | dict.fromkeys(table.shown))
     num_labels = max(map(len, table.rows), default=1)
     sections = (f"Measured: {source}", "Published")
     rows = []
