@@ -226,7 +226,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--tokenizer", default=None, help="folder of a BERT tokenizer")
     parser.add_argument("--weights", default=None, help="folder of MiniLM's weights")
-    parser.add_argument("--queries", type=int, default=3)
+    parser.add_argument("--queries", type=int, default=2)
     parser.add_argument("--depth", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
