@@ -245,8 +245,10 @@ class _Panel:
             across.append({**own[-1], "x": min(ends), "x2": max(ends)})
 
         # At least 2% to either side: a hundredth of nDCG is not to look like a cliff.
-        heights = [row["y"] for row in rows] + [0.98 * centre, 1.02 * centre]
-        x_scale = _scale(padded([row["x"] for row in rows]))
+        # What has lost more than a quarter is cut off: it would make all others one point.
+        kept = [row for row in rows if row["y"] >= 0.75 * centre]
+        heights = [row["y"] for row in kept] + [0.98 * centre, 1.02 * centre]
+        x_scale = _scale(padded([row["x"] for row in kept]))
         y_scale = _scale(padded(heights))
         at = {
             "x": channel("x:Q", title=self._title(), scale=x_scale, axis={"tickCount": 4}),
