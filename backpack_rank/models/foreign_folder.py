@@ -51,8 +51,11 @@ RANKERS_ARE = (
 def what_is_there(folder: Path) -> str:
     """Names of the files and folders in a folder, the first eight.
 
-    >>> what_is_there(Path("downloads/reranker"))  # doctest: +SKIP
-    'README.md, onnx/, reranker-q4.gguf'
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "reranker-q4.gguf").write_bytes(b"")
+    ...     what_is_there(Path(folder))
+    'reranker-q4.gguf'
     """
     names = []
     for path in sorted(folder.iterdir()):
