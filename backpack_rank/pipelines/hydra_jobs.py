@@ -25,7 +25,6 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from backpack_rank._gc import resume_gc, without_gc
-from backpack_rank._threads import choice
 from backpack_rank.checks import UsageError
 from backpack_rank.commands import program
 from backpack_rank.data.public.names import named_data_folder
@@ -64,7 +63,6 @@ def run(script: str, arguments: Sequence[str], job: Callable[[DictConfig], Any])
         resume_gc()
         errors_to_stderr()
         set_up_log()
-        log.info(choice())
         _set_command_of_further_processes(started_as, script, arguments)
         try:
             return job(config)

@@ -9,6 +9,7 @@ from typing import Any
 
 import lightning as L
 
+from backpack_rank._threads import choice
 from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, Pairs
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.datamodule import RankingData
@@ -101,6 +102,7 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         len(lists),
         lists.skipped,
     )
+    log.info(choice())
     dev = dataset.split("dev")
     _, dev_candidates = dataset.candidates("dev", dev)
     dev_pairs = Pairs.from_run(dev_candidates, dev)

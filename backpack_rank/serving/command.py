@@ -150,7 +150,6 @@ def _run(options: Namespace) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in ("httpx", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    logging.info(choice())
     try:
         settings = settings_of(options)
         app = create_app(loaders_of(options), settings)
@@ -168,6 +167,7 @@ def _run(options: Namespace) -> None:
     logging.info(
         "http://%s:%d, API at /docs; loading rankers", settings.host, listening.getsockname()[1]
     )
+    logging.info(choice())
     server = Server(app)
     server.run([listening])
     if (failure := app.state.batcher.failure) is not None:

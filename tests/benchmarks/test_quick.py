@@ -103,6 +103,7 @@ def test_start_up_is_measured_by_door_and_part(tmp_path: Path) -> None:
             "load(folder).rank(...)",
         ),
         *("serve until ready", "an evaluation outside the network"),
+        "torch and transformers alone",
     }
     for of in written["medians"].values():
         assert of["old"]["cpu"] > 0 < of["new"]["cpu"]

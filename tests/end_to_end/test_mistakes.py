@@ -33,9 +33,7 @@ def test_an_impossible_alpha_is_refused(
 def test_without_a_trained_ranker_the_error_says_what_to_do(tmp_path: Path) -> None:
     message = Workplace(tmp_path).fails("evaluate.py")
     assert "run `python train.py` first" in message
-    lines = message.strip().splitlines()
-    # What the log says of threads stands before the one line of the error.
-    assert [line for line in lines if "waiting threads" not in line] == lines[-1:]
+    assert len(message.strip().splitlines()) == 1
 
 
 def test_a_checkpoint_folder_without_a_ranker_is_named(trained: Workplace, tmp_path: Path) -> None:
