@@ -115,8 +115,8 @@ class StoredRun(Mapping[str, dict[str, float]]):
 
     def select(self, query_ids: Iterable[str]) -> StoredRun:
         """The lists of these queries alone, in this order; those without a list are left out."""
-        found = [query_id for query_id in query_ids if query_id in self._queries]
-        return self._view(found, self._apart)
+        kept = [query_id for query_id in query_ids if query_id in self._queries]
+        return self._view(kept, self._apart)
 
     def untied(self) -> StoredRun:
         """The same run with no two scores of a list equal, as of
@@ -135,10 +135,10 @@ class StoredRun(Mapping[str, dict[str, float]]):
         ids, scores = self._connection.execute(
             "SELECT ids, scores FROM lists WHERE query = ?", (query_id,)
         ).fetchone()
-        found = dict(zip(ids.split("\n"), np.frombuffer(scores).tolist(), strict=True))
+        ranking = dict(zip(ids.split("\n"), np.frombuffer(scores).tolist(), strict=True))
         if self._apart:
-            found = untied({query_id: found})[query_id]
-        return found
+            ranking = untied({query_id: ranking})[query_id]
+        return ranking
 
     def __contains__(self, query_id: object) -> bool:
         # Mapping's own would read the list.

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from backpack_rank.evaluation.bootstrap import bootstrap_intervals
 from backpack_rank.evaluation.frontier_points import Point
 from backpack_rank.evaluation.results import PerQuery
@@ -80,10 +78,11 @@ def curves_of(points: Iterable[Point], methods: Sequence[str] | None = None) -> 
     places: dict[str, list[tuple[str, float]]] = {}
     for method, alpha in sorted(values, key=lambda place: -place[1]):
         places.setdefault(method, []).append((method, alpha))
-    for method, own in places.items():
+    for method, of_method in places.items():
         start = unchanged.get(rankers[method])
-        if own[0][1] != 1 and start is not None:
-            own.insert(0, (start, 1.0))
+        _, largest_alpha = of_method[0]
+        if largest_alpha != 1 and start is not None:
+            of_method.insert(0, (start, 1.0))
     seeds: set[int] = set.intersection(*map(set, values.values())) if values else set()
     if not seeds:
         return []
@@ -123,9 +122,13 @@ def on_the_frontier(curves: Sequence[Curve], effectiveness: str, bias: str) -> s
                 less_bias = -less_bias
             figures[curve.method] = values.mean(effectiveness), less_bias
     kept = set()
-    for method, own in figures.items():
-        others = [figure for name, figure in figures.items() if name != method]
-        if not any(o[0] >= own[0] and o[1] >= own[1] and o != own for o in others):
+    for method, (gain, less_bias) in figures.items():
+        is_dominated = False
+        for other_gain, other_less_bias in figures.values():
+            as_good = other_gain >= gain and other_less_bias >= less_bias
+            same = (other_gain, other_less_bias) == (gain, less_bias)
+            is_dominated = is_dominated or (as_good and not same)
+        if not is_dominated:
             kept.add(method)
     return kept
 
@@ -172,16 +175,26 @@ def beaten_by(
             change, change_is_real = tests[bias][other, method]
             if better_by(bias, change) and change_is_real:
                 allowed = margin * values.mean(effectiveness)
-                if _lowest_difference(systems[other], values, effectiveness) >= -allowed:
+                low, _ = difference_interval(systems[other], values, effectiveness)
+                # Of too few queries for an interval (NaN) nothing is said.
+                if low >= -allowed:
                     beaten[method].append(other)
             elif gain > 0 and gain_is_real and (change == 0 or better_by(bias, change)):
                 beaten[method].append(other)
     return beaten
 
 
-def _lowest_difference(first: PerQuery, second: PerQuery, measure: str) -> float:
-    """The lower end of the 95% interval of the mean difference over queries, first less second."""
+def difference_interval(first: PerQuery, second: PerQuery, measure: str) -> tuple[float, float]:
+    """Use it for the 95% interval of the mean difference over queries, first less second.
+
+    ::
+
+        low, high = difference_interval(renditions, unchanged, "nDCG@10")
+
+    Returns:
+        Its ends, NaN where there are too few queries for an interval.
+    """
     queries = sorted(set(first.values[measure]) & set(second.values[measure]))
     differences = first.array(measure, queries) - second.array(measure, queries)
-    low = bootstrap_intervals(differences[None])[0, 0]
-    return -np.inf if np.isnan(low) else float(low)
+    low, high = bootstrap_intervals(differences[None])[0]
+    return float(low), float(high)

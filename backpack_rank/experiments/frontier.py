@@ -124,8 +124,9 @@ class Frontier(Experiment):
         curves: dict[str, list[Curve]] = {}
         for path in sorted(Path(self.points).glob("*.jsonl")):
             of_collection = PointFile(path).by_place.values()
-            if found := curves_of(of_collection, list(self.compared)):
-                curves[path.stem] = found
+            measured = curves_of(of_collection, list(self.compared))
+            if measured:
+                curves[path.stem] = measured
         if not curves:
             raise ValueError(f"task.points={self.points} has no points of these methods and seeds")
         biases = [bias for bias in self.biases if is_measured(curves, bias)]
@@ -225,7 +226,7 @@ class ReadTogether:
 
     def __init__(self, rerankers: Sequence[PointwiseReranker]) -> None:
         self._rerankers = rerankers
-        self._ranked: dict[tuple[int, int], list[Run]] = {}
+        self._ranked: dict[tuple[int, int], tuple[Run, Collection, list[Run]]] = {}
         self.members = [_Member(self, number) for number in range(len(rerankers))]
 
     def runs(self, run: Run, collection: Collection) -> list[Run]:
@@ -235,8 +236,12 @@ class ReadTogether:
             pairs = Pairs.from_run(run, collection)
             policies = [reranker.hook.views for reranker in self._rerankers]
             scores = scores_of_all_texts(policies, self._rerankers[0].local_scorer, pairs)
-            self._ranked[key] = [pairs.to_run(of_policy) for of_policy in scores]
-        return self._ranked[key]
+            rankings = [pairs.to_run(of_policy) for of_policy in scores]
+            # The run and the collection are kept with them: a later one at the same address would
+            # be taken for one that is gone.
+            self._ranked[key] = run, collection, rankings
+        _, _, rankings = self._ranked[key]
+        return rankings
 
 
 class _Member(Reranker):

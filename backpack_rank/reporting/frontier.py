@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from backpack_rank.evaluation.bootstrap import bootstrap_intervals
 from backpack_rank.evaluation.frontier import (
     Curve,
     average_of,
     beaten_by,
+    difference_interval,
     on_the_frontier,
 )
 from backpack_rank.evaluation.results import PerQuery
@@ -236,13 +236,17 @@ class _Panel:
         upright: list[dict[str, Any]] = []
         across: list[dict[str, Any]] = []
         for curve in curves:
-            own = self._rows(curve)
-            rows += own
-            last.append(own[-1])
-            low, high = _difference_interval(curve.values(), reference, self.effectiveness)
-            upright.append({**own[-1], "y": centre + low, "y2": centre + high})
+            places = self._rows(curve)
+            rows += places
+            last.append(places[-1])
+            low, high = difference_interval(curve.values(), reference, self.effectiveness)
+            at_end = places[-1]
+            if np.isnan(low):  # too few queries for an interval: no bar
+                upright.append({**at_end, "y2": at_end["y"]})
+            else:
+                upright.append({**at_end, "y": centre + low, "y2": centre + high})
             ends = [self._closeness(end) for end in curve.spread(self.bias)]
-            across.append({**own[-1], "x": min(ends), "x2": max(ends)})
+            across.append({**at_end, "x": min(ends), "x2": max(ends)})
 
         # At least 2% to either side: a hundredth of nDCG is not to look like a cliff.
         # What has lost more than a quarter is cut off: it would make all others one point.
@@ -310,14 +314,3 @@ class _Panel:
 
 def _scale(ends: tuple[float, float]) -> Spec:
     return {"domain": list(ends), "nice": False, "zero": False}
-
-
-def _difference_interval(
-    values: PerQuery, reference: PerQuery, measure: str
-) -> tuple[float, float]:
-    """95% interval over queries of the difference of two means."""
-    queries = sorted(set(values.values[measure]) & set(reference.values[measure]))
-    differences = values.array(measure, queries) - reference.array(measure, queries)
-    low, high = bootstrap_intervals(differences[None])[0]
-    mean = float(differences.mean())
-    return (mean, mean) if np.isnan(low) else (float(low), float(high))

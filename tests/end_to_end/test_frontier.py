@@ -12,6 +12,8 @@ from hydra.errors import InstantiationException
 from in_process import TEST_SPLIT, configured, evaluated
 from workplace import SMALL, Workplace, built_once
 
+import backpack_rank
+from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.evaluation.frontier_points import PointFile
 from backpack_rank.experiments import frontier
 from backpack_rank.pipelines.evaluate import task_of
@@ -157,3 +159,14 @@ def test_a_measure_that_is_not_taken_is_refused(measured: Workplace, tmp_path: P
     wrong = ("task.biases=[NDKL@10]", f"task.points={tmp_path / 'points'}")
     with pytest.raises(ValueError, match=r"NDKL@10: not measured on synthetic"):
         evaluated(measured, tmp_path / "out", *options(measured.folder, *wrong))
+
+
+def test_runs_that_come_and_go_are_ranked_each_by_itself(measured: Workplace) -> None:
+    (folder,) = (measured.folder / "cross_encoder-seed0").glob("train/*/ranker")
+    together = frontier.ReadTogether([backpack_rank.load(folder)])
+    collection = load_synthetic("test", test_queries=4, documents=60)
+    query_id = next(iter(collection.queries))
+    # A run that nobody keeps is gone before the next one is made, often at the same address.
+    for doc_id, _ in list(collection.documents)[:20]:
+        (ranked,) = together.runs({query_id: {doc_id: 1.0}}, collection)
+        assert list(ranked[query_id]) == [doc_id]
