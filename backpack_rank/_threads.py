@@ -3,9 +3,9 @@
 On Linux torch shares its work out by libgomp. A thread that has done its part looks for the others
 300,000 times, some milliseconds, before it sleeps. Where another process wants the core, that time
 is lost to both, at each of the thousands of small kernels of a step: beside two busy processes a
-training became thirty times slower. After 1,000 looks, some 20 microseconds, most waits between two
-kernels of a machine with nothing else to do are over too. It is also what libgomp itself takes
-where a process has more threads than cores. ``python -m benchmarks.busy`` measures both.
+training became thirty times slower. After 3,000 looks, some 60 microseconds, nearly all waits
+between two kernels of a machine with nothing else to do are over too. Fewer cost a quiet machine
+speed, more cost a busy one (``python -m benchmarks.busy``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 
-LOOKS = "1000"
+LOOKS = "3000"
 """Of a waiting thread before it sleeps."""
 _CHOSEN: list[str] = []
 """What was chosen, once it is."""

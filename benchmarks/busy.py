@@ -129,7 +129,7 @@ def _options() -> argparse.Namespace:
     options.rounds = options.rounds or (1 if options.quick else 5)
     options.seconds = options.seconds or (0.2 if options.quick else 1.0)
     if options.spins is None:
-        options.spins = [LOOKS] if options.quick else ["0", "300", LOOKS, "3000"]
+        options.spins = [LOOKS] if options.quick else ["0", "300", "1000", LOOKS]
     if options.default not in options.spins:
         options.spins.append(options.default)
     return options

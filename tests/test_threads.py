@@ -40,8 +40,8 @@ def looks(**environment: str) -> tuple[str, str]:
 
 def test_libgomp_takes_the_number_of_looks_that_is_set_before_torch_is_imported() -> None:
     number, sentence = looks()
-    assert number == "1000"
-    assert sentence.endswith("GOMP_SPINCOUNT=1000")
+    assert number == "3000"
+    assert sentence.endswith("GOMP_SPINCOUNT=3000")
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_the_log_of_a_training_says_how_its_threads_wait(tmp_path: Path, monkeyp
         monkeypatch.delenv(name, raising=False)
     place = Workplace(tmp_path)
     place.run("train.py", *SMALL, "training.epochs=1")
-    assert "GOMP_SPINCOUNT=1000" in (place.newest("train") / "train.log").read_text()
+    assert "GOMP_SPINCOUNT=3000" in (place.newest("train") / "train.log").read_text()
