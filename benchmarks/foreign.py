@@ -4,10 +4,12 @@
     python -m benchmarks.foreign --tokenizer FOLDER --few              # 60 pairs, one round: checks that all runs
     python -m benchmarks.foreign --quick                               # tiny networks, made-up texts
 
+    python -m benchmarks.foreign --tokenizer FOLDER --device cuda --dtype bfloat16 --queries 43 --batch 256
+
 MiniLM, XLM-R and ModernBERT shapes, every number format on every number of threads. Both read one
 folder, in one process, in turns, BM25's candidates of TREC DL 2019 (the folder named by
-BACKPACK_RANK_DATA). Tokenisation is in the time of both. Of MiniLM in fp32 on one thread also what
-alpha = 0 costs beside alpha = 1.
+BACKPACK_RANK_DATA). Tokenisation is in the time of both. Of MiniLM, in the first format on the first number of
+threads, also what alpha = 0 costs beside alpha = 1.
 """
 
 from __future__ import annotations
@@ -117,7 +119,11 @@ def synthetic_pairs() -> list[tuple[str, str]]:
 
 
 def measured(
-    folder: Path, pairs: list[tuple[str, str]], dtype: str, repeats: int, with_dial: bool
+    folder: Path,
+    pairs: list[tuple[str, str]],
+    dtype: str,
+    with_dial: bool,
+    options: argparse.Namespace,
 ) -> dict[str, Any]:
     """Seconds of both in turns, their ratio, and the largest difference of the logits.
 
@@ -125,18 +131,26 @@ def measured(
         folder: of a classifier.
         pairs: queries and documents.
         dtype: number format of the weights of both.
-        repeats: rounds.
         with_dial: also what alpha = 0 costs beside alpha = 1.
+        options: of the command line: the device, rounds, texts of a padded batch.
     """
     from sentence_transformers import CrossEncoder
 
     theirs = CrossEncoder(
-        str(folder), device="cpu", model_kwargs={"dtype": getattr(torch, dtype)}, max_length=512
+        str(folder),
+        device=options.device,
+        model_kwargs={"dtype": getattr(torch, dtype)},
+        max_length=512,
     )
-    ours = load(folder, device="cpu", dtype=dtype)
+    ours = load(folder, device=options.device, dtype=dtype)
 
     def predict_theirs() -> np.ndarray:
-        scores = theirs.predict(pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False)
+        scores = theirs.predict(
+            pairs,
+            batch_size=options.batch,
+            activation_fn=torch.nn.Identity(),
+            show_progress_bar=False,
+        )
         return np.asarray(scores)
 
     # Before they are timed, which also warms both up.
@@ -150,7 +164,7 @@ def measured(
         for policy in POLICIES:
             ours.predict(pairs, alpha=0, policy=policy)
             jobs[policy] = lambda policy=policy: ours.predict(pairs, alpha=0, policy=policy)
-    times = in_turns(jobs, repeats, folder.name, "cpu")
+    times = in_turns(jobs, options.repeats, folder.name, options.device)
     result["seconds"] = times.seconds
     result["faster"] = times.speedup("backpack_rank", over="CrossEncoder")
     result["pairs_per_second"] = len(pairs) / times.median("backpack_rank")
@@ -184,7 +198,7 @@ def main() -> None:
         tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
         pairs = candidate_pairs(options.queries, options.depth)
         networks = shapes(tokenizer, options.weights)
-    facts = machine("cpu")
+    facts = machine(options.device)
     results: dict[str, Any] = {}
     goals: list[Goal] = []
     for name, model in networks.items():
@@ -194,8 +208,9 @@ def main() -> None:
             for dtype in options.dtype:
                 for threads in options.threads:
                     torch.set_num_threads(threads)
-                    with_dial = (name, dtype, threads) == ("MiniLM-L6", "float32", 1)
-                    result = measured(Path(folder), pairs, dtype, options.repeats, with_dial)
+                    first = (options.dtype[0], options.threads[0])
+                    with_dial = name == "MiniLM-L6" and (dtype, threads) == first
+                    result = measured(Path(folder), pairs, dtype, with_dial, options)
                     title = f"{name} {dtype} {threads} threads"
                     print(
                         f"{title}: {result['faster']:.2f} times CrossEncoder.predict, "
@@ -204,7 +219,8 @@ def main() -> None:
                         flush=True,
                     )
                     results[title] = result
-                    judged = not (options.quick or options.few)
+                    # The goals are those of a CPU.
+                    judged = not (options.quick or options.few) and options.device == "cpu"
                     goals += goals_of(title, result, dtype, judged)
                     # What was measured stays where a later shape is interrupted.
                     record = {
@@ -231,6 +247,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1")
+    parser.add_argument("--batch", type=int, default=32, help="texts of CrossEncoder's batch")
     parser.add_argument("--few", action="store_true", help="60 pairs, one round")
     parser.add_argument("--quick", action="store_true", help="tiny networks, made-up texts")
     parser.add_argument("--output", type=Path, default=None)
@@ -242,7 +260,9 @@ def arguments() -> argparse.Namespace:
     if options.quick:
         options.repeats = 1
     if options.output is None:
-        options.output = record_file("foreign-cpu.json", options.quick or options.few)
+        options.output = record_file(
+            f"foreign-{options.device.replace(':', '')}.json", options.quick or options.few
+        )
     return options
 
 

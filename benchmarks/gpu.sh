@@ -8,6 +8,8 @@
 #   DEVICE=cpu QUICK=1 bash benchmarks/gpu.sh       a dry run, small
 #   WEIGHTS=FOLDER bash benchmarks/gpu.sh           the encoder of recipe=minilm from a folder
 #
+# A copy without .git: COMMIT=HASH names the commit that it is of.
+#
 # The training run needs BACKPACK_RANK_DATA (docs/train-a-ranker.md). PYTHON, RESULTS, OUTPUT:
 # interpreter, folder of records, folder of the training run.
 set -uo pipefail
@@ -44,8 +46,10 @@ if [[ -n ${QUICK:-} ]]; then
   sizes=(--texts 10 --repeats 1 --no-compile)
   tests=(tests/models/test_pooled_layer.py)
 else
-  one=(--backbones bert-base gpt2 --goal 0.95)
-  many=(--backbones qwen3-0.6b --goal 0.95)
+  # A few batches: a GPU is not busy with less.
+  parts=(--documents 512 --batch 64 --sweep-documents 4096 --parts scoring sweep training)
+  one=(--backbones bert-base gpt2 --goal 0.95 --documents 4096)
+  many=(--backbones qwen3-0.6b --goal 0.95 --documents 2048)
 fi
 
 # The tests that need a GPU: first which they are.

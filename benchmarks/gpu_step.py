@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -72,15 +73,20 @@ def main() -> None:
 def commit() -> str:
     """The commit of this checkout, and a digest of what differs from it, records left out.
 
+    A copy that came without ``.git`` is of the commit that COMMIT names.
+
     Raises:
-        SystemExit: it is no checkout, so a record could not say what it is of.
+        SystemExit: neither is there, so a record could not say what it is of.
     """
+    if os.environ.get("COMMIT"):
+        return os.environ["COMMIT"]
     try:
         head = _git("rev-parse", "HEAD").strip()
         changed = _git("diff", "HEAD", "--", ".", ":(exclude)benchmarks/results")
     except (OSError, subprocess.CalledProcessError) as error:
         raise SystemExit(
-            f"{ROOT} is no git checkout, so records could name no commit: clone the repository"
+            f"{ROOT} is no git checkout, so records could name no commit: clone the repository, or set "
+            "COMMIT to the commit that this copy is of"
         ) from error
     return head + (f"+{hashlib.sha256(changed.encode()).hexdigest()[:8]}" if changed else "")
 
