@@ -25,6 +25,7 @@ from public_files import PublicServer, serving
 from backpack_rank import cli
 from backpack_rank.checks import UsageError
 from backpack_rank.data.public import sets
+from backpack_rank.data.public.builders import build_gender_sentences, build_nq_open_oracle
 from backpack_rank.data.public.downloads import ATTEMPTS, Downloads, PublicFile
 from backpack_rank.data.public.layout import content_digest
 from backpack_rank.data.public.names import NAMES, VARIABLE, how_to_get, named_data_folder
@@ -159,6 +160,9 @@ def test_what_is_there_already_is_left_alone(
 # What is built of the measured texts in the owners' formats, beside what was measured.
 
 
+SQUAD_FILES = {"squad_train": "_TRAIN", "squad": "_DEV", "xquad_en": "_XQUAD"}
+
+
 def built(
     name: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[sets.Built, str]:
@@ -166,13 +170,9 @@ def built(
     (file,) = SETS[name].files
     if file.sha256 is not None:
         # Not the owner's bytes, but their content in the same format.
-        monkeypatch.setattr(
-            sets,
-            "_TRAIN" if name == "squad_train" else "_DEV",
-            dataclasses.replace(file, sha256=hashlib.sha256(content).hexdigest()),
-        )
-        made = sets._squad(name, getattr(sets, "_TRAIN" if name == "squad_train" else "_DEV"), "")
-        monkeypatch.setitem(SETS, name, made)
+        file = dataclasses.replace(file, sha256=hashlib.sha256(content).hexdigest())
+        monkeypatch.setattr(sets, SQUAD_FILES[name], file)
+        monkeypatch.setitem(SETS, name, sets._squad(name, file, ""))
     with serving() as server:
         server.files["/" + file.url.removeprefix("https://")] = content
         folder = get(name, tmp_path, Downloads(tmp_path / ".downloads", mirror=server.url))
@@ -196,6 +196,73 @@ def test_squad_is_the_measured_set_whatever_the_order_of_its_articles(
         assert (
             load_beir(folder.folder, "test").queries == load_beir(real_data / name, "test").queries
         )
+
+
+def test_xquad_is_the_measured_set_with_its_official_answers(
+    real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = real_data / "xquad_en"
+    folder, _ = built("xquad_en", public_files.squad_json(measured), tmp_path, monkeypatch)
+    assert (folder.same, folder.other) == (["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], [])
+    answers = public_files.records(folder.folder / "answers.jsonl")
+    assert answers == public_files.records(measured / "answers.jsonl")
+
+
+def test_natural_questions_are_the_measured_set_with_its_splits(
+    real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = real_data / "nq_open_oracle"
+    content = public_files.nq_open_oracle(measured)
+    folder, _ = built("nq_open_oracle", content, tmp_path, monkeypatch)
+    assert folder.other == []
+    assert len(folder.same) == 5
+    for name in ("corpus.jsonl", "queries.jsonl", "answers.jsonl"):
+        theirs = public_files.records(measured / name)
+        assert public_files.records(folder.folder / name) == theirs
+
+
+def test_natural_questions_of_another_form_are_refused_with_file_and_line(tmp_path: Path) -> None:
+    passage = {"title": "A page", "text": "Some words."}
+    good = {"question": "why", "answers": [], "ctxs": [passage]}
+    two_passages = {**good, "ctxs": [passage, passage]}
+    source = tmp_path / "nq-open-oracle.jsonl.gz"
+    for bad in (two_passages, {"question": "why"}, [1]):
+        text = json.dumps(good) + "\n" + json.dumps(bad) + "\n"
+        source.write_bytes(gzip.compress(text.encode()))
+        with pytest.raises(ValueError, match=r"oracle\.jsonl\.gz, line 2: expected"):
+            build_nq_open_oracle(tmp_path / "folder", source)
+
+
+def test_sentences_of_mt_geneval_are_the_measured_pairs(
+    real_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = real_data / "gender_sentences" / "mt_geneval_pairs.jsonl"
+    contents = public_files.geneval_files(measured)
+    with serving() as server:
+        for place, file in sets._SENTENCES.items():
+            server.files["/" + file.url.removeprefix("https://")] = contents[place]
+        arguments = ["--folder", str(tmp_path), "--mirror", server.url]
+        cli.main(["data", "get", "gender_sentences", *arguments])
+    made = tmp_path / "gender_sentences" / "mt_geneval_pairs.jsonl"
+    assert public_files.records(made) == public_files.records(measured)
+    assert "are those that docs/results.md measured" in capsys.readouterr().out
+
+
+def test_a_changed_sentence_of_mt_geneval_is_told_and_a_short_file_is_refused(
+    real_data: Path, tmp_path: Path
+) -> None:
+    contents = public_files.geneval_files(real_data / "gender_sentences" / "mt_geneval_pairs.jsonl")
+    contents["dev", "feminine"] = contents["dev", "feminine"].replace(b"due to her", b"due to them")
+    paths = {}
+    for (split, form), content in contents.items():
+        paths[split, form] = tmp_path / f"{form}-{split}"
+        paths[split, form].write_bytes(content)
+    folder = tmp_path / "gender_sentences"
+    build_gender_sentences(folder, paths)
+    assert compared("gender_sentences", folder).other == ["mt_geneval_pairs.jsonl"]
+    paths["test", "masculine"].write_text("One line.\n")
+    with pytest.raises(ValueError, match=r"masculine-test has 1 lines, and geneval-test-de-4 is"):
+        build_gender_sentences(folder, paths)
 
 
 def test_wikiqa_is_the_measured_set(
@@ -321,12 +388,8 @@ def test_without_the_variable_every_choice_of_data_names_the_command_that_gets_i
             message = str(caught.value.__cause__)
             assert str(tmp_path / "data") in message
             command = re.search(r"`backpack-rank data get (\w+)` gets it", message)
-            if command is None:
-                # No command gets it yet: the page says where it is from.
-                assert message.endswith("docs/get-the-data.md says where it is from")
-                assert f"`{name}`" in (ROOT / "docs/get-the-data.md").read_text()
-            else:
-                assert command[1] in NAMES
+            assert command is not None, message
+            assert command[1] in NAMES
     assert VARIABLE not in os.environ
 
 

@@ -91,7 +91,7 @@ def serving() -> Iterator[PublicServer]:
 
 
 def squad_json(folder: Path) -> bytes:
-    """``train-v1.1.json`` or ``dev-v1.1.json``: articles in another order, titles as in addresses."""
+    """SQuAD's JSON, XQuAD's too: articles in another order, titles as in addresses."""
     questions: dict[str, list[dict[str, Any]]] = {}
     texts = {row["_id"]: row["text"] for row in records(folder / "queries.jsonl")}
     answers: dict[str, list[dict[str, Any]]] = {}
@@ -101,12 +101,9 @@ def squad_json(folder: Path) -> bytes:
         answers.setdefault(row["query_id"], []).extend([answer, answer])
     pairs: dict[str, str] = {}
     for path in sorted((folder / "qrels").iterdir()):
-        pairs |= {
-            query_id: doc_id
-            for query_id, doc_id, _ in judgements(
-                path.with_suffix("") if path.suffix == ".gz" else path
-            )
-        }
+        plain = path.with_suffix("") if path.suffix == ".gz" else path
+        for query_id, doc_id, _ in judgements(plain):
+            pairs[query_id] = doc_id
     for query_id, text in texts.items():
         qa = {"id": query_id, "question": f" {text}", "answers": answers[query_id]}
         questions.setdefault(pairs[query_id], []).append(qa)
@@ -118,6 +115,50 @@ def squad_json(folder: Path) -> bytes:
     data = [{"title": title, "paragraphs": parts} for title, parts in articles.items()]
     random.Random(0).shuffle(data)
     return json.dumps({"version": "1.1", "data": data}).encode()
+
+
+def nq_open_oracle(folder: Path) -> bytes:
+    """``nq-open-oracle.jsonl.gz``: a question on each line, with its one passage in ``ctxs``."""
+    passages = {row["_id"]: row for row in records(folder / "corpus.jsonl")}
+    doc_ids = {}
+    for split in ("train", "dev", "test"):
+        for query_id, doc_id, _ in judgements(folder / "qrels" / f"{split}.tsv"):
+            doc_ids[query_id] = doc_id
+    answers: dict[str, list[str]] = {}
+    for row in records(folder / "answers.jsonl"):
+        answers.setdefault(row["query_id"], []).append(row["text"])
+    lines = []
+    for query in records(folder / "queries.jsonl"):
+        passage = passages[doc_ids[query["_id"]]]
+        found = answers.get(query["_id"], [])
+        gold = {"title": passage["title"], "text": passage["text"]}
+        record = {
+            "question": query["text"],
+            # Answers come twice, or stand in other words in the passage.
+            "answers": [*found, *found[:1], "an answer in words that no passage has"],
+            "ctxs": [{**gold, "hasanswer": bool(found), "isgold": True}],
+            "nq_annotated_gold": {
+                "title": passage["title"],
+                "long_answer": f"<P> {passage['text']} </P>",
+                "chunked_long_answer": passage["text"],
+                "short_answers": found,
+            },
+        }
+        lines.append(json.dumps(record) + "\n")
+    return gzip.compress("".join(lines).encode())
+
+
+def geneval_files(pairs: Path) -> dict[tuple[str, str], bytes]:
+    """English sentences of MT-GenEval by split and form, with others where the folder has none."""
+    files = {}
+    for split, number in (("dev", 1200), ("test", 300)):
+        for form in ("masculine", "feminine"):
+            lines = [f"Sentence {line} is left out." for line in range(number)]
+            for row in records(pairs):
+                if row["split"] == split:
+                    lines[int(row["_id"].rpartition("-")[2])] = row[form]
+            files[split, form] = ("\n".join(lines) + "\n").encode()
+    return files
 
 
 def wikiqa_zip(folder: Path) -> bytes:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -19,11 +21,11 @@ _PASSAGES = "msmarco-passage"
 
 
 def build_squad(folder: Path, source: Path, name: str) -> None:
-    """SQuAD 1.1 as retrieval, from ``train-v1.1.json`` or ``dev-v1.1.json``.
+    """SQuAD 1.1 as retrieval, from ``train-v1.1.json``, ``dev-v1.1.json`` or XQuAD's English part.
 
     Articles get the ids, the order and the split that the shipped list gives them. Questions of the
-    training set have no ids of their own there, so they are counted; those of the development set
-    keep the official ones.
+    training set have no ids of their own there, so they are counted; the others keep the official
+    ones.
 
     Raises:
         ValueError: an article is not in the list, or one of the list is missing.
@@ -44,14 +46,14 @@ def build_squad(folder: Path, source: Path, name: str) -> None:
             text = paragraph["context"]
             corpus.append({"_id": doc_id, "title": title, "text": text})
             for number, question in enumerate(paragraph["qas"]):
-                query_id = question["id"] if name == "squad" else f"{doc_id}-{number}"
+                query_id = f"{doc_id}-{number}" if name == "squad_train" else question["id"]
                 queries.append({"_id": query_id, "text": " ".join(question["question"].split())})
                 judged.setdefault(split, []).append((query_id, doc_id, 1))
                 for start, answer in _distinct(question["answers"]):
                     row = {"query_id": query_id, "doc_id": doc_id, "start": start, "text": answer}
                     answers.append(row)
     if articles:
-        raise ValueError(f"{source}: articles that SQuAD 1.1 has not: {', '.join(articles)[:200]}")
+        raise ValueError(f"{source}: articles that {name} has not: {', '.join(articles)[:200]}")
     write_lines(folder / "corpus.jsonl", corpus)
     write_lines(folder / "queries.jsonl", queries)
     write_lines(folder / "answers.jsonl", answers)
@@ -136,6 +138,80 @@ def build_beir(folder: Path, name: str) -> None:
             write_qrels(folder / "qrels" / f"{split}.tsv", rows)
 
 
+def build_nq_open_oracle(folder: Path, source: Path) -> None:
+    """Questions of Natural Questions with the passage that answers each, of "Lost in the Middle".
+
+    Passages are numbered as they first appear, and questions as they stand. A page is in one split
+    with all of its questions: the MD5 of its title decides.
+
+    Raises:
+        ValueError: a line has not one passage, or not the fields that its owner describes.
+    """
+    corpus: dict[tuple[str, str], dict[str, Any]] = {}
+    queries: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
+    judged: dict[str, list[tuple[str, str, int]]] = {"train": [], "dev": [], "test": []}
+    with gzip.open(source, "rt", encoding="utf-8") as file:
+        for number, line in enumerate(file):
+            try:
+                record = json.loads(line)
+                (passage,) = record["ctxs"]
+                title, text = passage["title"], passage["text"]
+                question, found = record["question"], record["answers"]
+            except (KeyError, TypeError, ValueError) as error:
+                fail(
+                    source,
+                    number + 1,
+                    "expected question, answers, and one passage with title and text in ctxs, "
+                    f"got {line[:80]!r} ({type(error).__name__}: {error})",
+                )
+            new = {"_id": f"p{len(corpus)}", "title": title, "text": text}
+            doc_id = corpus.setdefault((title, text), new)["_id"]
+            query_id = f"nq{number}"
+            queries.append({"_id": query_id, "text": question})
+            judged[_split_of(title)].append((query_id, doc_id, 1))
+            for answer in dict.fromkeys(found):
+                start = text.find(answer)
+                if start >= 0:
+                    row = {"query_id": query_id, "doc_id": doc_id, "start": start, "text": answer}
+                    answers.append(row)
+    write_lines(folder / "corpus.jsonl", corpus.values())
+    write_lines(folder / "queries.jsonl", queries)
+    write_lines(folder / "answers.jsonl", answers)
+    for split, rows in judged.items():
+        write_qrels(folder / "qrels" / f"{split}.tsv", rows)
+
+
+def build_gender_sentences(folder: Path, sources: Mapping[tuple[str, str], Path]) -> None:
+    """Pairs of sentences in masculine and feminine form, from the English files of MT-GenEval.
+
+    Args:
+        folder: that gets ``mt_geneval_pairs.jsonl``.
+        sources: the file of each split and form; a pair is a line of both, and the shipped list
+            says which lines.
+
+    Raises:
+        ValueError: a file is too short.
+    """
+    sentences = {}
+    for split_and_form, path in sources.items():
+        sentences[split_and_form] = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    pairs = []
+    for pair_id in shipped("gender_sentences/pairs.txt").split():
+        _, split, _, number = pair_id.split("-")
+        pair = {"_id": pair_id, "split": split}
+        for form in ("masculine", "feminine"):
+            lines = sentences[split, form]
+            if int(number) >= len(lines):
+                raise ValueError(
+                    f"{sources[split, form]} has {len(lines)} lines, and {pair_id} is "
+                    f"line {int(number) + 1}: its owner has changed the file"
+                )
+            pair[form] = lines[int(number)]
+        pairs.append(pair)
+    write_lines(folder / "mt_geneval_pairs.jsonl", pairs)
+
+
 def build_wikiqa(folder: Path, archive: Path) -> None:
     """WikiQA: the sentences of an article as candidates in their order, official splits.
 
@@ -215,6 +291,14 @@ def copy_files(folder: Path, downloads: Downloads, files: tuple[PublicFile, ...]
 def _distinct(answers: list[dict[str, Any]]) -> list[tuple[int, str]]:
     """Starts and texts; annotators often chose the same words."""
     return list(dict.fromkeys((answer["answer_start"], answer["text"]) for answer in answers))
+
+
+def _split_of(title: str) -> str:
+    """Seven pages of ten for training, one for choices, two for the test."""
+    place = int(hashlib.md5(title.encode(), usedforsecurity=False).hexdigest(), 16) % 10
+    if place < 2:
+        return "test"
+    return "dev" if place == 2 else "train"
 
 
 def _named(entry: str, name: str) -> bool:

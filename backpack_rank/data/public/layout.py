@@ -46,7 +46,7 @@ def write_qrels(path: Path, rows: Iterable[tuple[str, str, int]]) -> None:
 
 
 def content_digest(path: Path) -> str:
-    """A digest of what a file says: ids, titles, texts and labels in their order.
+    """A digest of what a file says: ids, titles, texts, forms and labels in their order.
 
     White space counts as one space, as tokenizers have it, and ``.gz`` says the same as without.
     Other keys, such as metadata, do not count.
@@ -56,16 +56,19 @@ def content_digest(path: Path) -> str:
         for line in file:
             if ".jsonl" in path.name:
                 record = json.loads(line)
-                kept = [record["_id"], record.get("title", ""), record["text"]]
+                if "text" in record:
+                    kept = [record["_id"], record.get("title", ""), record["text"]]
+                else:
+                    kept = [record["_id"], record["masculine"], record["feminine"]]
                 line = "\t".join(" ".join(str(part).split()) for part in kept)
             lines.append(line.strip())
     return digest("\n".join(lines))
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Digests of the corpus, the queries, the judgements and the candidates of a folder."""
+    """Digests of the corpus, queries, judgements and candidates of a folder, or of its pairs."""
     found: dict[str, str] = {}
-    for name in ("corpus.jsonl", "queries.jsonl"):
+    for name in ("corpus.jsonl", "queries.jsonl", "mt_geneval_pairs.jsonl"):
         path = optional_file(folder / name)
         if path is not None:
             found[name] = content_digest(path)

@@ -21,6 +21,9 @@ NAMES = (
     "gender_bias_ir",
     "grep_biasir",
     "wikiqa",
+    "xquad_en",
+    "nq_open_oracle",
+    "gender_sentences",
     "nfcorpus",
     "scifact",
     "arguana",
@@ -31,8 +34,6 @@ GROUPS = {
     "minilm": ("squad_train", "msmarco_dev600", "dl19", "trec_dl", "gender_bias_ir", "grep_biasir"),
 }
 """Names for several: what ``recipe=minilm`` and its measures need."""
-NOT_YET = ("xquad_en", "nq_open_oracle", "gender_sentences")
-"""Folders that options name and no command gets; the page on data names their sources."""
 
 
 def how_to_get(path: str | Path) -> str:
@@ -52,8 +53,6 @@ def how_to_get(path: str | Path) -> str:
                 if part in members:
                     command += f", `data get {group}` all that recipe={group} needs"
             return command
-        if part in NOT_YET:
-            return "; no command gets it yet: docs/get-the-data.md says where it is from"
     return ""
 
 

@@ -104,6 +104,11 @@ def _beir(name: str, what: str, licence: str, size: str) -> PublicSet:
     return PublicSet(f"BEIR: {what}", licence, build, ir_datasets=size)
 
 
+def _build_gender_sentences(folder: Path, downloads: Downloads) -> None:
+    files = {place: downloads.fetch(file) for place, file in _SENTENCES.items()}
+    builders.build_gender_sentences(folder, files)
+
+
 _TRAIN = PublicFile(
     f"{_SQUAD}/train-v1.1.json",
     "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
@@ -158,6 +163,30 @@ _SORTING = (
 )
 _WIKIQA_ZIP = PublicFile(_WIKIQA, None)
 _GREP_ZIP = PublicFile(_GREP, None)
+_XQUAD = PublicFile(
+    f"{_GITHUB}/google-deepmind/xquad/7d30520c717524000f0d9d2f9c10a069acd9d285/xquad.en.json",
+    "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
+    609_383,
+)
+_NQ_OPEN = PublicFile(
+    f"{_GITHUB}/nelson-liu/lost-in-the-middle/dc5c20a60a52c46cce60d13c659f698c1343596e/qa_data/"
+    "nq-open-oracle.jsonl.gz",
+    None,
+)
+_GENEVAL = f"{_GITHUB}/amazon-science/machine-translation-gender-eval"
+_GENEVAL_COMMITS = {
+    "dev": "c421ecff3b244024a8563602eebbf4f52d7740e9",
+    "test": "c542ba406a8f7d3be2a8aa1636690b0bd1714de4",
+}
+_SENTENCES = {
+    (split, form): PublicFile(
+        f"{_GENEVAL}/{commit}/data/sentences/{split}/geneval-sentences-{form}-{split}.en_de.en",
+        None,
+        {"dev": 152_000, "test": 43_000}[split],
+    )
+    for split, commit in _GENEVAL_COMMITS.items()
+    for form in ("masculine", "feminine")
+}
 
 SETS: dict[str, PublicSet] = {
     "squad_train": _squad(
@@ -202,6 +231,21 @@ SETS: dict[str, PublicSet] = {
         "research use (Microsoft Research Data License Agreement)",
         lambda folder, downloads: builders.build_wikiqa(folder, downloads.fetch(_WIKIQA_ZIP)),
         (_WIKIQA_ZIP,),
+    ),
+    "xquad_en": _squad(
+        "xquad_en", _XQUAD, "XQuAD, English: 1,190 questions of SQuAD's development set"
+    ),
+    "nq_open_oracle": PublicSet(
+        '2,655 Natural Questions with a passage each, of "Lost in the Middle"',
+        "MIT; Natural Questions: CC BY-SA 3.0",
+        lambda folder, downloads: builders.build_nq_open_oracle(folder, downloads.fetch(_NQ_OPEN)),
+        (_NQ_OPEN,),
+    ),
+    "gender_sentences": PublicSet(
+        "MT-GenEval: 1,247 sentences in a masculine and a feminine form",
+        "CC BY-SA 3.0",
+        _build_gender_sentences,
+        tuple(_SENTENCES.values()),
     ),
     "nfcorpus": _beir("nfcorpus", "nutrition and medicine", "academic use", "2.45 MB"),
     "scifact": _beir("scifact", "scientific claims and abstracts", _AUTHORS, "2.82 MB"),
