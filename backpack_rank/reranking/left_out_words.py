@@ -276,6 +276,24 @@ class LeftOutWords:
         return len(self.pairs) - 1
 
 
+def fits_one_chunk(
+    pair_tokenizer: PairTokenizer,
+    query: str,
+    document: str,
+    long_documents: LongDocuments = CUT,
+) -> bool:
+    """Whether a score is that of one chunk, as where documents are cut: senses explain no other.
+
+    Raises:
+        ValueError: the query is empty or too long.
+    """
+    if not long_documents.in_chunks:
+        return True
+    room = pair_tokenizer.room(pair_tokenizer.encode_query(query))
+    (ids,) = pair_tokenizer.encode([pair_tokenizer.cut(document, long_documents)])
+    return len(long_documents.chunks(ids, room)) == 1
+
+
 def words_that_are_read(
     pair_tokenizer: PairTokenizer,
     query: str,

@@ -13,7 +13,7 @@ from backpack_rank.checks import one_of
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.models.rankers import BackpackForRanking
-from backpack_rank.reranking.left_out_words import AT_MOST, LeftOutWords
+from backpack_rank.reranking.left_out_words import AT_MOST, LeftOutWords, fits_one_chunk
 from backpack_rank.reranking.planned_scores import (
     scores_of_pairs,
     scores_of_texts,
@@ -417,7 +417,8 @@ class PointwiseReranker(TextReranker):
             lexicon: its words are marked with their group; None: those of the attribute.
             by: ``senses`` splits the score of a ranker with senses; ``words`` scores the pair
                 without each word, for every ranker and policy. None: by senses where the score
-                splits into them, else by words.
+                splits into them, else by words; also where the best of several chunks is the score
+                (senses are those of the first one).
             at_most: words that are left out by themselves; of longer texts, neighbours are left out
                 together.
 
@@ -427,7 +428,9 @@ class PointwiseReranker(TextReranker):
         """
         if by is not None:
             one_of("by", by, WAYS_TO_EXPLAIN)
-        if by == "words" or (by is None and not self.splits_into_senses):
+        if by is None:
+            by = "senses" if self._has_senses_of(query, document) else "words"
+        if by == "words":
             return self._explained_by_words(query, document, lexicon, at_most)
 
         ranker, tokenizer = self.local_scorer.ranker, self.local_scorer.pair_tokenizer
@@ -463,6 +466,13 @@ class PointwiseReranker(TextReranker):
             weights=view.sense_weights,
             before=before,
         )
+
+    def _has_senses_of(self, query: str, document: str) -> bool:
+        """Whether the score of this very pair splits into senses."""
+        if not self.splits_into_senses:
+            return False
+        tokenizer = self.local_scorer.pair_tokenizer
+        return fits_one_chunk(tokenizer, query, document, self.scorer.long_documents)
 
     def _explained_by_words(
         self, query: str, document: str, lexicon: Lexicon | None, at_most: int

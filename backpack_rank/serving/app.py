@@ -441,8 +441,10 @@ async def _error_response(_request: Request, error: Exception) -> Response:
     return _response(error)
 
 
-async def _http_error_response(_request: Request, error: Exception) -> Response:
+async def _http_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _response(
-        RequestError(error.status_code, str(error.detail), False, **dict(error.headers or {}))
-    )
+    message = str(error.detail)
+    headers = dict(error.headers or {})
+    if error.status_code == 405 and "Allow" in headers:
+        message = f"{request.method} does nothing at {request.url.path}: use {headers['Allow']}"
+    return _response(RequestError(error.status_code, message, False, **headers))

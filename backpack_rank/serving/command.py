@@ -24,6 +24,7 @@ from backpack_rank.checks import UsageError
 from backpack_rank.data.long_documents import CUT
 from backpack_rank.files import RANKER
 from backpack_rank.models.factory import find_ranker
+from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.serving.app import create_app
@@ -150,6 +151,8 @@ def _run(options: Namespace) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in ("httpx", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # A progress bar between lines of JSON would break whoever reads them.
+    quiet_libraries()
     try:
         settings = settings_of(options)
         app = create_app(loaders_of(options), settings)

@@ -266,20 +266,26 @@ class _Demo:
         """By senses where the score splits into them, in one pass; else by words, in batches."""
         alpha = body.dial
         (document,) = body.passages
+        long_documents = ranker.long_documents_of(body)
         try:
-            if await asyncio.to_thread(ranker.splits_into_senses, body.policy, alpha):
+            splits = await asyncio.to_thread(
+                ranker.splits_into_senses, body.query, document, body.policy, alpha, long_documents
+            )
+            if splits:
                 job = _Explainer(ranker).job(body.query, body.passages, [alpha], body.policy, None)
                 await self._finished(job)
                 assert job.explanation is not None
                 return job.explanation
-            words = await asyncio.to_thread(ranker.left_out_words, body.query, document)
+            words = await asyncio.to_thread(
+                ranker.left_out_words, body.query, document, long_documents
+            )
         except ValueError as error:
             raise RequestError(400, str(error)) from None
         # Last, to compare with: the scores of the unchanged ranker.
         alphas = [alpha] if alpha == 1 else [alpha, 1.0]
         deadline = time.monotonic() + self._settings.timeout
         scored = await asyncio.to_thread(
-            ranker.job_of_pairs, words.pairs, alphas, body.policy, None, deadline
+            ranker.job_of_pairs, words.pairs, alphas, body.policy, None, deadline, long_documents
         )
         scored.deadline = deadline
         scores = await self._finished(scored)

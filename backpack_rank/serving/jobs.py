@@ -34,7 +34,7 @@ from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.parts import imported, served_classes
-from backpack_rank.reranking.left_out_words import LeftOutWords
+from backpack_rank.reranking.left_out_words import LeftOutWords, fits_one_chunk
 from backpack_rank.reranking.pointwise import CALIBRATED, LOGITS, PointwiseReranker
 from backpack_rank.reranking.reading_plan import Pass, ReadingPlan, TextPair
 from backpack_rank.reranking.rerankers import TextReranker
@@ -424,13 +424,17 @@ class ServedPointwise(Served):
                 part.fill(column, scores.float().cpu().numpy())
 
     def warm_up(self) -> None:
-        """Score one short text, and a full batch of the longest."""
+        """Score a short text and one of the greatest length; on a GPU, a full batch of these."""
         self._scorer.score("a", ["a"])
-        if self.max_length:
-            texts = max(1, self.tokens_per_batch // self.max_length)
-            self._scorer.score("a", ["a " * self.max_length] * texts)
-        else:
-            self._scorer.score("a", ["a "])
+        if not self.max_length:
+            return
+        # As token ids: of texts, the scorer would read equal ones once, and warn that they are cut.
+        (longest,) = self._scorer.pair_tokenizer.pairs("a", ["a " * self.max_length])
+        texts = 1
+        if self._scorer.device.type != "cpu":
+            # Memory that a full batch needs is asked for now, or is missed now.
+            texts = max(1, self.tokens_per_batch // len(longest))
+        self._scorer.score_tokens([longest] * texts)
 
     @property
     def attribute(self) -> Attribute:
@@ -454,24 +458,39 @@ class ServedPointwise(Served):
         with self._lock:
             return self._reranker_at(policy, alpha).activated(logits, activation)
 
-    def splits_into_senses(self, policy: str | None, alpha: float) -> bool:
+    def splits_into_senses(
+        self,
+        query: str,
+        document: str,
+        policy: str | None,
+        alpha: float,
+        long_documents: LongDocuments,
+    ) -> bool:
         """Whether a score is a sum over senses; else it is explained by leaving out words.
 
         Raises:
-            ValueError: the policy does not fit.
+            ValueError: the policy or the query does not fit.
         """
         with self._lock:
-            return self._reranker_at(policy, alpha).splits_into_senses
+            splits = self._reranker_at(policy, alpha).splits_into_senses
+        tokenizer = self._tokenizer_of_thread()
+        return splits and fits_one_chunk(tokenizer, query, document, long_documents)
 
-    def left_out_words(self, query: str, document: str) -> LeftOutWords:
+    def left_out_words(
+        self, query: str, document: str, long_documents: LongDocuments
+    ) -> LeftOutWords:
         """Texts with words left out, and the explanation that their scores give.
 
         Raises:
             ValueError: the query does not fit.
         """
-        tokenizer = self._tokenizer_of_thread()
         return LeftOutWords(
-            query, document, self.attribute, pair_tokenizer=tokenizer, at_most=_LEFT_OUT
+            query,
+            document,
+            self.attribute,
+            pair_tokenizer=self._tokenizer_of_thread(),
+            long_documents=long_documents,
+            at_most=_LEFT_OUT,
         )
 
     def reads_once(self, policy: str) -> bool:
@@ -501,7 +520,21 @@ class ServedPointwise(Served):
             return self._reranker_at(policy, alpha).explain(query, document, by="senses")
 
     def _reranker_at(self, policy: str | None, alpha: float) -> PointwiseReranker:
-        return self._reranker if alpha == 1 else self._reranker.at(alpha, policy)
+        """The ranker under a policy.
+
+        Raises:
+            ValueError: the policy does not fit; those that do are named.
+        """
+        if policy is not None and policy not in POLICIES:
+            raise ValueError(f"policy={policy[:80]}: use one of {', '.join(self.policies)}")
+        if alpha == 1:
+            return self._reranker
+        try:
+            return self._reranker.at(alpha, policy)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; policies of model {self.name}: {', '.join(self.policies)}"
+            ) from None
 
     def _tokenizer_of_thread(self) -> PairTokenizer:
         if not hasattr(self._tokenizers, "tokenizer"):
@@ -511,11 +544,8 @@ class ServedPointwise(Served):
         return tokenizer
 
     def _views(self, policy: str | None, alpha: float) -> tuple[View, ...]:
-        if policy is not None and policy not in POLICIES:
-            raise ValueError(f"policy={policy[:80]}: use one of {', '.join(self.policies)}")
-        if alpha == 1:
-            return IDENTITY
-        return self._reranker.at(alpha, policy).hook.views
+        reranker = self._reranker_at(policy, alpha)
+        return IDENTITY if alpha == 1 else reranker.hook.views
 
 
 def served(name: str, reranker: TextReranker) -> Served:

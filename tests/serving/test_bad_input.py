@@ -80,7 +80,7 @@ CASES = {
     "no senses": (
         {"model": "gpt2", "alpha": 0.5, "policy": "uniform"},
         400,
-        "GPT2ForRanking has no sense vectors",
+        "needs them; policies of model gpt2: paired_tokens, renditions",
     ),
     "listwise with alpha": (
         {"model": "lists", "alpha": 1},
@@ -239,7 +239,7 @@ def test_other_content_types_are_refused_so_that_no_page_posts_without_asking_fi
 
 def test_unknown_routes_and_methods_are_refused(server_of_several):
     check(server_of_several.client.get("/v3/rerank"), 404, "Not Found")
-    check(server_of_several.client.get("/rerank"), 405, "Method Not Allowed")
+    check(server_of_several.client.get("/rerank"), 405, "GET does nothing at /rerank: use POST")
 
 
 def test_a_truncated_upload_leaves_nothing_behind(server_of_several):

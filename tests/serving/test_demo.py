@@ -172,6 +172,34 @@ def test_a_policy_of_several_texts_is_explained_by_words_too(server, reranker, s
     )
 
 
+@pytest.mark.parametrize("kind", ["backpack", "gpt2"])
+@pytest.mark.parametrize("asked_for", ["by the server", "by the request"])
+def test_the_score_of_the_best_chunk_is_explained(
+    pointwise, make_gpt2, pair_tokenizer, kind, asked_for
+):
+    """Served in chunks, or asked for: the explained score is that of the ranking, of any ranker."""
+    plain = pointwise() if kind == "backpack" else None
+    plain = plain or PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))
+    thorough = plain.reading("chunks")
+    long_text = "bread and fish " * 20 + "she is a doctor in the ward " * 4
+    fields = {} if asked_for == "by the server" else {"long_documents": "chunks"}
+    ranker = thorough if asked_for == "by the server" else plain
+    expected = thorough.predict([(QUERY, long_text)])[0]
+    assert abs(expected - plain.predict([(QUERY, long_text)])[0]) > 1e-3
+    with running({"tiny": lambda: served("tiny", ranker)}) as server:
+        answer = asked(server, "explain", documents=[long_text], **fields)
+        assert answer.status_code == 200, answer.text
+        explanation = answer.json()
+        short = asked(server, "explain", documents=["a doctor"], **fields).json()
+    assert explanation["score"] == pytest.approx(expected, abs=1e-5)
+    assert explanation["score"] == pytest.approx(thorough.explain(QUERY, long_text).score, abs=1e-5)
+    assert explanation["cut"] == 0
+    words = " ".join(word["text"] for word in explanation["words"])
+    assert words == f"{QUERY} {long_text}".strip()
+    # What fits into one chunk is explained by senses where there are any.
+    assert (short["empty_score"] is not None) == (kind == "backpack")
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
@@ -190,7 +218,19 @@ def test_a_policy_of_several_texts_is_explained_by_words_too(server, reranker, s
             "explain",
             {"documents": ["a"], "alpha": 0.5, "policy": "paired_tokens_weights"},
             400,
-            "use one of",
+            "policy=paired_tokens_weights: use one of lowest_senses, uniform",
+        ),
+        (
+            "explain",
+            {"documents": ["a"], "policy": "sideways"},
+            400,
+            "policy=sideways: use one of lowest_senses",
+        ),
+        (
+            "explain",
+            {"documents": ["a"], "long_documents": "chunks", "chunk_overlap": 40},
+            400,
+            "chunk_overlap=40 must be at most 24",
         ),
         ("explain", {"documents": ["a"], "query": "long " * 60}, 400, "query"),
     ],

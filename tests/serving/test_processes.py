@@ -75,6 +75,8 @@ def test_it_serves_is_healthy_drains_and_logs_no_text(folder, tmp_path):
     assert subprocess.run(health).returncode != 0
     log = (tmp_path / "log").read_text()
     assert '"route": "/rerank", "status": 401' in log
+    events = [json.loads(line)["event"] for line in log.splitlines()]  # no other lines among them
+    assert events.count("request") > 4
     assert "secret" not in log
 
 

@@ -5,6 +5,7 @@ server.
 from __future__ import annotations
 
 import gc
+import logging
 import socket
 import threading
 import weakref
@@ -43,6 +44,23 @@ def _in_flight(server: Running) -> int:
     lines = server.client.get("/metrics").text.splitlines()
     (line,) = [line for line in lines if line.startswith("backpack_rank_queue_requests ")]
     return int(float(line.split()[-1]))
+
+
+def test_warming_up_reads_the_longest_text_and_speaks_of_no_documents(pointwise, caplog):
+    """Documents of the warm-up are nobody's: that they are cut would be a riddle in the log."""
+    reranker = pointwise()
+    scorer = reranker.local_scorer
+    lengths: list[int] = []
+    scorer.ranker.register_forward_pre_hook(
+        lambda _ranker, arguments: lengths.append(arguments[0].max_length)
+    )
+    with (
+        caplog.at_level(logging.WARNING, "backpack_rank"),
+        running({"tiny": lambda: served("tiny", reranker)}) as server,
+    ):
+        assert server.client.get("/health").status_code == 200
+    assert max(lengths) == scorer.pair_tokenizer.max_length
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 @contextmanager
