@@ -44,6 +44,8 @@ from backpack_rank.reranking.scorer import ScoringSettings
 from backpack_rank.senses.policies import Policy
 
 log = logging.getLogger(__name__)
+LEAST_CHANGE = 0.01
+"""Growth of a calibration error from which on the dial is said to break it."""
 UNJUDGED = ("left_out", "not_relevant")
 _UNJUDGED_IN_WORDS = {"left_out": "left out", "not_relevant": "counted as not relevant"}
 
@@ -263,7 +265,7 @@ class Calibrating:
             change, low, high = change_of_error(
                 reference, of_first, test.relevant, test.queries, self._bins
             )
-            if low > 0:
+            if is_broken(change, low):
                 broken.append(alpha)
             figures = [Cell(f"{error:.4f}") for error in errors]
             figures.append(Cell(f"{change:+.4f}", interval=f"[{low:+.4f}, {high:+.4f}]"))
@@ -291,26 +293,44 @@ class Calibrating:
         )
 
 
+def is_broken(change: float, low: float) -> bool:
+    """Whether the error of a map has grown by enough to speak of, and by more than chance.
+
+    >>> is_broken(change=0.0001, low=0.00002), is_broken(change=0.03, low=-0.01)
+    (False, False)
+
+    Both are asked for. Scores at two alphas are nearly the same, so their errors move together:
+    over queries the interval of a change is narrow, and leaves out 0 for changes of .0001. A change
+    of :data:`LEAST_CHANGE` is one point of a hundred between what is said and what is true. Below
+    it, nobody would place a threshold elsewhere. The interval keeps larger ones apart from chance.
+
+    Args:
+        change: the error less that at the alpha of the map.
+        low: the lower end of its interval over queries.
+    """
+    return change >= LEAST_CHANGE and low > 0
+
+
 def verdict(first: float, broken: Sequence[float]) -> str:
     """Whether the dial breaks calibration, in one sentence.
 
     >>> verdict(1.0, [0.0])
-    'The dial breaks calibration at alpha=0: the map of alpha=1 is off by more there. Use the maps \
-of their own.'
+    'The dial breaks calibration at alpha=0: the map of alpha=1 is off by 0.01 and more there, \
+which is more than chance. Use the maps of their own.'
 
     Args:
         first: the alpha whose map is tried at others.
-        broken: the alphas at which its error grows by more than chance.
+        broken: the alphas at which its error grows, see :func:`is_broken`.
     """
     if not broken:
         return (
             f"The dial does not break calibration: by the map of alpha={first:g}, the error grows "
-            "by more than chance at no alpha."
+            f"by {LEAST_CHANGE:g} and more than chance at no alpha."
         )
     at = ", ".join(f"{alpha:g}" for alpha in broken)
     return (
-        f"The dial breaks calibration at alpha={at}: the map of alpha={first:g} is off by more "
-        "there. Use the maps of their own."
+        f"The dial breaks calibration at alpha={at}: the map of alpha={first:g} is off by "
+        f"{LEAST_CHANGE:g} and more there, which is more than chance. Use the maps of their own."
     )
 
 

@@ -128,6 +128,35 @@ def test_the_table_has_the_errors_of_what_rank_shows_and_calibration_mends_them(
     }
 
 
+def test_the_dial_breaks_calibration_by_a_point_of_a_hundred_and_more_than_chance(
+    ranker_and_data, tmp_path
+):
+    """An interval over queries leaves out 0 for changes that are of no use to anybody, too."""
+    _, data = ranker_and_data
+    # Hardly any document is relevant on test, so predictions are too high, and the error in one bin
+    # is their mean less a constant: it grows with alpha for nearly every query, by very little.
+    first, *_ = data["test"]["documents"]
+    qrels = {
+        query: {document: 2 * (document == first) for document in judged}
+        for query, judged in data["test"]["qrels"].items()
+    }
+    rare = {**data["test"], "qrels": qrels}
+    options = ["policy=paired_tokens", "alphas=[1,1.01,0.99]", "bins=1"]
+    calibrate(composed(ranker_and_data, tmp_path, *options, test=rare))
+    rows = list(csv.DictReader((tmp_path / "calibration.csv").open()))
+    small = [row for row in rows if float(row["change_low"]) > 0]
+    assert [abs(float(row["change"])) < 0.01 for row in small] == [True]
+    note = " ".join((tmp_path / "calibration.md").read_text().split())
+    assert "does not break calibration: by the map of alpha=1, the error grows by 0.01" in note
+
+    calibrate(composed(ranker_and_data, tmp_path, "policy=paired_tokens", "alphas=[1,0.9,0]"))
+    rows = list(csv.DictReader((tmp_path / "calibration.csv").open()))
+    assert float(rows[2]["change"]) > 0.05
+    assert float(rows[2]["change_low"]) > 0
+    note = " ".join((tmp_path / "calibration.md").read_text().split())
+    assert "The dial breaks calibration at alpha=0: the map of alpha=1 is off by 0.01 and" in note
+
+
 def test_the_map_is_that_of_scikit_learn_on_the_dev_split(ranker_and_data, tmp_path):
     from sklearn.isotonic import IsotonicRegression
 
