@@ -9,8 +9,8 @@ import os
 def quiet_libraries() -> None:
     """Keep progress bars of loading, and advice that concerns no user, out of the terminal."""
     os.environ.setdefault("WANDB_SILENT", "true")
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    for name in ("lightning.pytorch.utilities.rank_zero", "bm25s", "aiobotocore", "botocore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()

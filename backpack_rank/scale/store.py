@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from backpack_rank.commands import install
-from backpack_rank.files import atomic_path
+from backpack_rank.files import atomic_path, no_space
 from backpack_rank.scale.shard_plan import FILE, PLAN, Plan, pair_file
 
 WHOLE = frozenset(
@@ -30,7 +32,8 @@ class Store:
         store.put(folder, "scores/00002.safetensors")
 
     On stores of objects a file is put directly. Elsewhere it is put beside its place under a
-    temporary name and moved.
+    temporary name and moved. All methods raise ``OSError`` with the store's name where it cannot
+    be reached, or does not let this machine read or write.
     """
 
     def __init__(self, url: str) -> None:
@@ -57,19 +60,24 @@ class Store:
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name, such as ``scores/00002.safetensors``."""
-        return bool(self._files.exists(self._path(name)))
+        with self._named_errors():
+            return bool(self._files.exists(self._path(name)))
 
     def put(self, folder: Path, name: str) -> None:
         """Bring a file of the folder to the store, whole or not at all."""
         place = self._path(name)
+        with self._named_errors():
+            self._put(folder / name, place)
+
+    def _put(self, file_here: Path, place: str) -> None:
         if self._puts_whole:
-            self._files.put_file(str(folder / name), place)
+            self._files.put_file(str(file_here), place)
             return
         parent, _, file = place.rpartition("/")
         self._files.makedirs(parent, exist_ok=True)
         # A task that was killed in a put leaves this behind; it is no name that is ever read.
         temporary = f"{parent}/.{file}.{socket.gethostname()}.{os.getpid()}"
-        self._files.put_file(str(folder / name), temporary)
+        self._files.put_file(str(file_here), temporary)
         self._files.mv(temporary, place)
 
     def get(self, folder: Path, name: str) -> bool:
@@ -78,7 +86,8 @@ class Store:
             return False
         with atomic_path(folder / name) as temporary:
             try:
-                self._files.get_file(self._path(name), str(temporary))
+                with self._named_errors():
+                    self._files.get_file(self._path(name), str(temporary))
             except FileNotFoundError:
                 return False
         return True
@@ -119,7 +128,8 @@ class Store:
             self.get(plan.folder, name)
 
     def _check_same(self, folder: Path) -> None:
-        theirs = self._files.cat_file(self._path(f"{PLAN}/{FILE}"))
+        with self._named_errors():
+            theirs = self._files.cat_file(self._path(f"{PLAN}/{FILE}"))
         if theirs != (folder / PLAN / FILE).read_bytes():
             raise ValueError(
                 f"store={self.url} has another plan than {folder}: give the folder or the store "
@@ -128,3 +138,18 @@ class Store:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Let an error say which store it is of, and keep its kind where that has a meaning."""
+        try:
+            yield
+        except Exception as error:
+            # Whatever it is: packages for S3 and others have errors that share no class.
+            if no_space(error) is not None:
+                raise
+            kind = FileNotFoundError if isinstance(error, FileNotFoundError) else OSError
+            raise kind(
+                f"store={self.url}: {error}. Is the name right, is it there, and may this machine "
+                "read and write it?"
+            ) from error
