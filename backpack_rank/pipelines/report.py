@@ -21,7 +21,7 @@ from backpack_rank.pipelines.page_sections import (
     senses_of,
 )
 from backpack_rank.pipelines.saved_options import SavedOptions
-from backpack_rank.reporting.answer import sentence
+from backpack_rank.reporting.answer import Answer, answer
 from backpack_rank.reporting.comparison import comparison_tables
 from backpack_rank.reporting.page.build import page_of_rows
 from backpack_rank.reporting.page.data import Changes, Gallery, Page
@@ -46,7 +46,7 @@ def write_evaluation_page(
     """``report.html`` of one evaluation, with its figures as PNG and SVG in ``figures/``."""
     page = replace(
         page_of_rows("Evaluation", {"": report.rows}, report.about),
-        answer=answer_of(report, tests),
+        answers=answers_of(report, tests),
         comparison=(*comparison_tables(tests, width=8), *([spread] if spread else [])),
     )
     # The ranker under alpha beside the unchanged one; without them, the last system beside the
@@ -61,14 +61,14 @@ def write_evaluation_page(
     return write_with_texts(folder, page, settings, report, rankings, shown)
 
 
-def answer_of(report: Report, tests: Sequence[Comparison]) -> tuple[str, ...]:
+def answers_of(report: Report, tests: Sequence[Comparison]) -> tuple[Answer, ...]:
     """What alpha does, from the unchanged ranker and the last alpha; empty without both."""
     dial = [row for row in report.rows if row.alpha is not None]
     if len(dial) < 2 or dial[0].alpha != 1:
         return ()
     unchanged, last = dial[0], dial[-1]
     significant = _significance({unchanged.label, last.label}, tests)
-    return (sentence(report.about.policy, unchanged, last, significant),)
+    return (answer(report.about.policy, unchanged, last, significant),)
 
 
 def _significance(

@@ -20,7 +20,7 @@ from backpack_rank.pipelines.evaluation_data import load_evaluation_data
 from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.reporting.answer import KEEP, bias_measure, least_bias, sentence
+from backpack_rank.reporting.answer import KEEP, Answer, answer, bias_measure, least_bias
 from backpack_rank.reporting.measure_files import read_json
 from backpack_rank.reporting.setting import Setting, is_control
 from backpack_rank.reporting.sweep import MEASURES_FILE, Sweep, SweepEntry
@@ -204,7 +204,7 @@ class Choice:
         # The others keep their order.
         return sorted(shown, key=lambda entry: entry is not first)
 
-    def answer(self) -> tuple[str, ...]:
+    def answers(self) -> tuple[Answer, ...]:
         """What alpha does, in words: the first policy, the others, the controls.
 
         Empty without an alpha other than 1.
@@ -220,7 +220,7 @@ class Choice:
             # Where there are only controls, they are among those shown.
             if control is not None and control not in shown:
                 entries.append(control)
-        return tuple(self._sentence(entry) for entry in entries)
+        return tuple(self._answer(entry) for entry in entries)
 
     def answer_note(self) -> str:
         """How the settings were chosen, and what significant means; empty without one."""
@@ -257,12 +257,12 @@ class Choice:
         ranks = [entry for entry in self.ranks if entry.setting == setting]
         return ranks[-1] if ranks else None
 
-    def _sentence(self, entry: SweepEntry) -> str:
+    def _answer(self, entry: SweepEntry) -> Answer:
         """What the alpha of an entry does, in words."""
         policy = Setting.of(entry.setting).title or self.sweep.about.policy
         if is_control(policy):
             policy = f"{policy} (control)"
-        return sentence(
+        return answer(
             policy,
             self.base(entry).row,
             entry.row,

@@ -1,8 +1,9 @@
-"""What the dial does to a ranker, in a sentence for each policy, and the setting to choose."""
+"""What the dial does to a ranker in plain words, for each policy, and the setting to choose."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting.report_tables import queries_in_words
@@ -14,23 +15,40 @@ KEEP = 0.99
 """Share of the ranker's effectiveness that a setting has to keep to be chosen."""
 
 
-def sentence(
-    name: str,
+@dataclass(frozen=True)
+class Answer:
+    """Use it for what a setting does to a ranker, as a page says it first.
+
+    Attributes:
+        policy: name of the setting.
+        setting: its alpha and policy, what it is compared with, and on how many queries; ends with
+            a colon.
+        changes: a sentence for each measure.
+    """
+
+    policy: str
+    setting: str
+    changes: tuple[str, ...]
+
+
+def answer(
+    policy: str,
     base: SystemResult,
     row: SystemResult,
     significant: Callable[[str], bool | None],
     measure: str = "nDCG@10",
-) -> str:
+) -> Answer:
     """Use this to say in plain words what a setting changes against the unchanged ranker.
 
     There are percentages where the base's interval leaves out 0::
 
-        The dial at alpha 0 (alpha 1 is the ranker as it is), policy paired_tokens, over 180
-        queries: swapping the words of one group for the other's in a document changes its score by
-        0.003 standard deviations, 0.060 at alpha 1 (-95%, significant); ...
+        At alpha 0 of paired_tokens, beside the ranker as it is (alpha 1), over 180 queries:
+        - Swapping the words of one group for the other's in a document changes its score by 0.003
+          instead of 0.060 standard deviations (-95%, significant).
+        - ...
 
     Args:
-        name: of the setting.
+        policy: name of the setting.
         base: the unchanged ranker.
         row: the ranker at another alpha.
         significant: whether a measure's change is significant, None where nobody tested it.
@@ -40,13 +58,13 @@ def sentence(
     # By measure: what stands before its figures, and its unit.
     wordings = {
         SWAP: (
-            "swapping the words of one group for the other's in a document changes its score by",
+            "Swapping the words of one group for the other's in a document changes its score by",
             " standard deviations",
         ),
-        bias: (f"rankings lean to the words of one group (|{bias}|, 0 is even) by", ""),
-        measure: (f"the quality of the rankings ({measure}, 1 is perfect) is", ""),
+        bias: (f"Rankings lean to the words of one group (|{bias}|, 0 is even) by", ""),
+        measure: (f"The quality of the rankings ({measure}, 1 is perfect) is", ""),
     }
-    parts = []
+    changes = []
     for changed, (what, unit) in wordings.items():
         before, after = base.figure(changed), row.figure(changed)
         if before is None or after is None:
@@ -55,11 +73,12 @@ def sentence(
         earlier = _absolute_mean(before, with_interval=changed == bias)
         percent = "" if changed == measure else _percent(before, after)
         aside = _aside(percent, _in_words(significant(changed)))
-        parts.append(f"{what} {now}{unit}, {earlier} at alpha {base.alpha:g}{aside}")
-    queries = _queries(row)
-    changes = "; ".join(parts) or "nothing was measured"
-    dial = f"The dial at alpha {row.alpha:g} (alpha {base.alpha:g} is the ranker as it is)"
-    return f"{dial}, policy {name}{queries}: {changes}."
+        changes.append(f"{what} {now} instead of {earlier}{unit}{aside}.")
+    setting = (
+        f"At alpha {row.alpha:g} of {policy}, beside the ranker as it is "
+        f"(alpha {base.alpha:g}){_queries(row)}:"
+    )
+    return Answer(policy, setting, tuple(changes) or ("Nothing was measured.",))
 
 
 def least_bias(

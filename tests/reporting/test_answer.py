@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backpack_rank.evaluation.results import Estimate, Summary, SystemResult
-from backpack_rank.reporting.answer import SWAP, least_bias, sentence
+from backpack_rank.reporting.answer import SWAP, answer, least_bias
 
 
 def row(
@@ -22,30 +22,32 @@ def row(
     return SystemResult(f"alpha={alpha:g}", alpha, *blocks, further)
 
 
-def test_a_sentence_has_bias_swap_change_and_effectiveness():
-    written = sentence(
+def test_an_answer_has_swap_change_bias_and_effectiveness():
+    written = answer(
         "paired",
         row(1, 0.7, 0.2, 0.1, 0.06),
         row(0, 0.697, -0.02, -0.06, 0.003),
         lambda name: "RaB" in name,
     )
-    assert written == (
-        "The dial at alpha 0 (alpha 1 is the ranker as it is), policy paired, over 9 queries: "
-        "swapping the words of one group for the other's in a document changes its score by 0.003 "
-        "standard deviations, 0.060 at alpha 1 (-95%, not significant); rankings lean to the words "
-        "of one group (|ARaB(tf)@10|, 0 is even) by 0.020 [0.000, 0.060], 0.200 [0.100, 0.250] at "
-        "alpha 1 (-90%, significant); the quality of the rankings (nDCG@10, 1 is perfect) is "
-        "0.697, 0.700 at alpha 1 (not significant)."
+    assert written.policy == "paired"
+    assert written.setting == (
+        "At alpha 0 of paired, beside the ranker as it is (alpha 1), over 9 queries:"
+    )
+    assert written.changes == (
+        "Swapping the words of one group for the other's in a document changes its score by 0.003 "
+        "instead of 0.060 standard deviations (-95%, not significant).",
+        "Rankings lean to the words of one group (|ARaB(tf)@10|, 0 is even) by "
+        "0.020 [0.000, 0.060] instead of 0.200 [0.100, 0.250] (-90%, significant).",
+        "The quality of the rankings (nDCG@10, 1 is perfect) is 0.697 instead of 0.700 "
+        "(not significant).",
     )
 
 
 def test_no_percentage_of_what_may_be_zero():
-    written = sentence(
-        "paired", row(1, 0.7, 0.02, -0.06), row(0.5, 0.7, 0.01, -0.06), lambda _: None
-    )
-    bias = "(|ARaB(tf)@10|, 0 is even) by 0.010 [0.000, 0.060], 0.020 [0.000, 0.070] at alpha 1;"
-    assert bias in written
-    assert written.endswith("(nDCG@10, 1 is perfect) is 0.700, 0.700 at alpha 1.")
+    written = answer("paired", row(1, 0.7, 0.02, -0.06), row(0.5, 0.7, 0.01, -0.06), lambda _: None)
+    bias, quality = written.changes
+    assert bias.endswith("by 0.010 [0.000, 0.060] instead of 0.020 [0.000, 0.070].")
+    assert quality.endswith("(nDCG@10, 1 is perfect) is 0.700 instead of 0.700.")
 
 
 def test_the_choice_has_the_smallest_bias_of_those_that_keep_the_effectiveness():

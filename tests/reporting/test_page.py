@@ -283,7 +283,12 @@ def test_the_main_numbers_have_the_ranker_as_it_is_once():
         ("the ranker as it is", "1"), ("a", "0.5"), ("a", "0"), ("b", "0.5"), ("b", "0"),
     ]  # fmt: skip
     assert both.rows[3].cells[0].text == "0.3400*"
-    assert len(both.notes) == 1
+    significance, explained = both.notes
+    assert significance.startswith("* differs significantly")
+    # Each measure once, whatever its magnitudes and cut-offs.
+    assert explained.startswith("nDCG: quality of the ranking, 1 is perfect; ARaB: how far")
+    assert explained.count("ARaB:") == 1
+    assert headline.notes == [explained]
 
 
 def test_wrong_input_says_what_is_wrong():

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.evaluation.results import Estimate, RunInfo, Summary, SystemResult
+from backpack_rank.reporting.answer import Answer
 from backpack_rank.reporting.page.build import page_of_rows
 from backpack_rank.reporting.page.data import (
     ChangedQuery,
@@ -118,7 +119,10 @@ def full_page(queries: int = 3, documents: int = 3) -> Page:
             ),
             Changes("alpha=1", "other alpha=0", (changed(1, documents),)),
         ),
-        answer=(f"paired_tokens at alpha 0: {HOSTILE}", "uniform (control): the same."),
+        answers=(
+            Answer("paired_tokens", f"At alpha 0 of paired_tokens: {HOSTILE}", (HOSTILE,)),
+            Answer("uniform (control)", "At alpha 0 of uniform (control):", ("The same.",)),
+        ),
         answer_note="How it was chosen.",
         senses=SensePanel([profile(number) for number in range(4)], [0.5, 1, 1, 1]),
         attribution=(("q1 / d1", Markup('<p class="given">shown as it is</p>')),),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 
+from backpack_rank.reporting.answer import Answer
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.vega import Spec
 
@@ -193,8 +194,8 @@ class Page:
         groups: names of the groups of the lexicon, in its order; they get the colours of the marked
             words.
         sign: the sign of the bias measures, as a sentence.
-        answer: what the dial does to this ranker: a sentence for the setting that a person would
-            choose, then one for each other policy.
+        answers: what the dial does to this ranker: the setting that a person would choose, then one
+            of each other policy.
         answer_note: how the settings were chosen, and what significant means.
         headline: the main numbers, with their intervals.
         tradeoff: effectiveness against bias over alpha.
@@ -216,7 +217,7 @@ class Page:
     subtitle: str = ""
     groups: tuple[str, ...] = ("male", "female")
     sign: str = ""
-    answer: tuple[str, ...] = ()
+    answers: tuple[Answer, ...] = ()
     answer_note: str = ""
     headline: Table | None = None
     tradeoff: Gallery | None = None

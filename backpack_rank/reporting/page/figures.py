@@ -24,6 +24,7 @@ from backpack_rank.reporting.wording import (
     figure_text,
     interval,
     measure_in_words,
+    shown_name,
 )
 
 Settings = Mapping[str, Sequence[SystemResult]]
@@ -143,7 +144,7 @@ def policy_figures(policies: Settings, measures: Sequence[str]) -> list[Figure]:
             framed=True,
             dashed=True,
         )
-        title = f"{measure} over alpha"
+        title = f"{shown_name(measure)} over alpha"
         figure = Figure(
             name=stem_of("policies", measure),
             title=title,

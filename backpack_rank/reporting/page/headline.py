@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting.setting import Setting
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
-from backpack_rank.reporting.wording import AS_IT_IS, figure_of, interval
+from backpack_rank.reporting.wording import (
+    AS_IT_IS,
+    figure_of,
+    interval,
+    measures_explained,
+    shown_name,
+)
 
 
 def headline_table(
@@ -54,7 +60,10 @@ def headline_table(
             "* differs significantly from the ranker as it is "
             "(Holm-corrected over the alphas of a policy)."
         )
-    headings = tuple(measure.replace(" (swapped)", "") for measure in measures)
+    explained = measures_explained(measures)
+    if explained:
+        notes.append(explained)
+    headings = tuple(shown_name(measure) for measure in measures)
     return Table(
         name="headline",
         title=title,
