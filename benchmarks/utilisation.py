@@ -176,7 +176,7 @@ def _measure(size: Size, texts: int, options: argparse.Namespace) -> dict[str, o
         "model_flops_forward": forward,
         "seconds": times.seconds,
         "texts_per_second": {name: texts / times.median(name) for name in jobs},
-        "tflops": {name: flops / times.median(name) / 1e12 for name, (_, flops) in jobs.items()},
+        "tflops": {name: own / times.median(name) / 1e12 for name, (_, own) in jobs.items()},
         "matrix_products": {
             kind: {"tflop": flops(own) / 1e12, "seconds_alone": alone[kind]}
             for kind, own in products.items()

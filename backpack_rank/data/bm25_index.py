@@ -21,12 +21,12 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-import bm25s
 import numpy as np
 import Stemmer
 from filelock import FileLock
 
 from backpack_rank.checks import finite, fraction, one_of
+from backpack_rank.data.bm25s_alone import bm25s
 from backpack_rank.data.collection import DocumentStore, Queries, Run
 from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, cache_dir, intact, kept_or_rebuilt

@@ -288,9 +288,14 @@ class Scorer(TextScorer):
         """Raw logits of joined texts; ``bar`` moves on with every batch. [N] float32"""
         scores = np.empty(len(sequences), dtype=np.float32)
         token_states = self._empty_token_states()
-        with self.inference():
+
+        def computed() -> Iterator[tuple[np.ndarray, Tensor]]:
             for rows, batch in self._packed(sequences):
-                scores[rows] = self._scores_of(batch, view, token_states)
+                yield rows, self._scores_of(batch, view, token_states)
+
+        with self.inference():
+            for rows, of_batch in _one_batch_behind(computed()):
+                scores[rows] = of_batch
                 if bar is not None:
                     bar.update(len(rows))
         return scores
@@ -492,21 +497,24 @@ class Scorer(TextScorer):
         # of the first chunks that come after them.
         states_of_first = self._empty_token_states()
         states_of_further = self._empty_token_states()
-        # A score that is no number is named later, with its pair.
-        with self.inference(), np.errstate(invalid="ignore"):
+
+        def computed() -> Iterator[tuple[np.ndarray, Tensor]]:
             for rows, chunks, texts in self._batches(pairs, self.long_documents):
                 token_states = states_of_first if int(chunks[0]) == 0 else states_of_further
                 # A data loader makes tensors of the rows.
-                np.maximum.at(scores, np.asarray(rows), self._scores_of(texts, view, token_states))
+                yield np.asarray(rows), self._scores_of(texts, view, token_states)
+
+        # A score that is no number is named later, with its pair.
+        with self.inference(), np.errstate(invalid="ignore"):
+            for rows, of_batch in _one_batch_behind(computed()):
+                np.maximum.at(scores, rows, of_batch)
         return scores
 
     def _scores_of(
         self, batch: PackedBatch, view: View, token_states: TokenStateCache | None
-    ) -> np.ndarray:
-        """Raw logits of the texts of a batch. [B] float32"""
-        output = self._forward(batch.to(self.device), view, token_states)
-        scores: np.ndarray = output.scores.float().cpu().numpy()
-        return scores
+    ) -> Tensor:
+        """Raw logits of the texts of a batch, on the ranker's device. [B]"""
+        return self._forward(batch.to(self.device), view, token_states).scores
 
     def _fill_senses(
         self,
@@ -747,6 +755,23 @@ class Scorer(TextScorer):
                 self.pair_tokenizer.max_length,
                 hint,
             )
+
+
+def _one_batch_behind(
+    computed: Iterable[tuple[np.ndarray, Tensor]],
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows and scores of each batch, as numbers on the CPU.
+
+    To read scores is to wait for them. They are read when the next batch has been handed to the
+    device, so that a GPU computes while the CPU makes batches.
+    """
+    waiting: tuple[np.ndarray, Tensor] | None = None
+    for batch in computed:
+        if waiting is not None:
+            yield waiting[0], waiting[1].float().cpu().numpy()
+        waiting = batch
+    if waiting is not None:
+        yield waiting[0], waiting[1].float().cpu().numpy()
 
 
 def _that_fit(long_documents: LongDocuments, pair_tokenizer: PairTokenizer) -> LongDocuments:

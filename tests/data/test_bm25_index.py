@@ -1,6 +1,9 @@
 """BM25 built in blocks: the index that bm25s builds at once, whatever the blocks are."""
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import bm25s
@@ -113,3 +116,14 @@ def test_a_cache_that_cannot_be_written_is_left_out_with_a_warning(caplog, monke
     assert Bm25Index.of(store, settings, cache=True).search(queries, 10) == run
     (message,) = caplog.messages
     assert message.startswith("the index of BM25 is not kept, because the cache cannot be written")
+
+
+def test_jax_is_not_started(tmp_path):
+    """On a GPU it would take most of the memory; a jax that cannot be imported stands in for it."""
+    package = tmp_path / "jax"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('jax was imported')")
+    code = "import backpack_rank.data.bm25_index, sys; assert 'jax' not in sys.modules"
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
