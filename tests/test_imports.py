@@ -24,6 +24,7 @@ LATER = {
     "pandas",
     "matplotlib",
     "openai",
+    "requests",
 }
 """Of one source, of measures once all is scored, or of a command that is not given."""
 

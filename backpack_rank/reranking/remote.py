@@ -12,17 +12,20 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
-import requests
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.progress import Progress
 from backpack_rank.reranking.scorer import UNCHANGED, TextScorer, delay
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.views import View
+
+if TYPE_CHECKING:
+    # Every way to load a ranker imports this module, and few rankers are behind a server.
+    import requests
 
 KEY_VARIABLE = "BACKPACK_RANK_API_KEY"
 DOCUMENTS, TEXTS = 100, 32
@@ -56,6 +59,8 @@ class RemoteScorer(TextScorer):
 
     def __init__(self, url: str) -> None:
         """``url``: of the server, or of its endpoint where that is not ``/rerank``."""
+        import requests
+
         self.ranker: Any = RemoteRanker(url)
         path = urlsplit(url).path.rstrip("/")
         self.endpoint = url.rstrip("/") if path.endswith("rerank") else f"{url.rstrip('/')}/rerank"
@@ -129,6 +134,8 @@ class RemoteScorer(TextScorer):
         return np.concatenate(parts)
 
     def _post(self, body: dict[str, Any]) -> requests.Response:
+        import requests
+
         for trial in range(_TRIES):
             try:
                 answer = self._session.post(self.endpoint, json=body, timeout=_TIMEOUT)
