@@ -44,6 +44,7 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "aggregate_depth": ("aggregate",),
         "certificate_pairs": ("certificate",),
         "ties": ("run", "recalibrate.run"),
+        "run_memory": ("run",),
     },
     "rerank": {
         "executor": ("engine=datatrove",),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.stored_run import MEMORY_LIMIT
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.results import Report
 from backpack_rank.pipelines.chosen_data import ChosenData
@@ -43,6 +44,7 @@ class MeasureRuns(EvaluationTask):
         attribute: Attribute,
         bias: FairnessMeasures,
         ties: str = "trec_eval",
+        run_memory: float = MEMORY_LIMIT / 2**20,
         measures: str | Sequence[str] | None = None,
         system: str | Sequence[str] | None = None,
     ) -> None:
@@ -65,6 +67,7 @@ class MeasureRuns(EvaluationTask):
         self.attribute = attribute
         self.bias = bias
         self.ties = ties
+        self.memory_limit = int(run_memory * 2**20)
         self.measures = measures
 
     def run(self, folder: Path, quiet: bool = False) -> Report:
@@ -96,7 +99,7 @@ class MeasureRuns(EvaluationTask):
             # Candidates are only the background of NFaiRR.
             needs_candidates=metrics.fairness.needs_background,
         )
-        return data, metrics, read_runs(self.runs, data, self.ties)
+        return data, metrics, read_runs(self.runs, data, self.ties, self.memory_limit)
 
 
 def grouped(rankings: Sequence[SystemRuns], names: Sequence[str]) -> list[SystemRuns]:
@@ -116,7 +119,9 @@ def grouped(rankings: Sequence[SystemRuns], names: Sequence[str]) -> list[System
     return systems
 
 
-def read_runs(paths: Sequence[str], data: EvaluationData, ties: str) -> list[SavedRun]:
+def read_runs(
+    paths: Sequence[str], data: EvaluationData, ties: str, memory_limit: int = MEMORY_LIMIT
+) -> list[SavedRun]:
     """One system for each run file.
 
     A label is the shortest end of the file's path that tells it from the others.
@@ -130,13 +135,13 @@ def read_runs(paths: Sequence[str], data: EvaluationData, ties: str) -> list[Sav
         raise ValueError(
             "run=[] names no file: give run=a.trec, or run=[a.trec,b.trec] to compare several"
         )
-    runs = read_files(paths, ties)
+    runs = read_files(paths, ties, memory_limit)
     for path, run in zip(paths, runs, strict=True):
         check_known(run.run, data, str(Path(path).expanduser()))
     return runs
 
 
-def read_files(paths: Sequence[str], ties: str) -> list[SavedRun]:
+def read_files(paths: Sequence[str], ties: str, memory_limit: int = MEMORY_LIMIT) -> list[SavedRun]:
     """The same for any number of files, which may rank any collection.
 
     Raises:
@@ -150,4 +155,7 @@ def read_files(paths: Sequence[str], ties: str) -> list[SavedRun]:
                 f"run={file} is given twice; a system compared with itself shows nothing"
             )
     labels = distinct_labels([file.resolve() for file in files])
-    return [SavedRun.read(file, label, ties) for file, label in zip(files, labels, strict=True)]
+    return [
+        SavedRun.read(file, label, ties, memory_limit)
+        for file, label in zip(files, labels, strict=True)
+    ]

@@ -168,6 +168,7 @@ class EvaluationOptions(Options):
     run: Files | None
     system: Texts | Annotated[None, Note("for each run as a system of its own")]
     ties: Annotated[str, OneOf(TIES)]
+    run_memory: Annotated[float, Range(least=0, most=1_000_000)]
     output: FilePath
     resume: bool | FilePath
     verbose: bool

@@ -9,7 +9,7 @@ from typing import Any
 
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.run_order import untied
-from backpack_rank.data.stored_run import open_run
+from backpack_rank.data.stored_run import MEMORY_LIMIT, open_run
 from backpack_rank.notebook import ShownInNotebooks
 from backpack_rank.reranking.recalibration import deltas, recalibrate
 
@@ -76,7 +76,13 @@ class SavedRun(Reranker):
         self._tied = tied
 
     @classmethod
-    def read(cls, path: str | Path, name: str | None = None, ties: str = "trec_eval") -> SavedRun:
+    def read(
+        cls,
+        path: str | Path,
+        name: str | None = None,
+        ties: str = "trec_eval",
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> SavedRun:
         """From a TREC run file, named after it; what is odd about its order is logged.
 
         >>> SavedRun.read("bm25.trec").name  # doctest: +SKIP
@@ -86,6 +92,7 @@ class SavedRun(Reranker):
             path: the file.
             name: None takes the file's.
             ties: order of equal scores, one of :data:`backpack_rank.data.run_order.TIES`.
+            memory_limit: bytes; a larger file is read query by query from a database.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -93,7 +100,7 @@ class SavedRun(Reranker):
         """
         if not Path(path).is_file():
             raise FileNotFoundError(f"run={path}: there is no such file")
-        if not (run := open_run(path, ties=ties, warn=True)):
+        if not (run := open_run(path, ties=ties, warn=True, memory_limit=memory_limit)):
             raise ValueError(f"{path} is empty: it ranks nothing")
         return cls(name or Path(path).name, untied(run), run)
 

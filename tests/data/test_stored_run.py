@@ -98,11 +98,7 @@ def test_a_saved_run_on_disk_has_the_measures_of_one_in_memory(
     write_run(path, {"q1": {"d0": 1, "d2": 3, "d1": 2}, "q3": {"d6": 1}, "x": {"d1": 1}}, "t")
     measured = []
     for limit in (2**20, 0):
-        monkeypatch.setattr(
-            "backpack_rank.reranking.rerankers.open_run",
-            lambda path, limit=limit, **options: open_run(path, memory_limit=limit, **options),
-        )
-        run = SavedRun.read(path).rerank({}, tiny_collection)
+        run = SavedRun.read(path, memory_limit=limit).rerank({}, tiny_collection)
         assert isinstance(run, dict) == (limit > 0)
         measured.append(effectiveness(run, tiny_collection.qrels, ["nDCG@10", "RR"]))
     assert measured[0] == measured[1]

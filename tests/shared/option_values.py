@@ -17,6 +17,7 @@ EVALUATION = {
     "alpha": ("nan", "inf", "true", "high", "[0.5]", "null"),
     "swap": ("no", "0", "null", "[true]"),
     "aggregate_depth": NO_COUNT,
+    "run_memory": (*NO_RATE, "null"),
     "recalibrate.weight": ("nan", "inf", "abc", "true", "null"),
     "scoring.tokens_per_batch": NO_COUNT,
     "scoring.workers": ("-1", "1.5", "abc", "true", "100000", "null"),

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.collection import Collection, Run
+from backpack_rank.data.stored_run import MEMORY_LIMIT
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.results import Report
 from backpack_rank.files import write_text
@@ -47,6 +48,7 @@ class AggregatedEvaluation(MeasureRuns):
         attribute: Attribute,
         bias: FairnessMeasures,
         ties: str = "trec_eval",
+        run_memory: float = MEMORY_LIMIT / 2**20,
         measures: str | Sequence[str] | None = None,
     ) -> None:
         """Every argument is an option of ``conf/evaluate.yaml``, which describes it.
@@ -68,6 +70,7 @@ class AggregatedEvaluation(MeasureRuns):
             attribute=attribute,
             bias=bias,
             ties=ties,
+            run_memory=run_memory,
             measures=measures,
         )
         self.aggregator: Aggregator = build(aggregate, "aggregate")
