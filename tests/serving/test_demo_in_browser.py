@@ -24,6 +24,7 @@ from backpack_rank.evaluation.measure_names import parse_measures
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.serving.jobs import served
+from backpack_rank.serving.settings import Example
 from benchmarks import demo_picture
 
 pytestmark = pytest.mark.browser
@@ -199,6 +200,72 @@ def test_the_card_of_swap_changes_is_what_the_api_gives_for_swapped_documents(
         changes = np.abs(scores[[0, 1, 3]] - scores[4:])
         by_hand = changes.mean() / scores[:4].std(ddof=1)
         assert shown[at]["Swap change, 3 documents"] == pytest.approx(by_hand, abs=2e-3)
+
+
+def test_the_place_of_each_document_with_its_words_swapped_is_that_of_the_scores(
+    open_page, reranker, sentences
+):
+    swap = Attribute.named("gender").swap()
+    # Without those whose swapped wording is another one: equal scores have no order.
+    documents = [text for text in sentences if swap(text).text not in set(sentences) - {text}]
+    documents += ["He saw his father.", "The queen and her king."]
+    script = """const seen = {};
+      for (const at of [20, 0]) { await set("slider", at, "input");
+        seen[at] = {said: $("said").textContent, rows: [...$("list").children].map((row) =>
+          [row.querySelector(".text").textContent, row.querySelector(".swapped")?.textContent ?? null])}; }
+      return seen;"""
+    shown, console = open_page(script, q=QUERY, d=documents, policy="lowest_senses")
+    assert console == []
+    told = []
+    for at, alpha in (("20", 1.0), ("0", 0.0)):
+        ranked_at = reranker.at(alpha, "lowest_senses")
+        scores = ranked_at.predict([(QUERY, text) for text in documents])
+        elsewhere = 0
+        with_words = 0
+        for place, (text, said) in enumerate(shown[at]["rows"]):
+            swapped = swap(text)
+            if swapped.text == text:
+                assert said is None
+                continue
+            with_words += 1
+            (score,) = ranked_at.predict([(QUERY, swapped.text)])
+            others = [scores[doc] for doc, other in enumerate(documents) if other != text]
+            there = sum(other > score for other in others)
+            elsewhere += there != place
+            assert said == (
+                "swapped: same place" if there == place else f"swapped: place {there + 1}"
+            )
+        told.append((elsewhere, with_words))
+    (first, total), (last, _) = told
+    assert first > 0
+    assert shown["20"]["said"] == (
+        f"Alpha 1: with gender words swapped, {first} of {total} documents would stand elsewhere. "
+        "Turn alpha towards 0."
+    )
+    assert shown["0"]["said"].startswith(
+        f"Alpha 0: with gender words swapped, {last or 'none'} of {total} documents would stand "
+        f"elsewhere ({first} at alpha 1). "
+    )
+
+
+def test_the_page_opens_with_the_first_example_in_which_a_document_moves(
+    open_page, pointwise, sentences
+):
+    still = Example("a bridge", ("A bridge over a river.", "A road."))
+    moving = Example(QUERY, tuple(sentences))
+    script = (
+        """return {query: $("query").value, example: $("example").value, rows: list().length};"""
+    )
+    tiny = {"tiny": lambda: served("tiny", pointwise())}
+    with running(tiny, examples=(still, moving)) as server:
+        shown, console = open_page(script, to=server)
+        of_link, _ = open_page(script, to=server, example=1)
+    with running(tiny, examples=(still, still)) as server:
+        nothing_moves, _ = open_page(script, to=server)
+    assert console == []
+    assert shown == {"query": QUERY, "example": "1", "rows": len(sentences)}
+    assert of_link["query"] == still.query
+    assert nothing_moves == {"query": still.query, "example": "0", "rows": 2}
 
 
 def test_texts_are_shown_as_they_are_whatever_is_in_them(open_page):
