@@ -315,8 +315,8 @@ def verdict(first: float, broken: Sequence[float]) -> str:
     """Whether the dial breaks calibration, in one sentence.
 
     >>> verdict(1.0, [0.0])
-    'The dial breaks calibration at alpha=0: the map of alpha=1 is off by 0.01 and more there, \
-which is more than chance. Use the maps of their own.'
+    'The dial breaks calibration at alpha=0: the map of alpha=1 is off by 0.01 or more there, \
+and by more than chance. Use the maps of their own.'
 
     Args:
         first: the alpha whose map is tried at others.
@@ -325,12 +325,12 @@ which is more than chance. Use the maps of their own.'
     if not broken:
         return (
             f"The dial does not break calibration: by the map of alpha={first:g}, the error grows "
-            f"by {LEAST_CHANGE:g} and more than chance at no alpha."
+            f"by {LEAST_CHANGE:g} or more, and by more than chance, at no alpha."
         )
     at = ", ".join(f"{alpha:g}" for alpha in broken)
     return (
         f"The dial breaks calibration at alpha={at}: the map of alpha={first:g} is off by "
-        f"{LEAST_CHANGE:g} and more there, which is more than chance. Use the maps of their own."
+        f"{LEAST_CHANGE:g} or more there, and by more than chance. Use the maps of their own."
     )
 
 
