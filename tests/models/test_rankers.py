@@ -179,3 +179,20 @@ def test_scores_on_a_gpu_are_those_of_the_cpu(ranker, batch, dtype, limit):
     expected = ranker(batch).scores
     scores = ranker.to("cuda", dtype)(batch.to("cuda")).scores.float().cpu()
     assert (scores - expected).abs().max() < limit * expected.abs().max()
+
+
+@pytest.mark.cuda
+def test_gradients_on_a_gpu_are_those_of_the_cpu(ranker, batch):
+    gradients = []
+    for device in ("cpu", "cuda"):
+        ranker.to(device).zero_grad(set_to_none=True)
+        ranker(batch.to(device)).scores.square().sum().backward()
+        of_device = {}
+        for name, parameter in ranker.named_parameters():
+            if parameter.grad is not None:
+                of_device[name] = parameter.grad.cpu()
+        gradients.append(of_device)
+    on_cpu, on_gpu = gradients
+    assert on_cpu.keys() == on_gpu.keys()
+    for name, gradient in on_cpu.items():
+        torch.testing.assert_close(on_gpu[name], gradient, rtol=1e-3, atol=1e-4)
