@@ -4,7 +4,15 @@
 ``backpack_rank/pipelines/evaluate.py``.
 """
 
-from backpack_rank.cli import evaluate
+try:
+    from backpack_rank.cli import evaluate
+except ModuleNotFoundError as error:
+    if (error.name or "").startswith("backpack_rank"):
+        raise
+    raise SystemExit(
+        f"{error}: activate the virtual environment, . .venv/bin/activate after `make run`, "
+        "or install the package (docs/install.md)"
+    ) from error
 
 if __name__ == "__main__":
     evaluate()
