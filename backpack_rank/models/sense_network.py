@@ -175,6 +175,13 @@ class TokenStateCache:
         self.known = torch.zeros(vocabulary, dtype=torch.bool)
         self.table: Tensor | None = None
 
+    @property
+    def filled_bytes(self) -> int:
+        """Memory of the tokens that have come."""
+        if self.table is None:
+            return 0
+        return int(self.known.sum()) * self.table.shape[-1] * self.table.element_size()
+
     def __call__(self, input_ids: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """h(x) of token ids, computed for those that are new. [...] -> [..., f]"""
         new = input_ids[~self.known[input_ids]].unique()

@@ -170,6 +170,10 @@ class Batcher:
         while True:
             late: list[Job] = []
             with self._changed:
+                if not self._queue:
+                    # None is held: between two batches, a request with open slices is in the queue.
+                    for ranker in self.rankers.values():
+                        ranker.forget()
                 while not self._queue and not self._stopped:
                     self._changed.wait()
                 if self._stopped:
@@ -202,12 +206,10 @@ class Batcher:
             if not job.slices:
                 self._queue.remove(job)
 
-        # A long request goes to the end of the queue after some batches. Its states are freed while
-        # it waits there: they are megabytes, and the queue may be long.
+        # A long request goes to the end of the queue after some batches.
         head.turns += 1
         if head.slices and head.turns % _BATCHES_PER_TURN == 0:
             self._queue.rotate(-1)
-            head.states = None
         return batch
 
     def _work(self) -> bool:

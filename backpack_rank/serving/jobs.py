@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,8 @@ from backpack_rank.serving.bodies import RequestError, RerankBody
 
 _TEXTS_PER_LOOK = 32
 """Texts that are tokenised between two looks at the clock."""
+_STATES_BYTES = 64 * 2**20
+"""States of tokens that requests share; with more, the next request begins anew."""
 _LEFT_OUT = 64
 """Words that are left out by themselves where a score is explained by words."""
 
@@ -111,8 +114,6 @@ class Job:
             ``time.monotonic()``.
         turns: batches that this job was the first of; after some, a long job goes to the queue's
             end.
-        states: cached states of tokens, shared by the batches of this request until another one
-            has its turn.
     """
 
     def __init__(
@@ -138,7 +139,6 @@ class Job:
         self.queued = 0.0
         self.started: float | None = None
         self.turns = 0
-        self.states: TokenStateCache | None = None
 
     def seal(self) -> None:
         """Count the work, once all slices are there."""
@@ -225,6 +225,9 @@ class Served(ABC):
     def score(self, slices: Sequence[Slice]) -> None:
         """Write the scores of slices of one key; called in the thread of the model."""
 
+    def forget(self) -> None:  # noqa: B027
+        """Drop what requests share that wait together; called when none is left."""
+
     def check_activation(self, activation: str | None) -> None:
         """Refuse an activation that this ranker cannot show scores as.
 
@@ -265,6 +268,9 @@ class ServedPointwise(Served):
         # time may.
         self._lock = threading.Lock()
         self._cached_views = lru_cache(maxsize=1024)(self._views)
+        # Of the thread of the model alone.
+        self._states: TokenStateCache | None = None
+        self._states_of: Callable[[], Job | None] = lambda: None
 
     def job(
         self,
@@ -373,12 +379,7 @@ class ServedPointwise(Served):
         ranker = self._scorer.ranker
         options: dict[str, Any] = {"token_shift": passes[0].shift}
         if isinstance(ranker, BackpackForRanking) and self._scorer.device.type == "cpu":
-            # States of this request alone, as a reranker in Python has them: what other requests
-            # left in a shared cache would change the last bits.
-            job = slices[0].job
-            if job.states is None:
-                job.states = TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
-            options["token_states"] = job.states
+            options["token_states"] = self._token_states(ranker, slices[0].job)
         is_mapped = False
         has_several_weights = False
         for text_pass in passes:
@@ -397,6 +398,25 @@ class ServedPointwise(Served):
         for part, text_pass, rows in _rows_of_batch(slices):
             (column,) = text_pass.columns
             part.fill(column, scores[rows])
+
+    def _token_states(self, ranker: BackpackForRanking, job: Job) -> TokenStateCache:
+        """States of tokens, which requests share that wait together.
+
+        A request that is alone has none of others, as a reranker in Python: what they left would
+        change its last bits.
+        """
+        states = self._states
+        is_too_large = states is not None and states.filled_bytes > _STATES_BYTES
+        # A request keeps its states to its end, however large they are, as in Python.
+        if states is None or (is_too_large and job is not self._states_of()):
+            states = TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
+        self._states = states
+        self._states_of = weakref.ref(job)
+        return states
+
+    def forget(self) -> None:
+        """Drop the states of tokens."""
+        self._states = None
 
     def _score_under_all_weights(
         self, slices: Sequence[Slice], batch: PackedBatch, options: dict[str, Any]

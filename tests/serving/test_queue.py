@@ -251,6 +251,56 @@ def test_an_answered_request_leaves_nothing_in_memory(pointwise, sentences):
             gc.enable()
 
 
+def test_requests_that_wait_together_share_states_of_tokens_and_a_lone_one_has_none_of_others(
+    pointwise, sentences, monkeypatch
+):
+    reranker = pointwise()
+    network = reranker.local_scorer.ranker.backpack.sense_network
+    computed: list[int] = []
+    hidden = network.hidden
+
+    def counted(embeddings):
+        computed.append(len(embeddings))
+        return hidden(embeddings)
+
+    body = {"query": QUERY, "documents": list(sentences), "raw_scores": True}
+    with gated(reranker) as (server, gate), ThreadPoolExecutor(2) as pool:
+        gate.tokens_per_batch = 60
+        monkeypatch.setattr(network, "hidden", counted)
+        alone = raw(server.rerank(**body))
+        tokens = sum(computed)
+
+        computed.clear()
+        with _held(gate):
+            sent = [pool.submit(server.rerank, **body) for _ in range(2)]
+            wait_for(lambda: _in_flight(server) == 2)
+        together = [raw(future.result()) for future in sent]
+        assert sum(computed) == tokens
+        for scores in together:
+            assert scores == pytest.approx(alone, abs=1e-5)
+
+        computed.clear()
+        assert raw(server.rerank(**body)) == alone, "bit for bit"
+        assert sum(computed) == tokens
+
+
+def test_shared_states_that_have_grown_large_are_dropped_between_two_requests(
+    pointwise, sentences, monkeypatch
+):
+    monkeypatch.setattr("backpack_rank.serving.jobs._STATES_BYTES", 1)
+    with gated(pointwise()) as (server, gate), ThreadPoolExecutor(2) as pool:
+        gate.tokens_per_batch = 60
+        body = {"query": QUERY, "documents": list(sentences), "raw_scores": True}
+        alone = raw(server.rerank(**body))
+        gate.entered.clear()
+        with _held(gate):
+            sent = [pool.submit(server.rerank, **body) for _ in range(2)]
+            wait_for(lambda: _in_flight(server) == 2)
+        # Batches of one request each, in turns as they came: both have states of their own.
+        assert [raw(future.result()) for future in sent] == [alone, alone]
+        assert {len(batch) for batch in gate.entered} == {1}
+
+
 def test_a_long_request_lets_others_go_first(pointwise, sentences):
     with (
         gated(pointwise(), max_queue_tokens=1_000_000) as (server, gate),
