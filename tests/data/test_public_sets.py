@@ -231,6 +231,9 @@ def test_natural_questions_of_another_form_are_refused_with_file_and_line(tmp_pa
         source.write_bytes(gzip.compress(text.encode()))
         with pytest.raises(ValueError, match=r"oracle\.jsonl\.gz, line 2: expected"):
             build_nq_open_oracle(tmp_path / "folder", source)
+    source.write_bytes(gzip.compress((json.dumps(good) + "\n").encode()))
+    with pytest.raises(ValueError, match="1 passages in place of 2588: its owner has changed"):
+        build_nq_open_oracle(tmp_path / "folder", source)
 
 
 def test_sentences_of_mt_geneval_are_the_measured_pairs(

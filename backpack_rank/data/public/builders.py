@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import io
 import json
 import zipfile
@@ -141,16 +140,18 @@ def build_beir(folder: Path, name: str) -> None:
 def build_nq_open_oracle(folder: Path, source: Path) -> None:
     """Questions of Natural Questions with the passage that answers each, of "Lost in the Middle".
 
-    Passages are numbered as they first appear, and questions as they stand. A page is in one split
-    with all of its questions: the MD5 of its title decides.
+    Passages are numbered as they first appear, and questions as they stand. The shipped list has
+    the split of each passage: all questions of a page are in one.
 
     Raises:
-        ValueError: a line has not one passage, or not the fields that its owner describes.
+        ValueError: a line has not one passage, or not the fields that its owner describes; there
+            are other passages than the list has.
     """
+    splits = shipped("nq_open_oracle/splits.txt").split()
     corpus: dict[tuple[str, str], dict[str, Any]] = {}
     queries: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    judged: dict[str, list[tuple[str, str, int]]] = {"train": [], "dev": [], "test": []}
+    pairs: list[tuple[str, str]] = []
     with gzip.open(source, "rt", encoding="utf-8") as file:
         for number, line in enumerate(file):
             try:
@@ -169,12 +170,21 @@ def build_nq_open_oracle(folder: Path, source: Path) -> None:
             doc_id = corpus.setdefault((title, text), new)["_id"]
             query_id = f"nq{number}"
             queries.append({"_id": query_id, "text": question})
-            judged[_split_of(title)].append((query_id, doc_id, 1))
+            pairs.append((query_id, doc_id))
             for answer in dict.fromkeys(found):
                 start = text.find(answer)
                 if start >= 0:
                     row = {"query_id": query_id, "doc_id": doc_id, "start": start, "text": answer}
                     answers.append(row)
+    if len(corpus) != len(splits):
+        raise ValueError(
+            f"{source} has {len(corpus)} passages in place of {len(splits)}: its owner has "
+            "changed the file"
+        )
+    split_of = dict(zip((row["_id"] for row in corpus.values()), splits, strict=True))
+    judged: dict[str, list[tuple[str, str, int]]] = {}
+    for query_id, doc_id in pairs:
+        judged.setdefault(split_of[doc_id], []).append((query_id, doc_id, 1))
     write_lines(folder / "corpus.jsonl", corpus.values())
     write_lines(folder / "queries.jsonl", queries)
     write_lines(folder / "answers.jsonl", answers)
@@ -291,14 +301,6 @@ def copy_files(folder: Path, downloads: Downloads, files: tuple[PublicFile, ...]
 def _distinct(answers: list[dict[str, Any]]) -> list[tuple[int, str]]:
     """Starts and texts; annotators often chose the same words."""
     return list(dict.fromkeys((answer["answer_start"], answer["text"]) for answer in answers))
-
-
-def _split_of(title: str) -> str:
-    """Seven pages of ten for training, one for choices, two for the test."""
-    place = int(hashlib.md5(title.encode(), usedforsecurity=False).hexdigest(), 16) % 10
-    if place < 2:
-        return "test"
-    return "dev" if place == 2 else "train"
 
 
 def _named(entry: str, name: str) -> bool:
