@@ -9,6 +9,7 @@ unless the scores are those of the ranker.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import warnings
@@ -24,6 +25,7 @@ import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from tokenizers import Tokenizer
 from torch.export import Dim
+from transformers import PreTrainedTokenizerFast
 
 from backpack_rank import __version__
 from backpack_rank.checks import UsageError
@@ -31,9 +33,15 @@ from backpack_rank.data.shared_tokenizer import shared_tokenizer
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.files import atomic_path
 from backpack_rank.integrations.onnx_check import INT8, MODEL, Check
-from backpack_rank.integrations.onnx_graph import RankerGraph, check_exportable
+from backpack_rank.integrations.onnx_graph import (
+    ClassifierGraph,
+    RankerGraph,
+    check_exportable,
+    graph_of,
+)
 from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.sequence_classifier import TemplatePairTokenizer
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.reranking.load import load, local_folder
@@ -98,7 +106,7 @@ def export_onnx(
         temporary.mkdir()
         _save_tokenizer(temporary, pair_tokenizer)
         check = Check(reranker.local_scorer, temporary, shift, pooled_map)
-        graph = RankerGraph(ranker, pair_tokenizer.tokenizer.pad_token_id, shift, pooled_map)
+        graph = graph_of(ranker, pair_tokenizer.tokenizer.pad_token_id or 0, shift, pooled_map)
         _save_graph(temporary / MODEL, graph, check)
         files: dict[str, dict[str, float]] = {MODEL: check.against_torch()}
         if int8:
@@ -111,13 +119,7 @@ def export_onnx(
             "version": __version__,
             "ranker": ranker.label,
             "inputs": check.inputs,
-            "pair": {
-                "max_length": pair_tokenizer.max_length,
-                "start": pair_tokenizer.start_id,
-                "separator": pair_tokenizer.separator_id,
-                "end": pair_tokenizer.end_id,
-                "padding": pair_tokenizer.tokenizer.pad_token_id,
-            },
+            "pair": _layout(pair_tokenizer),
             "sense_weights_at_0": _sense_weights(reranker),
             "moved_by_alpha": moved,
             "erased_by_erase_alpha": erased,
@@ -206,26 +208,58 @@ def _sense_weights(reranker: PointwiseReranker) -> dict[str, list[float]]:
     return weights_by_policy
 
 
+def _layout(pair_tokenizer: PairTokenizer) -> dict[str, Any]:
+    """How ``ranker.json`` says that a pair is joined.
+
+    Tokens of a template of others are lists, as there may be several at a place.
+    """
+    layout: dict[str, Any] = {"max_length": pair_tokenizer.max_length}
+    if isinstance(pair_tokenizer, TemplatePairTokenizer):
+        layout |= {
+            "start": list(pair_tokenizer.prefix),
+            "separator": list(pair_tokenizer.middle),
+            "end": list(pair_tokenizer.suffix),
+        }
+    else:
+        layout |= {
+            "start": pair_tokenizer.start_id,
+            "separator": pair_tokenizer.separator_id,
+            "end": pair_tokenizer.end_id,
+        }
+    return {**layout, "padding": pair_tokenizer.tokenizer.pad_token_id}
+
+
 def _save_tokenizer(folder: Path, pair_tokenizer: PairTokenizer) -> None:
     """Write ``tokenizer.json`` and its configuration: pairs come out joined, cut and padded.
 
     Special tokens are no words of it, so that no text can spell one, whichever library reads the
     file.
     """
-    ids = pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id
-    shared = shared_tokenizer(pair_tokenizer.tokenizer, pair_tokenizer.max_length, *ids)
+    tokenizer = pair_tokenizer.tokenizer
+    if isinstance(pair_tokenizer, TemplatePairTokenizer):
+        # Its own rules join a pair already. The longer text is cut first, as it was trained.
+        shared = PreTrainedTokenizerFast(
+            tokenizer_object=copy.deepcopy(tokenizer.backend_tokenizer),
+            model_max_length=pair_tokenizer.max_length,
+            model_input_names=["input_ids", "attention_mask"],
+            split_special_tokens=True,
+            **tokenizer.special_tokens_map,
+        )
+        strategy = "longest_first"
+    else:
+        ids = pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id
+        shared = shared_tokenizer(tokenizer, pair_tokenizer.max_length, *ids)
+        strategy = "only_second"
     shared.save_pretrained(folder)
     rules = json.loads(shared.backend_tokenizer.to_str())
     rules["added_tokens"] = [token for token in rules["added_tokens"] if not token["special"]]
     backend = Tokenizer.from_str(json.dumps(rules))
-    backend.enable_truncation(pair_tokenizer.max_length, strategy="only_second")
-    backend.enable_padding(
-        pad_id=pair_tokenizer.tokenizer.pad_token_id, pad_token=pair_tokenizer.tokenizer.pad_token
-    )
+    backend.enable_truncation(pair_tokenizer.max_length, strategy=strategy)
+    backend.enable_padding(pad_id=tokenizer.pad_token_id or 0, pad_token=tokenizer.pad_token)
     backend.save(str(folder / "tokenizer.json"))
 
 
-def _save_graph(path: Path, graph: RankerGraph, check: Check) -> None:
+def _save_graph(path: Path, graph: RankerGraph | ClassifierGraph, check: Check) -> None:
     """Trace the network for any number of texts of any length."""
     batch = Dim("batch")
     length = Dim("length")

@@ -9,6 +9,7 @@ and reads scores.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from backpack_rank.models.attribute_senses import AttributeSenses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import BELOW_LAST
+from backpack_rank.models.packed_body import TYPES, PackedBody, positions_behind_padding
 from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.rankers import (
     BackpackForRanking,
@@ -26,6 +28,7 @@ from backpack_rank.models.rankers import (
     Ranker,
 )
 from backpack_rank.models.sense_network import SenseNetwork
+from backpack_rank.models.sequence_classifier import SequenceClassifierForRanking
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import input_embeddings
 
@@ -63,10 +66,7 @@ class RankerGraph(nn.Module):
         check_exportable(ranker)
         self.padding_id = padding_id
         self.shift = shift
-        self.erased: tuple[Tensor, Tensor, Tensor] | None = None
-        if pooled_map is not None:
-            parts = (pooled_map.mean, pooled_map.left, pooled_map.right)
-            self.erased = tuple(part.float() for part in parts)  # type: ignore[assignment]
+        self.erased = _parts(pooled_map)
         self.ranker = ranker
         self.head = ranker.head
         self.backpack = ranker.backpack if isinstance(ranker, BackpackForRanking) else None
@@ -169,13 +169,7 @@ class RankerGraph(nn.Module):
 
     def _score(self, vectors: Tensor, erase_alpha: Tensor | None) -> Tensor:
         """The head's scores of pooled vectors, of which something may be erased. [B, d] -> [B]"""
-        if self.erased is not None and erase_alpha is not None:
-            mean, left, right = self.erased  # [d], [d, r], [r, d]
-            # Products term by term: a quantiser would make integers of two matrix products.
-            along = ((vectors - mean)[:, None] * right).sum(dim=2)  # [B, r]
-            removed = (along[:, None] * left).sum(dim=2)  # [B, d]
-            vectors = vectors - (1 - erase_alpha) * removed
-        scores: Tensor = self.head(vectors)
+        scores: Tensor = self.head(_erased(vectors, self.erased, erase_alpha))
         return scores
 
     def _mix(self, weights: Tensor, tokens: Tensor, factors: Tensor) -> Tensor:
@@ -271,16 +265,143 @@ class RankerGraph(nn.Module):
         return logits.masked_fill(~mask[:, None], float("-inf")).softmax(dim=-1)
 
 
+class ClassifierGraph(nn.Module):
+    """The same of a classifier that was trained elsewhere, whose weights it shares.
+
+    Attributes:
+        ranker: the classifier as it ranks, without padding.
+    """
+
+    def __init__(
+        self,
+        ranker: SequenceClassifierForRanking,
+        padding_id: int,
+        shift: TokenShift | None = None,
+        pooled_map: PooledMap | None = None,
+    ) -> None:
+        """
+        Args:
+            ranker, padding_id, shift, pooled_map: as of :class:`RankerGraph`.
+
+        Raises:
+            ValueError: the ranker cannot be read as padded texts.
+        """
+        super().__init__()
+        check_exportable(ranker)
+        self.ranker = ranker
+        self.padding_id = padding_id
+        self.shift = shift
+        self.erased = _parts(pooled_map)
+        # The ranker goes on reading without padding, by modules of its own over the same weights.
+        weights = [*ranker.parameters(), *ranker.buffers()]
+        padded = copy.deepcopy(ranker, {id(weight): weight for weight in weights})
+        _unpack(padded.classifier)
+        self.classifier = padded.classifier
+        self.embeddings = padded.get_input_embeddings()
+        self.pooled_head = None if pooled_map is None else padded.pooled_head
+        if shift is not None:
+            _ = shift.classes.class_of
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        alpha: Tensor | None = None,
+        erase_alpha: Tensor | None = None,
+    ) -> Tensor:
+        """Raw logits, or differences of two [B]; arguments as of :class:`RankerGraph`."""
+        ids = torch.where(attention_mask.bool(), input_ids, self.padding_id)
+        vectors = self.embeddings(ids)
+        if self.shift is not None and alpha is not None:
+            shift: Any = replace(self.shift, alpha=alpha[:, :, None])  # type: ignore[arg-type]
+            vectors = shift.embeddings(vectors, ids)
+        inputs = {"inputs_embeds": vectors, "attention_mask": attention_mask}
+        if self.ranker.has_types:
+            inputs["token_type_ids"] = self.ranker.token_types(ids) * attention_mask
+        positions = positions_behind_padding(self.classifier.config, ids)
+        if positions is not None:
+            inputs["position_ids"] = positions
+        if self.pooled_head is None:
+            return self.ranker.score_of(self.classifier(**inputs).logits)
+
+        def erase(_head: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return _erased(arguments[0], self.erased, erase_alpha), *arguments[1:]
+
+        handle = self.pooled_head.register_forward_pre_hook(erase)
+        try:
+            return self.ranker.score_of(self.classifier(**inputs).logits)
+        finally:
+            handle.remove()
+
+
+def graph_of(
+    ranker: Ranker,
+    padding_id: int,
+    shift: TokenShift | None = None,
+    pooled_map: PooledMap | None = None,
+) -> RankerGraph | ClassifierGraph:
+    """The network to export for a ranker; arguments as of :class:`RankerGraph`.
+
+    Raises:
+        ValueError: the ranker cannot be read as padded texts.
+    """
+    if isinstance(ranker, SequenceClassifierForRanking):
+        return ClassifierGraph(ranker, padding_id, shift, pooled_map)
+    return RankerGraph(ranker, padding_id, shift, pooled_map)
+
+
+def _parts(pooled_map: PooledMap | None) -> tuple[Tensor, Tensor, Tensor] | None:
+    """mu [d], B [d, r] and A [r, d] in fp32; None without a map."""
+    if pooled_map is None:
+        return None
+    return pooled_map.mean.float(), pooled_map.left.float(), pooled_map.right.float()
+
+
+def _erased(
+    vectors: Tensor, parts: tuple[Tensor, Tensor, Tensor] | None, erase_alpha: Tensor | None
+) -> Tensor:
+    """x - (1 - erase_alpha) B A (x - mu). [B, d]"""
+    if parts is None or erase_alpha is None:
+        return vectors
+    mean, left, right = parts
+    # Products term by term: a quantiser would make integers of two matrix products.
+    along = ((vectors - mean)[:, None] * right).sum(dim=2)  # [B, r]
+    removed = (along[:, None] * left).sum(dim=2)  # [B, d]
+    return vectors - (1 - erase_alpha) * removed
+
+
+def _unpack(classifier: nn.Module) -> None:
+    """Put the encoder that reads padded texts back in the place of :class:`PackedBody`."""
+    for name, body in list(classifier.named_children()):
+        if isinstance(body, PackedBody):
+            setattr(classifier, name, body.padded())
+
+
+def _is_packed(classifier: nn.Module) -> bool:
+    return any(isinstance(body, PackedBody) for body in classifier.children())
+
+
 def check_exportable(ranker: Ranker) -> None:
     """Refuse a ranker whose scores are not those of padded texts under one network.
 
     Raises ``ValueError`` for it.
     """
+    if isinstance(ranker, SequenceClassifierForRanking):
+        if not _is_packed(ranker.classifier):
+            name = ranker.config.model_type
+            raise ValueError(
+                f"{ranker.label} cannot be exported here: of classifiers that were trained "
+                f"elsewhere only encoders can ({', '.join(TYPES)}), and this one is of type "
+                f"{name}; optimum exports it without the dial (optimum-cli export onnx --task "
+                "text-classification)"
+            )
+        return
     exportable = (BackpackForRanking, CrossEncoderForRanking, GPT2ForRanking)
     if not isinstance(ranker, exportable):
         raise ValueError(
             f"{ranker.label} cannot be exported: only Backpacks and cross-encoders that "
-            "this package trained can, which read query and document as one text"
+            "this package trained can, which read query and document as one text, and classifiers "
+            f"of others over encoders ({', '.join(TYPES)})"
         )
     if isinstance(ranker, BackpackForRanking) and ranker.config.input_form != "separated":
         raise ValueError(

@@ -62,6 +62,12 @@ class PackedBody(nn.Module):
             # The body would run it on the packed row, whose first token is of the first text alone.
             body.pooler = None
 
+    def padded(self) -> Any:
+        """The encoder as the library has it; this body is not used again."""
+        if self._pooler is not None:
+            self.body.pooler = self._pooler
+        return self.body
+
     def get_input_embeddings(self) -> nn.Module:
         """The word vectors."""
         return self.body.get_input_embeddings()
@@ -83,11 +89,8 @@ class PackedBody(nn.Module):
         options: dict[str, Any] = {}
         if token_type_ids is not None:
             options["token_type_ids"] = token_type_ids[mask][None]
-        if self.config.model_type in _BEHIND_PADDING:
-            padding = self.config.pad_token_id
-            # A text that spells the padding token has it without a position of its own.
-            counts = (input_ids != padding).long()
-            positions = counts.cumsum(dim=1) * counts + padding
+        positions = positions_behind_padding(self.config, input_ids)
+        if positions is not None:
             options["position_ids"] = positions[mask][None]
         first_tokens = batch.offsets[:-1].long()
         if self._pools_last_layer:
@@ -101,6 +104,19 @@ class PackedBody(nn.Module):
             states = batch.pad(hidden)
         pooled = None if self._pooler is None else self._pooler(states)
         return BodyOutput(states, pooled)
+
+
+def positions_behind_padding(config: Any, input_ids: Tensor) -> Tensor | None:
+    """Positions of tokens where a type begins to count behind the index of padding. [B, n]
+
+    None for other types, which count from 0.
+    """
+    if config.model_type not in _BEHIND_PADDING:
+        return None
+    # A text that spells the padding token has it without a position of its own.
+    counts = (input_ids != config.pad_token_id).long()
+    positions: Tensor = counts.cumsum(dim=1) * counts + config.pad_token_id
+    return positions
 
 
 def packed(input_ids: Tensor, mask: Tensor) -> PackedBatch:

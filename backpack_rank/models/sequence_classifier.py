@@ -217,6 +217,11 @@ class SequenceClassifierForRanking(Ranker):
         activated = getattr(self.classifier, "activated", None)
         return scores if activated is None else activated(scores)
 
+    @property
+    def has_types(self) -> bool:
+        """Whether the classifier tells the two texts apart by types of their tokens."""
+        return self._separator is not None
+
     def token_types(self, ids: Tensor) -> Tensor:
         """The token types of the two texts: 1 behind the template's separator, else 0. [B, n]
 
@@ -254,10 +259,14 @@ class SequenceClassifierForRanking(Ranker):
             inputs["input_ids"] = ids.masked_fill(spelled, self._separator)
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             logits = self.classifier(**inputs).logits
+        return RankerOutput(self.score_of(logits))
+
+    def score_of(self, logits: Tensor) -> Tensor:
+        """The score in a classifier's logits: one of them, or the difference of two. [B]"""
         if len(self.columns) == 1:
-            return RankerOutput(logits[:, 0])
+            return logits[:, self.columns[0]]
         relevant, not_relevant = self.columns
-        return RankerOutput(logits[:, relevant] - logits[:, not_relevant])
+        return logits[:, relevant] - logits[:, not_relevant]
 
 
 def load_classifier(
