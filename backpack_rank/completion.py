@@ -55,7 +55,9 @@ function __backpack_rank
     set -l typed (commandline -opc) (commandline -ct)
     $typed[1] completion --words $typed[2..-1] 2>/dev/null
 end
-complete -c backpack-rank -a '(__backpack_rank)'
+# Files where there is nothing else, as of options that name one.
+complete -c backpack-rank -n 'string length -q -- (__backpack_rank)' -f -a '(__backpack_rank)'
+complete -c backpack-rank -n 'not string length -q -- (__backpack_rank)' -F
 """
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 

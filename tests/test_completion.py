@@ -130,8 +130,22 @@ def test_zsh_completes(environment: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_fish_completes(environment: dict[str, str]) -> None:
-    program = (
-        "backpack-rank completion fish | source\ncomplete -C 'backpack-rank evaluate policy=pair'\n"
-    )
-    assert asked(["fish"], program, environment) == ["policy=paired_tokens"]
+@pytest.mark.parametrize(
+    ("line", "replies"),
+    [
+        ("backpack-rank evaluate policy=pair", ["policy=paired_tokens"]),
+        ("backpack-rank evaluate data=syn", ["data=synthetic"]),  # and not the file
+        ("backpack-rank retr", ["retrieve"]),
+        (
+            "backpack-rank evaluate run=retr",
+            ["run=retrieved.trec"],
+        ),  # a file: nothing else is known
+    ],
+)
+def test_fish_completes(
+    line: str, replies: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    for name in ("synthesis.md", "retrieved.trec"):
+        (tmp_path / name).touch()
+    program = f"cd {tmp_path}\nbackpack-rank completion fish | source\ncomplete -C '{line}'\n"
+    assert asked(["fish"], program, environment) == replies

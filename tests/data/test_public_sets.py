@@ -90,6 +90,13 @@ def test_what_arrived_is_kept_for_the_next_command(
     assert server.asked[-1] == (PLACE, f"bytes={65_536 * ATTEMPTS}-")
 
 
+def test_without_a_connection_nothing_is_said_to_be_kept(tmp_path: Path) -> None:
+    downloads = Downloads(tmp_path / "downloads", mirror="http://127.0.0.1:9", pause=0)
+    with pytest.raises(ConnectionError, match="nothing arrived: is this machine on"):
+        downloads.fetch(FILE)
+    assert list(downloads.folder.iterdir()) == []
+
+
 def test_a_file_that_is_not_the_published_one_is_refused_and_not_kept(
     server: PublicServer, downloads: Downloads
 ) -> None:

@@ -106,9 +106,13 @@ class Downloads:
                 break
             except _BROKEN as error:
                 if attempt == ATTEMPTS:
+                    if part.exists():
+                        kept = f"what arrived is kept in {part}, and the same command goes on there"
+                    else:
+                        kept = "nothing arrived: is this machine on the internet? --mirror URL "
+                        kept += "takes a server that has the same files"
                     raise ConnectionError(
-                        f"{url}: the connection broke {ATTEMPTS} times ({error}); what arrived is "
-                        f"kept in {part}, and the same command goes on there"
+                        f"{url}: the connection broke {ATTEMPTS} times ({error}); {kept}"
                     ) from error
                 log.info("%s broke off; going on", url)
                 time.sleep(self.pause)
