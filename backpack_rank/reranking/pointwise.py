@@ -460,7 +460,7 @@ class PointwiseReranker(TextReranker):
             contributions = attribute(ranker, tokenizer, query, document, view)
         return explanation(
             contributions,
-            title=self._title(before is not None),
+            title=self.explanation_title(before is not None),
             lexicon=lexicon or self.attribute.lexicon(),
             sensitivity=self.sensitivity.values,
             weights=view.sense_weights,
@@ -496,10 +496,10 @@ class PointwiseReranker(TextReranker):
         # The unchanged ranker comes last; texts that both ask for are read once.
         scores = scores_of_texts(policies, self.scorer, words.pairs)
         before = scores[1] if len(policies) > 1 else None
-        return words.explanation(scores[0], before, self._title(before is not None))
+        return words.explanation(scores[0], before, self.explanation_title(before is not None))
 
-    def _title(self, is_controlled: bool) -> str:
-        """Of an explanation, such as "alpha=0.5, renditions_keep"."""
+    def explanation_title(self, is_controlled: bool) -> str:
+        """What stands over an explanation, such as "alpha=0.5, renditions_keep"."""
         if is_controlled and self.hook.policy is not None:
             return f"{self.name}, {self.hook.policy.name}"
         return self.name

@@ -148,17 +148,23 @@ class Batcher:
                     self._queue.remove(job)
 
     def _run(self) -> None:
+        is_loaded = False
         try:
             for name, load in self._loaders.items():
                 ranker = load()
                 ranker.warm_up()
                 self.rankers[name] = ranker
+            is_loaded = True
             self._ready.set()
             while self._work():
                 pass
         except Exception as error:
             self.failure = error
-            log.error("the thread of the model ended", exc_info=error)
+            if isinstance(error, OSError | ValueError) and not is_loaded:
+                # A folder that is wrong is no bug, and its sentence says all.
+                log.error("rankers cannot be loaded: %s", error)
+            else:
+                log.error("the thread of the model ended", exc_info=error)
             self._stopped = True
             for job in list(self._held):
                 job.fail(RequestError(503, "the server has failed"))

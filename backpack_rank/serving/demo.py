@@ -279,6 +279,7 @@ class _Demo:
             words = await asyncio.to_thread(
                 ranker.left_out_words, body.query, document, long_documents
             )
+            title = await asyncio.to_thread(ranker.explanation_title, body.policy, alpha)
         except ValueError as error:
             raise RequestError(400, str(error)) from None
         # Last, to compare with: the scores of the unchanged ranker.
@@ -290,7 +291,7 @@ class _Demo:
         scored.deadline = deadline
         scores = await self._finished(scored)
         before = None if alpha == 1 else scores[1]
-        return words.explanation(scores[0], before)
+        return words.explanation(scores[0], before, title)
 
     async def _finished(self, job: Job) -> np.ndarray:
         """What the job gives, in the queue like any other request."""

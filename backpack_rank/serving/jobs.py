@@ -513,6 +513,11 @@ class ServedPointwise(Served):
             at_most=_LEFT_OUT,
         )
 
+    def explanation_title(self, policy: str | None, alpha: float) -> str:
+        """What stands over an explanation, as in Python."""
+        with self._lock:
+            return self._reranker_at(policy, alpha).explanation_title(alpha != 1)
+
     def reads_once(self, policy: str) -> bool:
         """Whether all alphas take the same passes over the texts.
 

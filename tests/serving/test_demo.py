@@ -128,6 +128,7 @@ def test_a_score_is_explained_by_the_thread_of_the_model(
         atol=1e-9,
     )
     assert explanation["score"] == pytest.approx(expected.score, abs=1e-9)
+    assert explanation["title"] == expected.title
     assert (explanation["score_before"] is None) == (policy is None)
     total = sum(word["contribution"] for word in explanation["words"])
     assert explanation["empty_score"] + total == pytest.approx(explanation["score"], abs=1e-6)
@@ -139,7 +140,8 @@ def test_a_score_without_senses_is_explained_by_words_left_out(
 ):
     """The numbers of the page are those of Python, through the queue of the model."""
     reranker = PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))
-    expected = reranker.at(alpha).explain(QUERY, sentences[0])
+    asked_for = reranker if alpha == 1 else reranker.at(alpha)
+    expected = asked_for.explain(QUERY, sentences[0])
     with running({"gpt2": lambda: served("gpt2", reranker)}) as gpt2:
         (model,) = gpt2.client.get("/demo/examples").json()["models"]
         assert model["explains"]
@@ -147,6 +149,7 @@ def test_a_score_without_senses_is_explained_by_words_left_out(
         assert answer.status_code == 200, answer.text
         explanation = answer.json()
     assert explanation["empty_score"] is None
+    assert explanation["title"] == expected.title
     assert [word["text"] for word in explanation["words"]] == [word.text for word in expected.words]
     for name in ("contribution", "change"):
         wanted = [getattr(word, name) for word in expected.words]

@@ -92,6 +92,7 @@ def test_what_cannot_be_served_ends_with_a_sentence(folder, tmp_path):
             [*COMMAND, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
         )
         assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
         return done.stderr.splitlines()[-1]
 
     with socket.socket() as taken:
