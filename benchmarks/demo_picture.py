@@ -17,7 +17,7 @@ from urllib.request import urlopen
 from PIL import Image
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "images" / "demo.png"
-SHOWN = "#example=3&alpha=0&policy=lowest_senses"
+SHOWN = "#alpha=0&policy=lowest_senses"
 SIZE = (1240, 860)
 
 
