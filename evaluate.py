@@ -4,15 +4,7 @@
 ``backpack_rank/pipelines/evaluate.py``.
 """
 
-try:
-    from backpack_rank.cli import evaluate
-except ModuleNotFoundError as error:
-    if (error.name or "").startswith("backpack_rank"):
-        raise
-    raise SystemExit(
-        f"{error}: activate the virtual environment, . .venv/bin/activate after `make run`, "
-        "or install the package (docs/install.md)"
-    ) from error
+from backpack_rank.commands import entry_point
 
 if __name__ == "__main__":
-    evaluate()
+    entry_point("evaluate")()

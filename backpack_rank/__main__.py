@@ -1,6 +1,6 @@
 """``python -m backpack_rank VERB ...``, where ``backpack-rank`` is not on PATH."""
 
-from backpack_rank.cli import main
+from backpack_rank.commands import entry_point
 
 if __name__ == "__main__":
-    main()
+    entry_point("main")()

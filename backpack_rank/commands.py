@@ -1,14 +1,37 @@
-"""How sentences name commands: as this process was started, so that advice can be typed."""
+"""How commands start, and how sentences name them: as this process was started, to be typed."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 IN_A_CHECKOUT = ("train.py", "evaluate.py")
 """Scripts that stand for ``backpack-rank train`` and ``backpack-rank evaluate``."""
 _OF_THE_CHECKOUT = re.compile(r"(python )?\b(train|evaluate)\.py\b")
+
+
+def entry_point(name: str) -> Callable[[], None]:
+    """Use it in a script: the function of the command line with that name.
+
+        entry_point("evaluate")()
+
+    Raises:
+        SystemExit: the packages are not installed in this Python; one line says what to do.
+    """
+    try:
+        command_line = import_module("backpack_rank.cli")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("backpack_rank"):
+            raise
+        raise SystemExit(
+            f"{error}: activate the virtual environment, . .venv/bin/activate after `make run`, "
+            "or install the package (docs/install.md)"
+        ) from error
+    function: Callable[[], None] = getattr(command_line, name)
+    return function
 
 
 def called(verb: str) -> str:

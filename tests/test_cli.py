@@ -48,12 +48,14 @@ def test_help_and_lists_come_before_hydra_and_torch(script: str, argument: str) 
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("script", ["train.py", "evaluate.py"])
+@pytest.mark.parametrize("command", [["train.py"], ["evaluate.py"], ["-m", "backpack_rank"]])
 def test_a_python_without_the_packages_is_told_how_to_take_the_one_that_has_them(
-    script: str,
+    command: list[str],
 ) -> None:
     # -S: no site-packages, as with the system's Python before the environment is activated.
-    done = subprocess.run([sys.executable, "-S", script], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-S", *command], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("No module named")

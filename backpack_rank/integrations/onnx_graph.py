@@ -66,7 +66,7 @@ class RankerGraph(nn.Module):
         check_exportable(ranker)
         self.padding_id = padding_id
         self.shift = shift
-        self.erased = _parts(pooled_map)
+        self.erased = _matrices_of(pooled_map)
         self.ranker = ranker
         self.head = ranker.head
         self.backpack = ranker.backpack if isinstance(ranker, BackpackForRanking) else None
@@ -291,7 +291,7 @@ class ClassifierGraph(nn.Module):
         self.ranker = ranker
         self.padding_id = padding_id
         self.shift = shift
-        self.erased = _parts(pooled_map)
+        self.erased = _matrices_of(pooled_map)
         # The ranker goes on reading without padding, by modules of its own over the same weights.
         weights = [*ranker.parameters(), *ranker.buffers()]
         padded = copy.deepcopy(ranker, {id(weight): weight for weight in weights})
@@ -350,7 +350,7 @@ def graph_of(
     return RankerGraph(ranker, padding_id, shift, pooled_map)
 
 
-def _parts(pooled_map: PooledMap | None) -> tuple[Tensor, Tensor, Tensor] | None:
+def _matrices_of(pooled_map: PooledMap | None) -> tuple[Tensor, Tensor, Tensor] | None:
     """mu [d], B [d, r] and A [r, d] in fp32; None without a map."""
     if pooled_map is None:
         return None
@@ -358,12 +358,12 @@ def _parts(pooled_map: PooledMap | None) -> tuple[Tensor, Tensor, Tensor] | None
 
 
 def _erased(
-    vectors: Tensor, parts: tuple[Tensor, Tensor, Tensor] | None, erase_alpha: Tensor | None
+    vectors: Tensor, matrices: tuple[Tensor, Tensor, Tensor] | None, erase_alpha: Tensor | None
 ) -> Tensor:
     """x - (1 - erase_alpha) B A (x - mu). [B, d]"""
-    if parts is None or erase_alpha is None:
+    if matrices is None or erase_alpha is None:
         return vectors
-    mean, left, right = parts
+    mean, left, right = matrices  # [d], [d, r], [r, d]
     # Products term by term: a quantiser would make integers of two matrix products.
     along = ((vectors - mean)[:, None] * right).sum(dim=2)  # [B, r]
     removed = (along[:, None] * left).sum(dim=2)  # [B, d]

@@ -115,23 +115,14 @@ def _answer(
 
 def _run_jobs(hydra: Hydra, name: str, asked: Namespace, job: Callable[[DictConfig], Any]) -> None:
     options = asked.overrides
-    mode = RunMode.MULTIRUN if asked.multirun else _own_mode(hydra, name, asked)
+    mode = hydra.get_mode(name, options)
     if mode is None or asked.multirun:
-        mode = mode or RunMode.RUN
+        mode = RunMode.MULTIRUN if asked.multirun else RunMode.RUN
         options = [*options, f"hydra.mode={mode.name}"]
     if mode == RunMode.MULTIRUN:
         hydra.multirun(name, job, options)
     else:
         hydra.run(name, job, options)
-
-
-def _own_mode(hydra: Hydra, name: str, asked: Namespace) -> RunMode | None:
-    """``hydra.mode`` where the options or a user's own files set it."""
-    own_files = asked.config_name or asked.config_path or asked.config_dir
-    if own_files or any("hydra" in option for option in asked.overrides):
-        return hydra.get_mode(name, asked.overrides)
-    # conf/ leaves it open. Asking Hydra would compose everything once more, a tenth of a second.
-    return None
 
 
 def _set_command_of_further_processes(

@@ -148,19 +148,17 @@ class Batcher:
                     self._queue.remove(job)
 
     def _run(self) -> None:
-        is_loaded = False
         try:
             for name, load in self._loaders.items():
                 ranker = load()
                 ranker.warm_up()
                 self.rankers[name] = ranker
-            is_loaded = True
             self._ready.set()
             while self._work():
                 pass
         except Exception as error:
             self.failure = error
-            if isinstance(error, OSError | ValueError) and not is_loaded:
+            if isinstance(error, OSError | ValueError) and not self._ready.is_set():
                 # A folder that is wrong is no bug, and its sentence says all.
                 log.error("rankers cannot be loaded: %s", error)
             else:
@@ -177,7 +175,7 @@ class Batcher:
             late: list[Job] = []
             with self._changed:
                 if not self._queue:
-                    # None is held: between two batches, a request with open slices is in the queue.
+                    # No request is under way: one that has slices left would be in the queue.
                     for ranker in self.rankers.values():
                         ranker.forget()
                 while not self._queue and not self._stopped:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import threading
 import time
-import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -268,9 +267,9 @@ class ServedPointwise(Served):
         # time may.
         self._lock = threading.Lock()
         self._cached_views = lru_cache(maxsize=1024)(self._views)
-        # Of the thread of the model alone.
+        # Of the thread of the model alone: the states, and the request that used them last.
         self._states: TokenStateCache | None = None
-        self._states_of: Callable[[], Job | None] = lambda: None
+        self._last_job: Job | None = None
 
     def job(
         self,
@@ -408,15 +407,16 @@ class ServedPointwise(Served):
         states = self._states
         is_too_large = states is not None and states.filled_bytes > _STATES_BYTES
         # A request keeps its states to its end, however large they are, as in Python.
-        if states is None or (is_too_large and job is not self._states_of()):
+        if states is None or (is_too_large and job is not self._last_job):
             states = TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
         self._states = states
-        self._states_of = weakref.ref(job)
+        self._last_job = job
         return states
 
     def forget(self) -> None:
         """Drop the states of tokens."""
         self._states = None
+        self._last_job = None
 
     def _score_under_all_weights(
         self, slices: Sequence[Slice], batch: PackedBatch, options: dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,33 @@ def test_one_job_or_one_for_each_value_is_run(tmp_path: Path) -> None:
     assert [config.seed for config in run_and_record("-m", "seed=1,2", folder=tmp_path)] == [1, 2]
     several = run_and_record("seed=1,2", "hydra.mode=MULTIRUN", folder=tmp_path)
     assert [config.seed for config in several] == [1, 2]
+
+
+TWO_SEEDS = """\
+# @package _global_
+hydra:
+  mode: MULTIRUN
+  run: {dir: FOLDER}
+  sweep: {dir: FOLDER}
+  job_logging: {root: null}
+  hydra_logging: {root: null}
+  sweeper:
+    params:
+      seed: 1,2
+"""
+
+
+def test_a_sweep_that_a_configuration_asks_for_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where somebody has added ``hydra.mode`` to a file of conf/: no option names Hydra."""
+    conf = shutil.copytree(hydra_jobs.resource_folder("conf"), tmp_path / "conf")
+    recipe = TWO_SEEDS.replace("FOLDER", str(tmp_path / "output"))
+    (conf / "recipe" / "two_seeds.yaml").write_text(recipe)
+    monkeypatch.setattr(hydra_jobs, "resource_folder", lambda _name: conf)
+    configurations: list[DictConfig] = []
+    hydra_jobs.run("train", ["recipe=two_seeds"], configurations.append)
+    assert [config.seed for config in configurations] == [1, 2]
 
 
 def test_further_processes_are_started_with_the_options_of_the_job(tmp_path: Path) -> None:

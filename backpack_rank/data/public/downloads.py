@@ -106,13 +106,9 @@ class Downloads:
                 break
             except _BROKEN as error:
                 if attempt == ATTEMPTS:
-                    if part.exists():
-                        kept = f"what arrived is kept in {part}, and the same command goes on there"
-                    else:
-                        kept = "nothing arrived: is this machine on the internet? --mirror URL "
-                        kept += "takes a server that has the same files"
                     raise ConnectionError(
-                        f"{url}: the connection broke {ATTEMPTS} times ({error}); {kept}"
+                        f"{url}: the connection broke {ATTEMPTS} times ({error}); "
+                        f"{_what_arrived(part)}"
                     ) from error
                 log.info("%s broke off; going on", url)
                 time.sleep(self.pause)
@@ -148,3 +144,13 @@ class Downloads:
                     left -= len(piece)
             if left > 0:  # not every version of requests notices
                 raise requests.ConnectionError(f"{left} bytes are missing")
+
+
+def _what_arrived(part: Path) -> str:
+    """What became of a download that broke off, and what to do."""
+    if part.exists():
+        return f"what arrived is kept in {part}, and the same command goes on there"
+    return (
+        "nothing arrived: is this machine on the internet? --mirror URL takes a server that has "
+        "the same files"
+    )

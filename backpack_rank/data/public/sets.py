@@ -174,19 +174,17 @@ _NQ_OPEN = PublicFile(
     None,
 )
 _GENEVAL = f"{_GITHUB}/amazon-science/machine-translation-gender-eval"
-_GENEVAL_COMMITS = {
-    "dev": "c421ecff3b244024a8563602eebbf4f52d7740e9",
-    "test": "c542ba406a8f7d3be2a8aa1636690b0bd1714de4",
+_GENEVAL_SPLITS = {
+    "dev": ("c421ecff3b244024a8563602eebbf4f52d7740e9", 152_000),
+    "test": ("c542ba406a8f7d3be2a8aa1636690b0bd1714de4", 43_000),
 }
-_SENTENCES = {
-    (split, form): PublicFile(
-        f"{_GENEVAL}/{commit}/data/sentences/{split}/geneval-sentences-{form}-{split}.en_de.en",
-        None,
-        {"dev": 152_000, "test": 43_000}[split],
-    )
-    for split, commit in _GENEVAL_COMMITS.items()
-    for form in ("masculine", "feminine")
-}
+"""The commit that has a split, and about how many bytes a file of it has."""
+_SENTENCES: dict[tuple[str, str], PublicFile] = {}
+for _split, (_commit, _size) in _GENEVAL_SPLITS.items():
+    _folder = f"{_GENEVAL}/{_commit}/data/sentences/{_split}"
+    for _form in ("masculine", "feminine"):
+        _url = f"{_folder}/geneval-sentences-{_form}-{_split}.en_de.en"
+        _SENTENCES[_split, _form] = PublicFile(_url, None, _size)
 
 SETS: dict[str, PublicSet] = {
     "squad_train": _squad(
