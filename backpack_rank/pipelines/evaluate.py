@@ -239,12 +239,7 @@ class RankUnderAlpha(EvaluationTask):
 
         data = load("test")
         rerankers: list[Reranker] = [FirstStageOrder(data.stage)]
-        if self.recalibrate is not None:
-            (saved_run,) = read_runs([self.recalibrate.run], data, self.ties)
-            recalibrated = RecalibratedRun(
-                saved_run, unchanged, controlled, self.recalibrate.weight
-            )
-            rerankers += [saved_run, recalibrated]
+        rerankers += self._recalibrated(data, unchanged, controlled)
         # In a sweep the unchanged ranker is another job, at alpha = 1. There the policy changes
         # nothing; it is given so that tables name this row alpha=1.
         if alpha != 1 and not quiet:
@@ -268,6 +263,16 @@ class RankUnderAlpha(EvaluationTask):
             notes += self._certificate_notes(controlled, data, folder)
         ranked = Ranked(data, metrics, systems, notes, checkpoint, controlled)
         return write_results(self.saved, folder, ranked, quiet)
+
+    def _recalibrated(
+        self, data: EvaluationData, unchanged: PointwiseReranker, controlled: PointwiseReranker
+    ) -> list[Reranker]:
+        """With ``recalibrate.run``: that run as it is, and with what the dial changes added."""
+        if self.recalibrate is None:
+            return []
+        (saved_run,) = read_runs([self.recalibrate.run], data, self.ties)
+        weight = self.recalibrate.weight
+        return [saved_run, RecalibratedRun(saved_run, unchanged, controlled, weight)]
 
     def _certificate_notes(
         self, controlled: PointwiseReranker, data: EvaluationData, folder: Path

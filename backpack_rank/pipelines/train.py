@@ -30,6 +30,7 @@ from backpack_rank.training.adapters import merged
 from backpack_rank.training.checkpoints import Patience, newest_checkpoint
 from backpack_rank.training.estimate import TimedSteps, TrainingEstimate
 from backpack_rank.training.kept_swap import kept_swap, swaps_of
+from backpack_rank.training.losses import AuxiliaryLoss
 from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.pretraining import LanguageModelModule, Pretraining
 from backpack_rank.training.sharding import gathered_afterwards
@@ -125,13 +126,11 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         ranker = pretrain(ranking.pretraining, trainer, ranker, pair_tokenizer, collection, folder)
     # The adversary reads the vectors of the head's last call. It stands first, because other terms
     # may call the head again, for other texts.
-    terms = (*ranking.debiasing.adversaries(ranker), *terms)
-    # keep_swap: keep the score differences that a reference ranker has between a text and its swap.
-    swap = None  # or the function that gives a document with its words swapped
-    if ranking.keep_swap is not None:
-        folder_of_reference, weight = ranking.keep_swap
-        terms = (*terms, kept_swap(folder_of_reference, ranker, pair_tokenizer, weight))
-        swap = swaps_of(ranker)
+    terms = (
+        *ranking.debiasing.adversaries(ranker),
+        *terms,
+        *kept_swap_terms(ranking.keep_swap, ranker, pair_tokenizer),
+    )
 
     data = RankingData(
         lists,
@@ -142,7 +141,7 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         workers=settings.workers,
         tokens_per_batch=CPU_TOKENS if trainer.device == "cpu" else GPU_TOKENS,
         teacher=teacher,
-        swap=swap,
+        swap=None if ranking.keep_swap is None else swaps_of(ranker),
         augment=ranking.debiasing.augmentation(),
         leaning=ranking.debiasing.leaning(),
     )
@@ -151,17 +150,7 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     adapter.apply(ranker)
     callbacks = ranking.freezing.apply(ranker)
     if is_first_process():
-        asked = settings.estimate
-        estimate = TrainingEstimate(
-            ranker,
-            data,
-            epochs=ranking.epochs,
-            precision=str(trainer.options.get("precision", "32-true")),
-            on_gpu=trainer.device != "cpu",
-            lists=None if isinstance(asked, bool) else asked,
-        )
-        for line in estimate.lines():
-            log.info("estimate: %s", line)
+        log_estimate(settings, ranking.epochs, ranker, data)
     if settings.estimate:
         # What of the hardware is missing is an error now, as it is without the option.
         check_hardware(trainer.options)
@@ -187,6 +176,38 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
             save_ranker(folder / RANKER, merged_ranker, data.pair_tokenizer)
         log.info("best %s %.4f; ranker saved to %s", MONITOR, fitted.best, folder / RANKER)
     return fitted.best
+
+
+def kept_swap_terms(
+    keep_swap: tuple[str, float] | None, ranker: Ranker, pair_tokenizer: PairTokenizer
+) -> tuple[AuxiliaryLoss, ...]:
+    """The loss term of ``training.keep_swap``, or none.
+
+    It keeps the difference of scores that a reference ranker has between a text and its swap.
+    """
+    if keep_swap is None:
+        return ()
+    folder_of_reference, weight = keep_swap
+    return (kept_swap(folder_of_reference, ranker, pair_tokenizer, weight),)
+
+
+def log_estimate(
+    settings: TrainingSettings, epochs: int, ranker: Ranker, data: RankingData
+) -> None:
+    """Log what the training will take, in steps, time and memory, before it starts."""
+    trainer = settings.trainer
+    # estimate=N asks for N lists; estimate=true for those of the training data.
+    asked = settings.estimate
+    estimate = TrainingEstimate(
+        ranker,
+        data,
+        epochs=epochs,
+        precision=str(trainer.options.get("precision", "32-true")),
+        on_gpu=trainer.device != "cpu",
+        lists=None if isinstance(asked, bool) else asked,
+    )
+    for line in estimate.lines():
+        log.info("estimate: %s", line)
 
 
 def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, PairTokenizer]:

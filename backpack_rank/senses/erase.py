@@ -142,7 +142,8 @@ class Erase(Policy):
             return self._read(ranker.folder / MAP_FILE)
         raise ValueError(
             f"policy {self.name} has no map yet: evaluate.py fits one on the dev candidates and "
-            f"writes {MAP_FILE}; give it as policy.file=..., or copy it beside the ranker's weights"
+            f"writes {MAP_FILE}; copy it beside the ranker's weights, where a server finds it too, "
+            "or give it as policy.file=..."
         )
 
     def fitted(self, reranker: Any, pairs: Pairs) -> Erase:
