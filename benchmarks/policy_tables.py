@@ -20,7 +20,8 @@ from backpack_rank.evaluation.bootstrap import bootstrap_intervals
 COLLECTIONS = {"dl19": "TREC DL 2019", "dl20": "TREC DL 2020"}
 MODELS = {
     "attribute_senses": "Backpack with attribute senses",
-    "backpack": "Backpack without",
+    "attribute_senses_last": "Backpack with attribute senses, keys=last (the default before)",
+    "backpack": "Backpack without, keys=last",
     "cross_encoder": "cross-encoder",
     "specialised": "specialised Backpack (an option until version 0.2)",
 }

@@ -38,8 +38,8 @@ from benchmarks.timing import Times, in_turns
 from benchmarks.workload import word_pieces
 
 ROOT = Path(__file__).resolve().parents[1]
-KEYS_BELOW = "backpack keys=below_last"
-OVER_ENCODER = ("cross_encoder", "backpack", KEYS_BELOW, "bert_dot")
+KEYS_LAST = "backpack keys=last"
+OVER_ENCODER = ("cross_encoder", "backpack", KEYS_LAST, "bert_dot")
 WORDS = ("tk", "conv_knrm", "pacrr", "match_pyramid", "knrm")
 MODELS = (*WORDS, "backpack_tiny", "gpt2_tiny", *OVER_ENCODER)
 
@@ -137,8 +137,8 @@ def _options() -> argparse.Namespace:
 
 def _model(name: str, folder: str) -> list[str]:
     over = [f"model.ranker.name={folder}", "max_length=192"] if name in OVER_ENCODER else []
-    if name == KEYS_BELOW:
-        return ["model=backpack", "model.ranker.keys=below_last", *over]
+    if name == KEYS_LAST:
+        return ["model=backpack", "model.ranker.keys=last", *over]
     return [f"model={name}", *over]
 
 

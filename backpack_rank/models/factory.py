@@ -29,6 +29,7 @@ from backpack_rank.files import LATEST, RANKER, atomic_path
 from backpack_rank.models.attribute_senses import WHERE, add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import (
+    BELOW_LAST,
     INPUT_FORMS,
     SENSE_KEYS,
     BackpackConfig,
@@ -53,6 +54,7 @@ from backpack_rank.models.lora_folder import (
     is_lora,
 )
 from backpack_rank.models.modular_cross_encoder import MODULES, is_modular, load_modular
+from backpack_rank.models.pooled_layer import can_pool_last_layer
 from backpack_rank.models.prompted_ranker import TEMPLATE, PromptTemplate, load_prompted
 from backpack_rank.models.rankers import (
     BackpackForRanking,
@@ -192,7 +194,7 @@ def backpack_on_backbone(
     pooling: Literal["first", "last"] | None = None,
     attention: Name | None = None,
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
-    keys: SenseKeys = "last",
+    keys: SenseKeys | None = None,
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
     head: Head = "mlp",
@@ -217,7 +219,7 @@ def backpack_on_backbone(
             in float32.
         keys: what the keys of the sense weights are made of, the ``last`` hidden states or those
             ``below_last``, which encoders of five types can give: scoring and training take about
-            as long as with a cross-encoder. See
+            as long as with a cross-encoder. None: ``below_last`` where the backbone can. See
             :class:`~backpack_rank.models.configuration.BackpackConfig`.
         attribute_senses, attribute_senses_where, head, input_form: as of :func:`new_backpack`.
 
@@ -228,6 +230,8 @@ def backpack_on_backbone(
     """
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
+    if keys is None:
+        keys = BELOW_LAST if can_pool_last_layer(backbone) else "last"
     config = BackpackConfig(
         num_senses=senses,
         sense_intermediate_scale=sense_intermediate_scale,

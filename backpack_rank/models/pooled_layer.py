@@ -190,20 +190,34 @@ _CLASSES: dict[type, type] = {
 }
 
 
+def can_pool_last_layer(backbone: PreTrainedModel) -> bool:
+    """Use this to learn whether the last layer of a backbone can be computed at some tokens alone.
+
+    False where the backbone is of a type without such a layer here, or reads left to right.
+    """
+    is_decoder = getattr(backbone.config, "is_decoder", False)
+    return type(_last_layer(backbone)) in _CLASSES and not is_decoder
+
+
 def pool_last_layer(backbone: PreTrainedModel) -> bool:
     """Use this to let the last layer of an encoder take ``rows``.
 
     Returns:
-        False where the backbone is of another type, or reads left to right.
+        False where the backbone cannot: see :func:`can_pool_last_layer`.
     """
+    if not can_pool_last_layer(backbone):
+        return False
+    layer = _last_layer(backbone)
+    layer.__class__ = _CLASSES[type(layer)]
+    return True
+
+
+def _last_layer(backbone: PreTrainedModel) -> nn.Module | None:
+    """None where a backbone keeps its layers in another place."""
     layers = getattr(getattr(backbone, "encoder", backbone), "layer", None)
     if layers is None:
         layers = getattr(backbone, "layers", None)
-    is_decoder = getattr(backbone.config, "is_decoder", False)
-    if layers is None or type(layers[-1]) not in _CLASSES or is_decoder:
-        return False
-    layers[-1].__class__ = _CLASSES[type(layers[-1])]
-    return True
+    return None if layers is None else layers[-1]
 
 
 def check_pools_last_layer(backbone: PreTrainedModel) -> None:

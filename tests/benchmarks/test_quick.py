@@ -122,7 +122,7 @@ def test_policies_on_real_collections_are_measured_once_and_laid_out(
     options = ["--quick", "--weights", str(write_encoder(tmp_path / "bert")), *folders]
     shown = run("real_collections", *options)
     assert "| Backpack with attribute senses | lowest_senses | 0 |" in shown
-    assert "| Backpack without | paired_tokens | 0 |" in shown
+    assert "| Backpack without, keys=last | paired_tokens | 0 |" in shown
     assert "### `alpha=auto`" in shown
     record = json.loads((tmp_path / "records" / "backpack-0.json").read_text())
     assert record["dl19 unchanged 1"].keys() == record["dl20 unchanged 1"].keys() | {

@@ -236,8 +236,11 @@ def test_backpack_scores_are_the_head_over_the_slow_sum_of_weighted_senses(
 ):
     ranker, _, batch = new(backpack_on_backbone, folder_of(kind), tokenizer)
     backpack = ranker.backpack
-    hidden = backpack.hidden_states(batch)
-    queries, keys = backpack.sense_weight_net.split(hidden)
+    if ranker.config.sense_keys == "below_last":
+        states = backpack.last_and_below(batch)
+    else:
+        states = (backpack.hidden_states(batch),)
+    queries, keys = backpack.sense_weight_net.split(*states)
     expected = []
     for text in range(len(batch)):
         rows = list(range(int(batch.offsets[text]), int(batch.offsets[text + 1])))

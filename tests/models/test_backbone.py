@@ -131,8 +131,8 @@ def test_hidden_states_are_those_of_the_library_with_padding_and_token_types(
 def test_scores_are_the_head_over_the_sum_of_weighted_senses(ranker, batch):
     """Weights of the first token, by the definition of attention; senses token by token."""
     network = ranker.backpack
-    hidden = network.hidden_states(batch)
-    queries, keys = network.sense_weight_net.split(hidden)
+    last, below = network.last_and_below(batch)
+    queries, keys = network.sense_weight_net.split(last, below)
     scores = []
     for text in range(len(batch)):
         rows = range(int(batch.offsets[text]), int(batch.offsets[text + 1]))

@@ -289,6 +289,20 @@ def test_a_saved_folder_keeps_its_keys_and_an_older_one_has_the_last(saved, tmp_
     assert older.config.sense_keys == "last"
 
 
+def test_a_new_backpack_reads_its_keys_below_the_last_layer_where_its_encoder_can(
+    saved, tmp_path
+) -> None:
+    tokenizer, name = saved
+    assert backpack_on_backbone(tokenizer, name=name, senses=4).config.sense_keys == "below_last"
+    asked = backpack_on_backbone(tokenizer, name=name, senses=4, keys="last")
+    assert asked.config.sense_keys == "last"
+    decoder = AutoConfig.for_model("gpt2", n_embd=32, n_layer=2, n_head=4)
+    decoder.vocab_size = len(tokenizer)
+    AutoModel.from_config(decoder).save_pretrained(tmp_path / "gpt2")
+    over_decoder = backpack_on_backbone(tokenizer, name=str(tmp_path / "gpt2"), senses=4)
+    assert over_decoder.config.sense_keys == "last"
+
+
 def test_explanations_add_up_to_the_score(saved) -> None:
     tokenizer, name = saved
     ranker = backpack_on_backbone(tokenizer, name=name, senses=4, keys="below_last").eval()
