@@ -25,7 +25,13 @@ from backpack_rank.data.datamodule import RankingData
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
-from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
+from backpack_rank.models.configuration import (
+    BELOW_LAST,
+    SENSE_KEYS,
+    BackpackConfig,
+    CrossEncoderConfig,
+)
+from backpack_rank.models.pooled_layer import POOLED_TYPES
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking, Ranker
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.utils import eval_mode
@@ -150,6 +156,12 @@ def _options() -> argparse.Namespace:
     add("--goal", type=float, default=GOAL, help=f"least ratio ({GOAL})")
     add("--senses", type=int, default=16)
     add(
+        "--keys",
+        choices=SENSE_KEYS,
+        default=None,
+        help="of the sense weights; as train.py: below_last where the backbone can",
+    )
+    add(
         "--scale",
         type=int,
         default=4,
@@ -248,8 +260,16 @@ def _collection_texts(options: argparse.Namespace) -> tuple[list[np.ndarray], Pa
 
 def _rankers(config: PreTrainedConfig, options: argparse.Namespace) -> dict[str, Ranker]:
     torch.manual_seed(0)
-    senses = {"num_senses": options.senses, "sense_intermediate_scale": options.scale}
-    backpack = BackpackForRanking(BackpackConfig(backbone_config=config, separator_id=0, **senses))
+    can_pool = config.model_type in POOLED_TYPES
+    backpack = BackpackForRanking(
+        BackpackConfig(
+            backbone_config=config,
+            separator_id=0,
+            num_senses=options.senses,
+            sense_intermediate_scale=options.scale,
+            sense_keys=options.keys or (BELOW_LAST if can_pool else "last"),
+        )
+    )
     plain = CrossEncoderForRanking(CrossEncoderConfig(backbone_config=config, separator_id=0))
     plain.backbone.load_state_dict(backpack.backpack.backbone.state_dict())
     rankers: dict[str, Ranker] = {"backpack": backpack, "cross_encoder": plain}

@@ -92,7 +92,7 @@ def _options() -> argparse.Namespace:
     options.documents = options.documents or (4 if options.quick else 4096)
     options.repeats = options.repeats or (1 if options.quick else 7)
     # What the parts of benchmarks.backbones read.
-    options.senses, options.scale, options.dtype = 16, 4, "bfloat16"
+    options.senses, options.scale, options.dtype, options.keys = 16, 4, "bfloat16", None
     return options
 
 
