@@ -25,6 +25,8 @@ from backpack_rank.evaluation.significance import SIGNIFICANCE, compare, directi
 
 MARGIN = 0.01
 """Share of the effectiveness that may be lost without a word."""
+ROUNDING = 1e-6
+"""Means that differ by less are the rounding of scores in single precision, and count as equal."""
 
 
 @dataclass(frozen=True)
@@ -173,13 +175,14 @@ def beaten_by(
                 continue
             gain, gain_is_real = tests[effectiveness][other, method]
             change, change_is_real = tests[bias][other, method]
-            if better_by(bias, change) and change_is_real:
+            same_bias = abs(change) < ROUNDING
+            if better_by(bias, change) and change_is_real and not same_bias:
                 allowed = margin * values.mean(effectiveness)
                 low, _ = difference_interval(systems[other], values, effectiveness)
                 # Of too few queries for an interval (NaN) nothing is said.
                 if low >= -allowed:
                     beaten[method].append(other)
-            elif gain > 0 and gain_is_real and (change == 0 or better_by(bias, change)):
+            elif gain > 0 and gain_is_real and (same_bias or better_by(bias, change)):
                 beaten[method].append(other)
     return beaten
 

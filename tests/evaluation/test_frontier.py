@@ -84,6 +84,18 @@ def test_a_method_is_beaten_by_one_with_less_bias_that_loses_nothing():
     assert "less bias, unsure" in beaten_by(curves, "nDCG@10", SWAP, margin=0.5)["plain"]
 
 
+@pytest.mark.parametrize(("swap", "beats"), [(6e-9, False), (6e-4, True)])
+def test_rounding_of_scores_is_no_bias(swap: float, beats: bool):
+    points = [
+        point("plain", 1.0, 0.5, 0.3, noise=0.0),
+        point("nothing left", 0.0, 0.5, 0.0, noise=0.0),
+        point("another", 0.0, 0.5, swap, noise=0.0),
+    ]
+    beaten = beaten_by(curves_of(points), "nDCG@10", SWAP)
+    assert beaten["another"] == (["nothing left"] if beats else [])
+    assert "another" in beaten["plain"]
+
+
 def test_a_method_is_beaten_by_one_that_is_more_effective_with_no_more_bias():
     points = [
         point("plain", 1.0, 0.5, 0.3, noise=0.0),
