@@ -102,8 +102,13 @@ def curves_of(points: Iterable[Point], methods: Sequence[str] | None = None) -> 
 
 
 def better_by(measure: str, difference: float) -> bool:
-    """Whether a difference of deciding averages, one less the other, speaks for the one."""
-    return difference > 0 if direction_of(measure) == "higher" else difference < 0
+    """Whether a difference of deciding averages, one less the other, speaks for the one.
+
+    One that is within :data:`ROUNDING` speaks for neither.
+    """
+    if direction_of(measure) == "higher":
+        return difference > ROUNDING
+    return difference < -ROUNDING
 
 
 def average_of(measure: str, values: PerQuery) -> float:
@@ -175,14 +180,13 @@ def beaten_by(
                 continue
             gain, gain_is_real = tests[effectiveness][other, method]
             change, change_is_real = tests[bias][other, method]
-            same_bias = abs(change) < ROUNDING
-            if better_by(bias, change) and change_is_real and not same_bias:
+            if better_by(bias, change) and change_is_real:
                 allowed = margin * values.mean(effectiveness)
                 low, _ = difference_interval(systems[other], values, effectiveness)
                 # Of too few queries for an interval (NaN) nothing is said.
                 if low >= -allowed:
                     beaten[method].append(other)
-            elif gain > 0 and gain_is_real and (same_bias or better_by(bias, change)):
+            elif gain > 0 and gain_is_real and not better_by(bias, -change):
                 beaten[method].append(other)
     return beaten
 

@@ -102,7 +102,7 @@ class PooledXLMRobertaLayer(_PooledLayer, XLMRobertaLayer):
 
 
 class PooledModernBertLayer(ModernBertEncoderLayer):
-    """The last layer of ModernBERT; the tokens whose states are used are the first of each text."""
+    """The last layer of ModernBERT."""
 
     def forward(
         self,
@@ -143,9 +143,11 @@ class PooledModernBertLayer(ModernBertEncoderLayer):
         values = _by_text(value.transpose(1, 2), packed)
         mask = _attention_mask(packed, is_token)
         if attention.sliding_window is not None:
-            # The first token sees those less than a window away.
-            places = torch.arange(mask.shape[-1], device=mask.device)
-            mask = mask & (places < attention.sliding_window)
+            # The used token sees those less than a window away.
+            places = torch.arange(mask.shape[-1], device=mask.device)  # [n]
+            used = rows if packed is None else packed.position_ids[rows]  # [B], in their texts
+            distances = (places - used[:, None]).abs()  # [B, n]
+            mask = mask & (distances < attention.sliding_window)[:, None, None]
         mixed = F.scaled_dot_product_attention(
             queries,
             keys.transpose(1, 2),

@@ -57,10 +57,11 @@ ENCODERS = {
 SEPARATOR = 3
 
 
-def new_ranker(kind: str, **options) -> BackpackForRanking:
+def new_ranker(kind: str, layers: int = 3, **options) -> BackpackForRanking:
     """Large random weights, in double precision and without dropout."""
     torch.manual_seed(0)
-    backbone = AutoConfig.for_model(kind, **SHAPE, **ENCODERS.get(kind, {}))
+    shape = SHAPE | {"num_hidden_layers": layers}
+    backbone = AutoConfig.for_model(kind, **shape, **ENCODERS.get(kind, {}))
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         if hasattr(backbone, name):
             setattr(backbone, name, 0.0)
@@ -109,11 +110,12 @@ def slow_scores(ranker: BackpackForRanking, batch: PackedBatch) -> torch.Tensor:
             backpack.sense_weight_net.c_attn.weight,
             backpack.sense_weight_net.c_attn.bias,
         )
+        pooled = 0 if config.pooling == "first" else -1
         senses = backpack.senses(ids)  # C(x), [n, k, d]
         mixed = 0
         for sense in range(k):
             part = slice(sense * width, (sense + 1) * width)
-            query = last[0] @ weight[:d][part].T + bias[:d][part]
+            query = last[pooled] @ weight[:d][part].T + bias[:d][part]
             keys = below @ weight[d:][part].T + bias[d:][part]
             shares = (keys @ query / math.sqrt(width)).softmax(dim=0)
             mixed = mixed + shares @ senses[:, sense]
@@ -143,6 +145,16 @@ def test_scores_and_gradients_are_those_of_a_slow_calculation(kind, batch) -> No
         # Biases of keys drop out of a softmax: what is left of their gradient is rounding.
         if float(gradient.abs().max()) > 1e-10:
             torch.testing.assert_close(fast_gradients[name], gradient, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("pooling", ["first", "last"])
+@pytest.mark.parametrize(("kind", "layers"), [("bert", 3), ("modernbert", 3), ("modernbert", 2)])
+def test_the_last_layer_is_that_of_the_pooled_token(kind, layers, pooling, batch) -> None:
+    """Of two layers of this ModernBERT the last one sees a window, of three all tokens."""
+    ranker = new_ranker(kind, layers, pooling=pooling)
+    # In this order: a model of transformers that is made of a configuration changes its attention.
+    scores = ranker(batch).scores
+    torch.testing.assert_close(scores, slow_scores(ranker, batch), rtol=1e-7, atol=1e-8)
 
 
 @torch.no_grad()
