@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from rich.console import Console
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, Pairs, pack_by_length
@@ -26,12 +26,11 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.models.configuration import (
-    BELOW_LAST,
     SENSE_KEYS,
     BackpackConfig,
     CrossEncoderConfig,
 )
-from backpack_rank.models.pooled_layer import POOLED_TYPES
+from backpack_rank.models.pooled_layer import default_sense_keys
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking, Ranker
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.utils import eval_mode
@@ -260,14 +259,15 @@ def _collection_texts(options: argparse.Namespace) -> tuple[list[np.ndarray], Pa
 
 def _rankers(config: PreTrainedConfig, options: argparse.Namespace) -> dict[str, Ranker]:
     torch.manual_seed(0)
-    can_pool = config.model_type in POOLED_TYPES
+    with torch.device("meta"):  # no weights, to learn its type alone
+        keys = options.keys or default_sense_keys(AutoModel.from_config(config))
     backpack = BackpackForRanking(
         BackpackConfig(
             backbone_config=config,
             separator_id=0,
             num_senses=options.senses,
             sense_intermediate_scale=options.scale,
-            sense_keys=options.keys or (BELOW_LAST if can_pool else "last"),
+            sense_keys=keys,
         )
     )
     plain = CrossEncoderForRanking(CrossEncoderConfig(backbone_config=config, separator_id=0))

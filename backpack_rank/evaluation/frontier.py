@@ -123,8 +123,8 @@ def on_the_frontier(curves: Sequence[Curve], effectiveness: str, bias: str) -> s
     for curve in curves:
         values = curve.values()
         if bias in values.values:
-            # The higher, the better, both of them.
-            less_bias = average_of(bias, values)
+            # The higher, the better, both of them. To six places, as ROUNDING has it.
+            less_bias = round(average_of(bias, values), 6)
             if direction_of(bias) != "higher":
                 less_bias = -less_bias
             figures[curve.method] = values.mean(effectiveness), less_bias

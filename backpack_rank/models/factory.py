@@ -29,7 +29,6 @@ from backpack_rank.files import LATEST, RANKER, atomic_path
 from backpack_rank.models.attribute_senses import WHERE, add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import (
-    BELOW_LAST,
     INPUT_FORMS,
     SENSE_KEYS,
     BackpackConfig,
@@ -54,7 +53,7 @@ from backpack_rank.models.lora_folder import (
     is_lora,
 )
 from backpack_rank.models.modular_cross_encoder import MODULES, is_modular, load_modular
-from backpack_rank.models.pooled_layer import can_pool_last_layer
+from backpack_rank.models.pooled_layer import default_sense_keys
 from backpack_rank.models.prompted_ranker import TEMPLATE, PromptTemplate, load_prompted
 from backpack_rank.models.rankers import (
     BackpackForRanking,
@@ -230,12 +229,10 @@ def backpack_on_backbone(
     """
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
-    if keys is None:
-        keys = BELOW_LAST if can_pool_last_layer(backbone) else "last"
     config = BackpackConfig(
         num_senses=senses,
         sense_intermediate_scale=sense_intermediate_scale,
-        sense_keys=keys,
+        sense_keys=keys or default_sense_keys(backbone),
         head=head,
         input_form=input_form,
         **options,

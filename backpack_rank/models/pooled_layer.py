@@ -35,6 +35,7 @@ from transformers.models.roberta.modeling_roberta import RobertaLayer
 from transformers.models.xlm_roberta.modeling_xlm_roberta import XLMRobertaLayer
 
 from backpack_rank.data.packing import PackedBatch
+from backpack_rank.models.configuration import BELOW_LAST
 
 
 class _PooledLayer(nn.Module):
@@ -220,6 +221,14 @@ def _last_layer(backbone: PreTrainedModel) -> nn.Module | None:
     if layers is None:
         layers = getattr(backbone, "layers", None)
     return None if layers is None else layers[-1]
+
+
+def default_sense_keys(backbone: PreTrainedModel) -> str:
+    """Use this for the keys of a new Backpack over a backbone: from below its last layer, or last.
+
+    Keys from below are faster, and ranked better (benchmarks/README.md).
+    """
+    return BELOW_LAST if can_pool_last_layer(backbone) else "last"
 
 
 def check_pools_last_layer(backbone: PreTrainedModel) -> None:
