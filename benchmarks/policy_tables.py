@@ -90,6 +90,7 @@ def tables(records: Sequence[Mapping[str, Any]]) -> str:
             if any(row.policy != FIRST_STAGE for row in shown):
                 where = "" if "gap" in measure else f", {COLLECTIONS[name]}"
                 parts.append(f"### {heading}{where}\n\n{measure_table(shown, measure)}")
+    parts.append(between_rankers(by_collection))
     parts += [split_gaps(records, by_collection["dl19"]), costs(records), chosen(records)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -197,6 +198,26 @@ def measure_table(rows: Sequence[Row], measure: str) -> str:
             ]
         )
     return markdown(heads, lines)
+
+
+def between_rankers(by_collection: Mapping[str, Sequence[Row]]) -> str:
+    """nDCG@10 of the default Backpack at alpha 1, less that of each other ranker."""
+    default = next(iter(MODELS))
+    lines: dict[str, list[str]] = {}
+    for rows in by_collection.values():
+        unchanged = {row.model: row.array("nDCG@10") for row in rows if row.policy == UNCHANGED}
+        for model, values in unchanged.items():
+            # Seeds are averaged query by query, so both need the same ones.
+            if default in unchanged and model != default and len(values) == len(unchanged[default]):
+                line = lines.setdefault(model, [MODELS[model]])
+                line.append(_mean(unchanged[default] - values, sign=True))
+    if not lines:
+        return ""
+    heads = ["ranker", *COLLECTIONS.values()]
+    table = markdown(heads, list(lines.values()))
+    return (
+        f"### nDCG@10 at alpha 1 of the {MODELS[default]}, less that of another ranker\n\n{table}"
+    )
 
 
 def difference(values: np.ndarray, base: np.ndarray) -> str:
