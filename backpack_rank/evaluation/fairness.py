@@ -1,16 +1,4 @@
-r"""Fairness of rankings towards the groups of a word list: RaB, ARaB, FaiRR, NFaiRR and exposure.
-
-For the ranking d_1, d_2, ... of a query, groups x and y, magnitudes mag and neutrality omega
-(:mod:`backpack_rank.evaluation.magnitudes`):
-
-    RaB_t      = 1/t sum_{i=1..t} ( mag_x(d_i) - mag_y(d_i) )
-    ARaB_t     = 1/t sum_{j=1..t} RaB_j
-    FaiRR_t    = sum_{i=1..t} omega(d_i) / log2(1 + i)
-    NFaiRR_t   = FaiRR_t / FaiRR_t of the background set sorted by omega, highest first
-    Exposure_t = sum_{i=1..t, d_i of the group} 1 / log2(1 + i)  /  sum_{i=1..t} 1 / log2(1 + i)
-
-RaB and ARaB are of Rekabsaz and Schedl 2020 (Backpack paper, eq. 8 and 9), FaiRR and NFaiRR of
-Rekabsaz et al. 2021.
+r"""What measures of fairness are taken of: a run, words of its documents, a background, groups.
 
 A list of n < t documents is measured at n; only the ideal of NFaiRR goes on to t where the
 background set has that many documents, so a short list is below 1. RaB and ARaB of one group have
@@ -21,13 +9,13 @@ set. Where no document of the background set has any neutrality, the ideal is 0 
 fairer: NFaiRR is 1. A document belongs to the group with most words in it; the exposures of all
 groups and of ``neutral`` (no word, or a tie) sum to 1.
 
-Measures of the exposure of groups that may also be given (AWRF_JS, EE, NDKL, ratios):
-:mod:`backpack_rank.evaluation.group_exposure`.
+Formulas: :mod:`backpack_rank.evaluation.word_measures` and, for measures of the exposure of groups
+that may also be given (AWRF_JS, EE, NDKL, ratios), :mod:`backpack_rank.evaluation.group_measures`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -35,20 +23,15 @@ from ir_measures import Measure
 
 from backpack_rank.data.collection import Run
 from backpack_rank.evaluation.document_groups import WORDS, DocumentGroups
-from backpack_rank.evaluation.group_exposure import EXPECTED, GroupExposure
+from backpack_rank.evaluation.group_exposure import GroupExposure
+from backpack_rank.evaluation.group_measures import GroupMeasure
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes, default_sign, parse_sign
-from backpack_rank.evaluation.measure_names import (
-    FAIRNESS_EXAMPLES,
-    Exposure,
-    FairnessMeasure,
-    FaiRR,
-    GroupMeasure,
-    NFaiRR,
-    RaB,
-)
+from backpack_rank.evaluation.measure import FairnessMeasure
+from backpack_rank.evaluation.measure_names import FAIRNESS_EXAMPLES
 from backpack_rank.evaluation.ranked_documents import RankedDocuments, shown
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.evaluation.several_rankings import mean_over_rankings
+from backpack_rank.evaluation.word_measures import WordMeasure
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +100,13 @@ class FairnessContext:
             raise ValueError(
                 f"none of the {len(wanted)} queries of the bias set has a ranked document"
             )
-        of_words: dict[str, Measure] = {}
+        of_words: dict[str, WordMeasure] = {}
         of_groups: dict[str, Measure] = {}
         for name, measure in measures.items():
-            kind = of_groups if isinstance(measure, GroupMeasure) else of_words
-            kind[name] = measure
+            if isinstance(measure, WordMeasure):
+                of_words[name] = measure
+            else:
+                of_groups[name] = measure
         values: dict[str, Mapping[str, float]] = {}
         if of_words:
             values |= self._of_words(lists, of_words)
@@ -145,7 +130,10 @@ class FairnessContext:
             KeyError: as :meth:`measure`.
         """
         together = mean_over_rankings([self.measure(run, measures) for run in runs])
-        expected = {name: measure for name, measure in measures.items() if measure.NAME in EXPECTED}
+        expected: dict[str, Measure] = {}
+        for name, measure in measures.items():
+            if isinstance(measure, GroupMeasure) and measure.of_all_rankings:
+                expected[name] = measure
         if not expected:
             return together
         assert self.exposure is not None  # since the constructor
@@ -153,18 +141,18 @@ class FairnessContext:
         return replace(together, values={**together.values, **of_all.values})
 
     def _of_words(
-        self, lists: Mapping[str, Mapping[str, float]], measures: Mapping[str, Measure]
+        self, lists: Mapping[str, Mapping[str, float]], measures: Mapping[str, WordMeasure]
     ) -> dict[str, dict[str, float]]:
         """Values of the measures that are taken of magnitudes, for lists that are not empty."""
         depth = max(int(measure["cutoff"]) for measure in measures.values())
         places = RankedDocuments.of(lists, self.magnitudes.rows, depth, "the run")
-        curves = _Curves(self, places)
+        word_lists = WordLists(self, places)
         values: dict[str, dict[str, float]] = {}
         for name, measure in measures.items():
             # Column t - 1 is cut-off t.
-            at_cutoff = curves.of(measure)[:, measure["cutoff"] - 1]
+            at_cutoff = word_lists.curve(measure)[:, measure["cutoff"] - 1]
             values[name] = dict(zip(lists, at_cutoff.tolist(), strict=True))
-            if measure.NAME == NFaiRR.NAME:
+            if measure.needs_background:
                 for query_id in self.without_background(lists):
                     del values[name][query_id]
         return values
@@ -216,77 +204,50 @@ class FairnessContext:
         return np.stack([self._sorted_by_query[query_id] for query_id in query_ids])
 
 
-class _Curves:
-    """Values at every cut-off, float64 [n_queries, depth]; column t - 1 is cut-off t.
+class WordLists:
+    """The ranked documents of some queries, as measures of words look at them: [n_queries, depth].
 
-    They are constant past a list's end. One curve gives the values of all cut-offs, and what
-    measures share is computed once.
+    Attributes:
+        there: whether the list has a document at this place.
+        counts: 1, 2, ... and the length of the list past its end.
     """
 
     def __init__(self, context: FairnessContext, places: RankedDocuments) -> None:
-        self.context = context
-        self.places = places
-        self._curves: dict[tuple[str, ...], np.ndarray] = {}
+        self._context = context
+        self._places = places
+        self._curves: dict[str, np.ndarray] = {}
+        self.there = places.rows >= 0
+        self.counts = places.counts
 
-    def of(self, measure: Measure) -> np.ndarray:
-        """Values of a measure at every cut-off."""
-        options = measure.params
-        if measure.NAME == Exposure.NAME:
-            group = options["group"]
-            return self._once(("Exposure", group), lambda: self._exposure(group))
-        if measure.NAME == FaiRR.NAME:
-            return self._fairr()
-        if measure.NAME == NFaiRR.NAME:
-            return self._once(("NFaiRR",), self._nfairr)
-        magnitudes = self.context.magnitudes
-        kind = str(measure["magnitude"])
-        sign = options.get("of") or self.context.sign or default_sign(magnitudes.groups)
-        rab = self._once(("RaB", kind, sign), lambda: self._rab(magnitudes.amounts(kind, sign)))
-        if measure.NAME == RaB.NAME:
-            return rab
-        return self._once(("ARaB", kind, sign), lambda: self._arab(rab))
-
-    def _once(self, key: tuple[str, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """The curve of this key, computed when it is first asked for."""
+    def curve(self, measure: WordMeasure) -> np.ndarray:
+        """Values of a measure at every cut-off, computed when they are first asked for."""
+        options = {key: value for key, value in measure.params.items() if key != "cutoff"}
+        key = repr(type(measure)(**options))
         if key not in self._curves:
-            self._curves[key] = compute()
+            self._curves[key] = measure.curve(self)
         return self._curves[key]
 
-    def _rab(self, amounts: np.ndarray) -> np.ndarray:
-        # RaB_t = 1/t sum_{i=1..t} amount(d_i)
-        return np.cumsum(self.places.take(amounts), axis=1) / self.places.counts
+    def amounts(self, magnitude: str, of: str | None) -> np.ndarray:
+        """Magnitudes of one group, or of one less another; without ``of`` those of the context."""
+        magnitudes = self._context.magnitudes
+        sign = of or self._context.sign or default_sign(magnitudes.groups)
+        return self._places.take(magnitudes.amounts(magnitude, sign))
 
-    def _arab(self, rab: np.ndarray) -> np.ndarray:
-        # ARaB_t = 1/t sum_{j=1..t} RaB_j, over the places that the list has.
-        there = self.places.rows >= 0
-        return np.cumsum(np.where(there, rab, 0.0), axis=1) / self.places.counts
+    def belongs_to(self, group: str) -> np.ndarray:
+        """1 for a document of the group."""
+        return self._places.take(self._context.magnitudes.belongs_to(group))
 
-    def _exposure(self, group: str) -> np.ndarray:
-        of_group = self.places.take(self.context.magnitudes.belongs_to(group))
-        there = (self.places.rows >= 0).astype(np.float64)
-        return _discounted(of_group) / _discounted(there)
+    def neutrality(self) -> np.ndarray:
+        """omega of the documents."""
+        return self._places.take(self._context.magnitudes.neutrality(self._context.threshold))
 
-    def _fairr(self) -> np.ndarray:
-        def compute() -> np.ndarray:
-            neutrality = self.context.magnitudes.neutrality(self.context.threshold)
-            return _discounted(self.places.take(neutrality))
-
-        return self._once(("FaiRR",), compute)
-
-    def _nfairr(self) -> np.ndarray:
-        fairr = self._fairr()
-        ideal = self._ideal()
-        # Without any neutrality in the background the ideal is 0, and nothing could be fairer: 1.
-        return np.divide(fairr, ideal, out=np.ones_like(fairr), where=ideal > 0)
-
-    def _ideal(self) -> np.ndarray:
-        """FaiRR of the background documents sorted by neutrality."""
-        neutrality = self.context.sorted_background(self.places.query_ids)
-        depth = self.places.rows.shape[1]
-        # Past the background's depth there is nothing to gain.
+    def neutrality_of_background(self) -> np.ndarray:
+        """omega of the documents of the background, highest first; 0 past its depth."""
+        neutrality = self._context.sorted_background(self._places.query_ids)
+        depth = self._places.rows.shape[1]
         best = np.zeros((len(neutrality), depth))
         best[:, : neutrality.shape[1]] = neutrality[:, :depth]
-        return _discounted(best)
+        return best
 
 
 def _check_of_fairness(measures: Mapping[str, Measure]) -> None:
@@ -301,9 +262,3 @@ def _check_of_fairness(measures: Mapping[str, Measure]) -> None:
         raise ValueError(
             f"{', '.join(others)}: no measure of fairness; examples: {FAIRNESS_EXAMPLES}"
         )
-
-
-def _discounted(values: np.ndarray) -> np.ndarray:
-    """Running sums of values [n_queries, depth] over log2(1 + rank)."""
-    ranks = np.arange(1, values.shape[1] + 1)
-    return np.cumsum(values / np.log2(1 + ranks), axis=1)

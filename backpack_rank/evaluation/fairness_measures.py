@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
 
-from ir_measures import Measure
-
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.checks import located
 from backpack_rank.constructors import (
@@ -30,13 +28,13 @@ from backpack_rank.data.run_order import TIES
 from backpack_rank.evaluation.document_groups import CROSS, WORDS, DocumentGroups
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.group_exposure import (
-    OF_RELEVANT,
     RELEVANT,
     TARGETS,
     UNIFORM,
     GroupExposure,
 )
 from backpack_rank.evaluation.group_files import GroupSource
+from backpack_rank.evaluation.group_measures import GroupMeasure
 from backpack_rank.evaluation.magnitudes import (
     MAGNITUDES,
     TOKENIZERS,
@@ -46,33 +44,29 @@ from backpack_rank.evaluation.magnitudes import (
     parse_sign,
     sign_in_words,
 )
+from backpack_rank.evaluation.measure import FairnessMeasure
 from backpack_rank.evaluation.measure_names import (
+    FAIRNESS,
     FAIRNESS_EXAMPLES,
-    GROUPS,
-    ARaB,
-    Exposure,
-    ExposurePerRelevance,
-    ExposureRatio,
-    FairnessMeasure,
-    FaiRR,
-    GroupMeasure,
-    NFaiRR,
-    RaB,
-    family_name,
     parse_measures,
     shown_name,
 )
 from backpack_rank.evaluation.ranked_documents import top_documents
 from backpack_rank.evaluation.results import PerQuery, RunInfo
+from backpack_rank.evaluation.word_measures import WordMeasure
 
 CUTOFFS = (5, 10, 20, 30, 40)
 KINDS = ("tf", "tf-paper", "bool")
-WORD_FAMILIES = ("RaB", "ARaB", "parts", "FaiRR", "NFaiRR", "Exposure")
-_GROUP_MEASURE_OF_FAMILY = {family_name(measure): measure for measure in GROUPS}
-FAMILIES = (*WORD_FAMILIES, *_GROUP_MEASURE_OF_FAMILY)
-_RANK_BIAS = (RaB, ARaB)
-_OF_WHOLE_LISTS = (ExposureRatio.NAME, ExposurePerRelevance.NAME)
-"""Measures that look at groups of documents behind the cut-off too."""
+_BY_FAMILY = {measure.family: measure for measure in FAIRNESS}
+_OF_KINDS = [measure for measure in _BY_FAMILY.values() if "magnitude" in measure.POSITIONAL]
+_OTHERS = [measure for measure in _BY_FAMILY.values() if measure not in _OF_KINDS]
+WORD_FAMILIES = (
+    *(measure.family for measure in _OF_KINDS),
+    "parts",
+    *(measure.family for measure in _OTHERS if isinstance(measure, WordMeasure)),
+)
+FAMILIES = tuple(dict.fromkeys([*WORD_FAMILIES, *_BY_FAMILY]))
+"""Of the option: each measure, and ``parts``, those of magnitudes of each group alone."""
 Cutoff = Annotated[int, Range(least=1, most=1_000_000)]
 """Places of a ranking; every one of them has a number in memory."""
 Target = (
@@ -156,26 +150,24 @@ class FairnessMeasures:
             self._check_attribute(name, measure)
 
     @cached_property
-    def measures(self) -> dict[str, Measure]:
+    def measures(self) -> dict[str, FairnessMeasure]:
         """Every measure by its name, those of one cut-off side by side."""
         groups = self._lexicon.group_names
-        measures: dict[str, Measure] = {}
-        fairr = [measure for measure in (FaiRR, NFaiRR) if measure.NAME in self.families]
+        others = [measure for measure in _OTHERS if measure.family in self.families]
+        measures: dict[str, FairnessMeasure] = {}
         # Each cut-off once, in the order that they are given in.
         for cutoff in dict.fromkeys([*self.cutoffs, *self._fairr_cutoffs]):
             if cutoff in self.cutoffs:
-                measures |= self._rank_bias(groups, cutoff)
-            if cutoff in self._fairr_cutoffs:
-                for measure in fairr:
-                    measures[f"{measure.NAME}@{cutoff}"] = measure @ cutoff
-            if cutoff in self.cutoffs and "Exposure" in self.families:
-                for group in document_groups(groups):
-                    measures[f"Exposure({group})@{cutoff}"] = Exposure(group=group) @ cutoff
-            if cutoff in self.cutoffs:
-                for family, group_measure in _GROUP_MEASURE_OF_FAMILY.items():
-                    if family in self.families:
-                        at_cutoff = group_measure @ cutoff
-                        measures[shown_name(at_cutoff)] = at_cutoff
+                measures |= self._of_kinds(groups, cutoff)
+            for measure in others:
+                if cutoff not in self._cutoffs_of(measure):
+                    continue
+                of_groups: list[FairnessMeasure] = [measure]
+                if "group" in measure.POSITIONAL:
+                    of_groups = [measure(group=group) for group in document_groups(groups)]
+                for of_group in of_groups:
+                    at_cutoff = of_group @ cutoff
+                    measures[at_cutoff.name] = at_cutoff
         if self.extra:
             measures |= parse_measures(self.extra)
         return self._of_each_attribute(measures)
@@ -183,10 +175,10 @@ class FairnessMeasures:
     @property
     def needs_background(self) -> bool:
         """Whether :meth:`measure` needs a background run, because NFaiRR is among the measures."""
-        return any(measure.NAME == NFaiRR.NAME for measure in self.measures.values())
+        return any(measure.needs_background for measure in self.measures.values())
 
     @property
-    def group_measures(self) -> dict[str, Measure]:
+    def group_measures(self) -> dict[str, FairnessMeasure]:
         """Those of :attr:`measures` that are of the exposure of groups."""
         return {
             name: measure
@@ -198,7 +190,7 @@ class FairnessMeasures:
     def needs_judgements(self) -> bool:
         """Whether a measure is of relevant documents."""
         of_groups = self.group_measures.values()
-        return any(measure.NAME in OF_RELEVANT for measure in of_groups) or self._relevant_target
+        return any(measure.needs_judgements for measure in of_groups) or self._relevant_target
 
     def documents(
         self, runs: Iterable[Run], background: Run | None = None, qrels: Qrels | None = None
@@ -211,7 +203,7 @@ class FairnessMeasures:
             qrels: judgements of the same queries; their relevant documents are part of a target.
         """
         deepest = max(measure["cutoff"] for measure in self.measures.values())
-        if any(measure.NAME in _OF_WHOLE_LISTS for measure in self.group_measures.values()):
+        if any(measure.looks_at_whole_lists for measure in self.measures.values()):
             deepest = sys.maxsize
         doc_ids = top_documents(runs, deepest)
         if background is not None and self.needs_background:
@@ -334,22 +326,21 @@ class FairnessMeasures:
             notes=notes,
         )
 
-    def _rank_bias(self, groups: Sequence[str], cutoff: int) -> dict[str, Measure]:
-        """RaB and ARaB at a cut-off, and those of each group alone behind them."""
-        measured = [measure for measure in _RANK_BIAS if measure.NAME in self.families]
-        measure_by_name: dict[str, Measure] = {}
-        for kind in self.kinds:
-            for measure in measured:
-                name = f"{measure.NAME}({kind})@{cutoff}"
-                measure_by_name[name] = measure(magnitude=kind) @ cutoff
-        if "parts" not in self.families:
-            return measure_by_name
-        # With neither RaB nor ARaB among the families, the parts of both are measured.
-        for kind, group in itertools.product(self.kinds, groups):
-            for measure in measured or _RANK_BIAS:
-                name = f"{measure.NAME}({kind},{group})@{cutoff}"
-                measure_by_name[name] = measure(magnitude=kind, of=group) @ cutoff
-        return measure_by_name
+    def _of_kinds(self, groups: Sequence[str], cutoff: int) -> dict[str, FairnessMeasure]:
+        """Measures of magnitudes at a cut-off, and those of each group alone behind them."""
+        asked = [measure for measure in _OF_KINDS if measure.family in self.families]
+        measures = [measure(magnitude=kind) for kind in self.kinds for measure in asked]
+        if "parts" in self.families:
+            # With none of them among the families, the parts of all are measured.
+            for kind, group in itertools.product(self.kinds, groups):
+                for measure in asked or _OF_KINDS:
+                    measures.append(measure(magnitude=kind, of=group))
+        return {(measure @ cutoff).name: measure @ cutoff for measure in measures}
+
+    def _cutoffs_of(self, measure: FairnessMeasure) -> Sequence[int]:
+        if isinstance(measure, WordMeasure) and measure.of_neutrality:
+            return self._fairr_cutoffs
+        return self.cutoffs
 
     @cached_property
     def _sources(self) -> list[GroupSource]:
@@ -372,11 +363,13 @@ class FairnessMeasures:
         """Attributes whose groups there are, such as ``gender`` and ``region``."""
         return tuple(name for source in self._sources for name in source.attributes)
 
-    def _of_each_attribute(self, measures: Mapping[str, Measure]) -> dict[str, Measure]:
+    def _of_each_attribute(
+        self, measures: Mapping[str, FairnessMeasure]
+    ) -> dict[str, FairnessMeasure]:
         """``AWRF_JS@20`` as that of each attribute, where there are several."""
         if len(self.attributes) == 1:
             return dict(measures)
-        of_attributes: dict[str, Measure] = {}
+        of_attributes: dict[str, FairnessMeasure] = {}
         for name, measure in measures.items():
             if not isinstance(measure, GroupMeasure) or "attribute" in measure.params:
                 of_attributes[name] = measure
@@ -385,7 +378,7 @@ class FairnessMeasures:
                 of_attributes |= parse_measures([shown_name(measure, attribute)])
         return of_attributes
 
-    def _check_attribute(self, name: str, measure: Measure) -> None:
+    def _check_attribute(self, name: str, measure: FairnessMeasure) -> None:
         for attribute in str(measure.params.get("attribute") or "").split(CROSS):
             if attribute and attribute not in self.attributes:
                 raise ValueError(
@@ -416,7 +409,7 @@ class FairnessMeasures:
         return self.cutoffs if self.fairr_cutoffs is None else self.fairr_cutoffs
 
 
-def _check_measure(name: str, measure: Measure, groups: Sequence[str]) -> None:
+def _check_measure(name: str, measure: FairnessMeasure, groups: Sequence[str]) -> None:
     """What the parser cannot know: whether the lexicon has the groups of a measure."""
     if not isinstance(measure, FairnessMeasure):
         raise ValueError(f"{name} is no measure of fairness; examples: {FAIRNESS_EXAMPLES}")

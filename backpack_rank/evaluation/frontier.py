@@ -106,9 +106,8 @@ def better_by(measure: str, difference: float) -> bool:
 
     One that is within :data:`ROUNDING` speaks for neither.
     """
-    if direction_of(measure) == "higher":
-        return difference > ROUNDING
-    return difference < -ROUNDING
+    direction = direction_of(measure)
+    return difference > ROUNDING if direction == "higher" else difference < -ROUNDING
 
 
 def average_of(measure: str, values: PerQuery) -> float:

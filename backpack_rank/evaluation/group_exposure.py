@@ -1,26 +1,6 @@
-r"""Exposure of groups: AWRF_JS, EE-L, EE-D, EE-R, NDKL, exposure ratio, exposure per relevance.
+r"""Exposure of groups: what AWRF_JS, EE-L, EE-D, EE-R, NDKL and the ratios are taken of.
 
-Documents have shares g_d of groups (:mod:`backpack_rank.evaluation.document_groups`), and there is
-a target t: the shares that groups should have. For the ranking d_1, d_2, ... of a query, cut at k:
-
-    attention       a_i = 1 / log2(max(i, 2))                       b_i = 1 / log2(i + 1)
-
-    AWRF_JS         e = sum_i a_i g_(d_i) / sum of a_i over documents with a known group
-                    1 - JSD(e, t), the Jensen-Shannon divergence in nats
-
-    EE-D, EE-R      eps = 1/S sum over the S rankings of a query, of sum_i a_i g_(d_i) over its
-    EE-L            relevant documents;  eps* = t sum_{i=1..k} a_i
-                    EE-D = eps . eps,  EE-R = eps . eps*,  EE-L = |eps - eps*|^2
-
-    NDKL            sum_i b_i KL(shares among the known of the first i || t) / sum_i b_i
-
-    ExposureRatio   x_g = sum_{i<=k} b_i g_(d_i) / sum over all ranked documents of g_(d_i)
-                    smallest x_g / largest x_g
-    ExposurePerRelevance   the same with the relevant ranked documents alone below the bar
-
-AWRF_JS and EE are those of TREC Fair Ranking 2021 and 2022 (tasks 1 and 2; EE of relevant documents
-only, as in 2022, and not normalised), after Diaz et al. 2020. NDKL is of Geyik et al. 2019. The
-ratios are demographic parity and disparate treatment of Singh and Joachims 2018.
+Formulas: :mod:`backpack_rank.evaluation.group_measures`.
 
 A document without a known group takes its place, and no part. A query has no value where a measure
 is not defined: AWRF_JS and NDKL without a known document in the first k, EE without a relevant
@@ -39,31 +19,17 @@ from typing import TypeAlias
 
 import numpy as np
 from ir_measures import Measure
-from scipy.special import rel_entr
 
 from backpack_rank.data.collection import Qrels, Run
 from backpack_rank.data.trec import ranking
 from backpack_rank.evaluation.document_groups import CROSS, DocumentGroups, crossed
-from backpack_rank.evaluation.measure_names import (
-    AWRF_JS,
-    EE_D,
-    EE_L,
-    EE_R,
-    NDKL,
-    ExposurePerRelevance,
-    GroupMeasure,
-    shown_name,
-)
+from backpack_rank.evaluation.group_measures import GroupMeasure
+from backpack_rank.evaluation.measure_names import shown_name
 from backpack_rank.evaluation.results import PerQuery
 
 UNIFORM = "uniform"
 RELEVANT = "relevant"
 TARGETS = (UNIFORM, RELEVANT)
-EXPECTED = (EE_L.NAME, EE_D.NAME, EE_R.NAME)
-"""Measures of all rankings of a query together."""
-OF_RELEVANT = (*EXPECTED, ExposurePerRelevance.NAME)
-"""Measures that need judgements."""
-
 Target: TypeAlias = str | Mapping[str, float]
 """``uniform``, ``relevant`` (shares among the relevant documents), or ``{group: share}``."""
 
@@ -139,12 +105,12 @@ class GroupExposure:
         values: dict[str, dict[str, float]] = {name: {} for name in measures}
         for query_id, lists in lists_by_query.items():
             relevant = self._relevant(query_id)
-            query_by_attribute: dict[str, _Query] = {}
+            query_by_attribute: dict[str, QueryGroups] = {}
             for attribute, of_attribute in groups.items():
                 target = self._target(attribute, of_attribute, relevant)
-                query_by_attribute[attribute] = _Query(lists, of_attribute, relevant, target)
+                query_by_attribute[attribute] = QueryGroups(lists, of_attribute, relevant, target)
             for name, measure in measures.items():
-                value = query_by_attribute[self._attribute(measure)].value(measure)
+                value = measure.value(query_by_attribute[self._attribute(measure)])
                 if not math.isnan(value):
                     values[name][query_id] = value
         left_out = tuple(query_id for query_id in wanted if query_id not in lists_by_query)
@@ -154,7 +120,7 @@ class GroupExposure:
         for name, measure in measures.items():
             if not isinstance(measure, GroupMeasure):
                 raise ValueError(f"{name} is no measure of groups")
-            needs = measure.NAME in OF_RELEVANT or self._uses_relevant(self._attribute(measure))
+            needs = measure.needs_judgements or self._uses_relevant(self._attribute(measure))
             if needs and not self.qrels:
                 raise ValueError(f"{name} needs judgements, and there are none")
 
@@ -251,8 +217,15 @@ def target_shares(target: Target, names: Sequence[str]) -> np.ndarray:
     return shares / shares.sum()
 
 
-class _Query:
-    """A query's rankings with the groups of their documents: what every measure is taken of."""
+class QueryGroups:
+    """A query's rankings with the groups of their documents: what every measure is taken of.
+
+    Attributes:
+        has_relevant: whether any document is relevant.
+        target: shares that the groups should have, [n]; None where there are none.
+        shares: of each ranking, the shares of its documents in their order, [places, n].
+        relevant: of each ranking, 1 for a relevant document, [places].
+    """
 
     def __init__(
         self,
@@ -267,101 +240,3 @@ class _Query:
         self.relevant: list[np.ndarray] = []
         for doc_ids in lists:
             self.relevant.append(np.array([doc_id in relevant for doc_id in doc_ids], dtype=float))
-
-    def value(self, measure: Measure) -> float:
-        """A measure's value; NaN where it is not defined."""
-        cutoff = int(measure["cutoff"])
-        name = measure.NAME
-        if name in EXPECTED:
-            return self._expected(name, cutoff)
-        found: list[float] = []
-        for shares, relevant in zip(self.shares, self.relevant, strict=True):
-            if name == AWRF_JS.NAME:
-                value = awrf_js(shares[:cutoff], self.target)
-            elif name == NDKL.NAME:
-                value = ndkl(shares[:cutoff], self.target)
-            elif name == ExposurePerRelevance.NAME:
-                value = exposure_ratio(shares, cutoff, shares * relevant[:, None])
-            else:
-                value = exposure_ratio(shares, cutoff, shares)
-            if not math.isnan(value):
-                found.append(value)
-        return float(np.mean(found)) if found else math.nan
-
-    def _expected(self, name: str, cutoff: int) -> float:
-        if self.target is None or not self.has_relevant:
-            return math.nan
-        exposures: list[np.ndarray] = []
-        for shares, relevant in zip(self.shares, self.relevant, strict=True):
-            of_relevant = (shares * relevant[:, None])[:cutoff]
-            exposures.append(attention(len(of_relevant)) @ of_relevant)
-        expected = np.mean(exposures, axis=0)
-        # Of a full list, also where a ranking is shorter.
-        wanted = self.target * attention(cutoff).sum()
-        if name == EE_D.NAME:
-            return float(expected @ expected)
-        if name == EE_R.NAME:
-            return float(expected @ wanted)
-        return float((expected - wanted) @ (expected - wanted))
-
-
-def attention(places: int) -> np.ndarray:
-    """a_i = 1 / log2(max(i, 2)) of the first places, float64 [places]; the first two are 1."""
-    return 1 / np.log2(np.maximum(np.arange(1, places + 1), 2))
-
-
-def awrf_js(shares: np.ndarray, target: np.ndarray | None) -> float:
-    """1 - JSD(exposure, target) of one ranking; NaN without a known document or a target.
-
-    Args:
-        shares: of the documents in their order, [places, n]; 0 throughout for unknown ones.
-        target: [n].
-    """
-    exposure = attention(len(shares)) @ shares
-    if target is None or exposure.sum() == 0:
-        return math.nan
-    exposure = exposure / exposure.sum()
-    middle = (exposure + target) / 2
-    divergence = (rel_entr(exposure, middle).sum() + rel_entr(target, middle).sum()) / 2
-    return float(1 - divergence)
-
-
-def ndkl(shares: np.ndarray, target: np.ndarray | None) -> float:
-    """Normalised discounted KL divergence of the first places from the target, see the formula.
-
-    Args:
-        shares: of the documents in their order, [places, n]; 0 throughout for unknown ones.
-        target: [n].
-    """
-    totals = np.cumsum(shares, axis=0)
-    known = totals.sum(axis=1)
-    # Places in front of the first known document say nothing.
-    there = known > 0
-    if target is None or not there.any():
-        return math.nan
-    divergences = rel_entr(totals[there] / known[there, None], target).sum(axis=1)
-    weights = (1 / np.log2(np.arange(1, len(shares) + 1) + 1))[there]
-    value = float((weights * divergences).sum() / weights.sum())
-    return value if math.isfinite(value) else math.nan
-
-
-def exposure_ratio(shares: np.ndarray, cutoff: int, merit: np.ndarray) -> float:
-    """Smallest over largest exposure of a group for each unit of its merit.
-
-    NaN without two groups that have any merit.
-
-    Args:
-        shares: of all ranked documents in their order, [documents, n].
-        cutoff: places that get any exposure.
-        merit: [documents, n]: the shares for the exposure of a document, those of relevant
-            documents for the exposure that a unit of relevance earns.
-    """
-    seen = shares[:cutoff]
-    exposure = (1 / np.log2(np.arange(1, len(seen) + 1) + 1)) @ seen
-    deserved = merit.sum(axis=0)
-    has_merit = deserved > 0
-    if np.count_nonzero(has_merit) < 2:
-        return math.nan
-    ratios = exposure[has_merit] / deserved[has_merit]
-    # Nobody is seen: nothing that could be compared.
-    return float(ratios.min() / ratios.max()) if ratios.max() > 0 else math.nan

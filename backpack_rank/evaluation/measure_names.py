@@ -13,21 +13,31 @@ name and no hyphen, so :func:`parse_measures` reads the short form of the papers
     AWRF_JS@20, EE-L@20, NDKL@20      of the only attribute of groups
     AWRF_JS(gender x region)@20       of the groups of several attributes, crossed
 
-``RaB@10`` is ``RaB(tf)@10``. What the measures are: :mod:`backpack_rank.evaluation.fairness` and
-:mod:`backpack_rank.evaluation.group_exposure`.
+``RaB@10`` is ``RaB(tf)@10``. What the measures are: :mod:`backpack_rank.evaluation.word_measures`
+and :mod:`backpack_rank.evaluation.group_measures`.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
+from functools import cache
 
 import ir_measures
 from ir_measures import Measure
-from ir_measures.measures import MeanAgg, ParamInfo, register
 
-from backpack_rank.evaluation.magnitudes import MAGNITUDES
+from backpack_rank.evaluation.group_measures import (
+    AWRF_JS,
+    EE_D,
+    EE_L,
+    EE_R,
+    NDKL,
+    GroupMeasure,
+)
+from backpack_rank.evaluation.measure import Described, Effectiveness, FairnessMeasure, Undescribed
+from backpack_rank.evaluation.score_gaps import GAP_MEASURES
+from backpack_rank.evaluation.swap_stability import SWAP_MEASURES
+from backpack_rank.evaluation.word_measures import ARaB, Exposure, FaiRR, NFaiRR, RaB
 
 EFFECTIVENESS_EXAMPLES = "nDCG@10, MRR@10, RR(rel=2)@10, R@100, AP, P@5, Success@5"
 FAIRNESS_EXAMPLES = (
@@ -36,180 +46,31 @@ FAIRNESS_EXAMPLES = (
 )
 _SHORT = re.compile(r"\s*(?P<name>\w+)\s*\((?P<arguments>[^()]*)\)\s*(?:@\s*(?P<cutoff>\S+))?\s*")
 _HYPHEN = re.compile(r"\s*EE-(?=[LDR]\b)")
-_CUTOFF = ParamInfo(dtype=int, required=True, desc="number of places t")
-_MAGNITUDE = ParamInfo(dtype=str, choices=MAGNITUDES, default="tf", desc="how words are counted")
-_OF = ParamInfo(dtype=str, desc="a group, or x_minus_y; without it the sign of the context")
-_ATTRIBUTE = ParamInfo(
-    dtype=str, desc="whose groups: an attribute, or several such as gender x region"
+__all__ = ["AWRF_JS", "EE_D", "EE_L", "EE_R", "NDKL", "ARaB", "Exposure", "FaiRR", "GroupMeasure"]
+__all__ += ["FairnessMeasure", "NFaiRR", "RaB", "measure_of", "parse_measures", "split_measures"]
+# Those of words first, whichever module was imported first.
+FAIRNESS: tuple[FairnessMeasure, ...] = tuple(
+    sorted(FairnessMeasure.known.values(), key=lambda measure: isinstance(measure, GroupMeasure))
 )
 
 
-class MeanOfMeasured(MeanAgg):
-    """Mean over the queries that have a value.
+@cache
+def measure_of(name: str) -> Described:
+    """Use it for the object of a measure as results name it: what is better, and its words.
 
-    ir_measures alone would count a query without a list as 0.
+    >>> measure_of("RaB(tf)@10").direction.value, measure_of("swap tau (swapped)").direction.value
+    ('zero', 'higher')
+
+    A name that is nobody's is described by nothing: systems only differ in it.
     """
-
-    def add(self, value: float) -> None:
-        """Count a value; NaN stands for none."""
-        if not math.isnan(value):
-            super().add(value)
-
-
-class FairnessMeasure(Measure):
-    """A measure of fairness: it needs more than judgements, such as magnitudes of documents.
-
-    Attributes:
-        POSITIONAL: parameters of the short form, in order.
-        DEFAULT: what ir_measures gives a query without a list: no value.
-    """
-
-    POSITIONAL: tuple[str, ...] = ()
-    DEFAULT = math.nan
-
-    def aggregator(self) -> MeanAgg:
-        """See :class:`MeanOfMeasured`."""
-        return MeanOfMeasured()
-
-
-class _RaB(FairnessMeasure):
-    """Rank bias: the mean magnitude of the first t places, or that of one group less another's."""
-
-    __name__ = NAME = "RaB"
-    PRETTY_NAME = "Rank Bias"
-    SHORT_DESC = "The mean difference of two groups' magnitudes in the first places."
-    SUPPORTED_PARAMS = {"cutoff": _CUTOFF, "magnitude": _MAGNITUDE, "of": _OF}
-    POSITIONAL = ("magnitude", "of")
-
-
-class _ARaB(FairnessMeasure):
-    """Average rank bias: the mean of RaB at 1 ... t."""
-
-    __name__ = NAME = "ARaB"
-    PRETTY_NAME = "Average Rank Bias"
-    SHORT_DESC = "The mean of RaB at all cut-offs up to this one."
-    SUPPORTED_PARAMS = {"cutoff": _CUTOFF, "magnitude": _MAGNITUDE, "of": _OF}
-    POSITIONAL = ("magnitude", "of")
-
-
-class _FaiRR(FairnessMeasure):
-    """Fairness of retrieval results: log-discounted neutrality of the first t documents."""
-
-    __name__ = NAME = "FaiRR"
-    PRETTY_NAME = "Fairness of Retrieval Results"
-    SHORT_DESC = "The sum of log-discounted neutrality."
-    SUPPORTED_PARAMS = {"cutoff": _CUTOFF}
-
-
-class _NFaiRR(FairnessMeasure):
-    """FaiRR as a share of the best that the background set allows."""
-
-    __name__ = NAME = "NFaiRR"
-    PRETTY_NAME = "Normalised Fairness of Retrieval Results"
-    SHORT_DESC = "FaiRR divided by that of the background set sorted by neutrality."
-    SUPPORTED_PARAMS = {"cutoff": _CUTOFF}
-
-
-class _Exposure(FairnessMeasure):
-    """Share of log-discounted exposure in the first t places that documents of a group hold."""
-
-    __name__ = NAME = "Exposure"
-    PRETTY_NAME = "Group Exposure"
-    SHORT_DESC = "A group's share of log-discounted exposure."
-    SUPPORTED_PARAMS = {
-        "cutoff": _CUTOFF,
-        "group": ParamInfo(dtype=str, required=True, desc="a group, or neutral"),
-    }
-    POSITIONAL = ("group",)
-
-
-class GroupMeasure(FairnessMeasure):
-    """A measure of the groups of documents, see :mod:`backpack_rank.evaluation.group_exposure`."""
-
-    SUPPORTED_PARAMS = {"cutoff": _CUTOFF, "attribute": _ATTRIBUTE}
-    POSITIONAL = ("attribute",)
-
-
-class _AwrfJs(GroupMeasure):
-    """Attention-weighted rank fairness: 1 less the divergence of exposure from the target."""
-
-    __name__ = NAME = "AWRF_JS"
-    PRETTY_NAME = "Attention-Weighted Rank Fairness"
-    SHORT_DESC = "1 - Jensen-Shannon divergence of the groups' exposure from the target."
-
-
-class _ExpectedExposureLoss(GroupMeasure):
-    """Expected exposure loss: the squared distance of the groups' exposure from the target."""
-
-    __name__ = NAME = "EE_L"
-    PRETTY_NAME = "Expected Exposure Loss"
-    SHORT_DESC = "Squared distance of the groups' exposure of relevant documents from the target."
-
-
-class _ExpectedExposureDisparity(GroupMeasure):
-    """Expected exposure disparity: how unequally groups are exposed."""
-
-    __name__ = NAME = "EE_D"
-    PRETTY_NAME = "Expected Exposure Disparity"
-    SHORT_DESC = "Squared length of the groups' exposure of relevant documents."
-
-
-class _ExpectedExposureRelevance(GroupMeasure):
-    """Expected exposure relevance: how far the groups' exposure points to the target."""
-
-    __name__ = NAME = "EE_R"
-    PRETTY_NAME = "Expected Exposure Relevance"
-    SHORT_DESC = "Product of the groups' exposure of relevant documents and the target."
-
-
-class _Ndkl(GroupMeasure):
-    """Normalised discounted KL divergence of the shares in the first places from the target."""
-
-    __name__ = NAME = "NDKL"
-    PRETTY_NAME = "Normalised Discounted KL Divergence"
-    SHORT_DESC = "Discounted mean over ranks of the KL divergence from the target."
-
-
-class _ExposureRatio(GroupMeasure):
-    """Mean exposure of a group's documents: the smallest over the largest."""
-
-    __name__ = NAME = "ExposureRatio"
-    PRETTY_NAME = "Exposure Ratio"
-    SHORT_DESC = "Smallest over largest mean exposure of a group's documents."
-
-
-class _ExposurePerRelevance(GroupMeasure):
-    """Exposure of a group for each of its relevant documents: the smallest over the largest."""
-
-    __name__ = NAME = "ExposurePerRelevance"
-    PRETTY_NAME = "Exposure per Relevance"
-    SHORT_DESC = "Smallest over largest exposure of a group for each relevant document."
-
-
-RaB = _RaB()
-ARaB = _ARaB()
-FaiRR = _FaiRR()
-NFaiRR = _NFaiRR()
-Exposure = _Exposure()
-AWRF_JS = _AwrfJs()
-EE_L = _ExpectedExposureLoss()
-EE_D = _ExpectedExposureDisparity()
-EE_R = _ExpectedExposureRelevance()
-NDKL = _Ndkl()
-ExposureRatio = _ExposureRatio()
-ExposurePerRelevance = _ExposurePerRelevance()
-GROUPS: tuple[GroupMeasure, ...] = (
-    AWRF_JS,
-    EE_L,
-    EE_D,
-    EE_R,
-    NDKL,
-    ExposureRatio,
-    ExposurePerRelevance,
-)
-FAIRNESS: tuple[FairnessMeasure, ...] = (RaB, ARaB, FaiRR, NFaiRR, Exposure, *GROUPS)
-for _measure in FAIRNESS:
-    register(_measure)
+    for described in (*SWAP_MEASURES, *GAP_MEASURES):
+        if described.is_called(name):
+            return described.called(name)
+    try:
+        measure = ir_measures.parse_measure(_with_named_arguments(name))
+    except (ValueError, NameError, KeyError, TypeError, AttributeError, AssertionError):
+        return Undescribed(name)
+    return measure if isinstance(measure, FairnessMeasure) else Effectiveness(name)
 
 
 def parse_measures(measures: Sequence[str]) -> dict[str, Measure]:
@@ -249,20 +110,13 @@ def split_measures(measures: Sequence[str]) -> tuple[list[str], list[str]]:
     return effectiveness, fairness
 
 
-def shown_name(measure: Measure, attribute: str | None = None) -> str:
+def shown_name(measure: FairnessMeasure, attribute: str | None = None) -> str:
     """A measure of groups as it is written in options, of another attribute if one is given.
 
     >>> shown_name(EE_L @ 20), shown_name(AWRF_JS @ 5, "gender")
     ('EE-L@20', 'AWRF_JS(gender)@5')
     """
-    of = attribute or measure.params.get("attribute")
-    brackets = f"({of})" if of else ""
-    return f"{family_name(measure)}{brackets}@{measure['cutoff']}"
-
-
-def family_name(measure: Measure) -> str:
-    """A measure of groups as it is written in options, without a cut-off: ``EE-L``."""
-    return str(measure.NAME).replace("EE_", "EE-")
+    return measure.name if attribute is None else measure(attribute=attribute).name
 
 
 def _parse(name: str) -> Measure:
@@ -303,10 +157,9 @@ def _with_named_arguments(name: str) -> str:
         return name
     if match["name"] not in ir_measures.measures.registry:
         raise NameError(f"measure not found: {match['name']}")
-    measure_by_name = {measure.NAME: measure for measure in FAIRNESS}
-    if match["name"] not in measure_by_name or "=" in match["arguments"]:
+    if match["name"] not in FairnessMeasure.known or "=" in match["arguments"]:
         return name
-    positional = measure_by_name[match["name"]].POSITIONAL
+    positional = FairnessMeasure.known[match["name"]].POSITIONAL
     arguments = [argument.strip().strip("'\"") for argument in match["arguments"].split(",")]
     if len(arguments) > len(positional) or "" in arguments:
         takes = "no arguments in brackets"

@@ -30,12 +30,14 @@ A query with several items (its relevant and its non-relevant document) has the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from backpack_rank.attributes.wording_variants import VariantItem, WordingVariants
 from backpack_rank.data.collection import Run
+from backpack_rank.evaluation.measure import Described, Direction
 from backpack_rank.evaluation.results import PerQuery, Summary, check_finite
 
 MALE_FEMALE = ("male", "female")
@@ -117,8 +119,8 @@ def score_gaps(
     _check_options(items, eps, spread, groups)
     check_finite(run)
     sigma = 0.0 if spread is None else check_spread(spread)
-    names = gap_measures(groups, scaled=sigma > 0)
-    values: dict[str, dict[str, float]] = {name: {} for name in names}
+    measures = gap_measures(groups, scaled=sigma > 0)
+    values: dict[str, dict[str, float]] = {name: {} for name in measures}
     left_out: list[str] = []
     for query_id, items_of_query in wordings.items.items():
         scores = run.get(query_id)
@@ -126,10 +128,9 @@ def score_gaps(
         if not scores or not chosen:
             left_out.append(query_id)
             continue
-        rows = [_row(query_id, scores, item, sigma, eps, groups) for item in chosen]
-        means = np.mean(rows, axis=0).tolist()
-        for name, mean in zip(names, means, strict=True):
-            values[name][query_id] = mean
+        gaps = [_gap(query_id, scores, item, sigma, eps, groups) for item in chosen]
+        for name, measure in measures.items():
+            values[name][query_id] = float(np.mean([measure.of(gap) for gap in gaps]))
     if len(left_out) == len(wordings.items):
         wanted = "items" if items == "all" else f"{items} items"
         raise ValueError(
@@ -186,14 +187,85 @@ def _check_options(items: str, eps: float, spread: float | None, groups: tuple[s
         )
 
 
-def gap_measures(groups: tuple[str, str], scaled: bool = True) -> list[str]:
-    """Names of the measures; ``scaled``: also those in units of the spread of the scores."""
-    names = ["gap"]
-    if scaled:
-        names += ["gap/std", "|gap|/std"]
-    for preferred in (*groups, "neither"):
-        names.append(f"prefers {preferred}")
-    return [*names, "rank shift"]
+@dataclass(frozen=True)
+class ItemGap:
+    """One item in both wordings.
+
+    Attributes:
+        gap: score of the first wording less that of the second.
+        sigma: spread of the ranker's scores, 0 for none.
+        eps: gaps up to this share of sigma prefer neither.
+        rank_shift: rank of the second wording less that of the first.
+    """
+
+    gap: float
+    sigma: float
+    eps: float
+    rank_shift: float
+
+    @property
+    def preferred(self) -> int:
+        """0 for the first wording, 1 for the second, 2 for neither."""
+        if self.gap > self.eps * self.sigma:
+            return 0
+        return 1 if -self.gap > self.eps * self.sigma else 2
+
+
+@dataclass(eq=False)
+class GapMeasure(Described):
+    """A measure of an item in two wordings.
+
+    Attributes:
+        of: its value of one item.
+        scaled: whether it is in units of the spread, so that it needs one.
+    """
+
+    of: Callable[[ItemGap], float] = lambda item: 0.0
+    scaled: bool = False
+
+
+GAP = GapMeasure("gap", Direction.ZERO, best=0.0, of=lambda item: item.gap, main=False)
+GAP_STD = replace(GAP, name="gap/std", of=lambda item: item.gap / item.sigma, scaled=True)
+ABSOLUTE_GAP = GapMeasure(
+    "|gap|/std",
+    Direction.LOWER,
+    best=0.0,
+    of=lambda item: abs(item.gap) / item.sigma,
+    scaled=True,
+    words="score gap in standard deviations",
+    explained="distance of male and female wordings' scores in standard deviations, 0 is none",
+)
+NEITHER = GapMeasure(
+    "prefers neither",
+    Direction.HIGHER,
+    best=1.0,
+    of=lambda item: float(item.preferred == 2),
+    main=False,
+)
+RANK_SHIFT = replace(GAP, name="rank shift", of=lambda item: item.rank_shift)
+
+
+class Preferred(GapMeasure):
+    """Whether a ranker prefers the wording of a group."""
+
+    def is_called(self, name: str) -> bool:
+        """Of any group."""
+        return name.startswith("prefers ")
+
+
+PREFERRED = (
+    Preferred("prefers", of=lambda item: float(item.preferred == 0)),
+    Preferred("prefers", of=lambda item: float(item.preferred == 1)),
+)
+GAP_MEASURES = (GAP, GAP_STD, ABSOLUTE_GAP, NEITHER, *PREFERRED, RANK_SHIFT)
+
+
+def gap_measures(groups: tuple[str, str], scaled: bool = True) -> dict[str, GapMeasure]:
+    """The measures by name; ``scaled``: also those in units of the spread of the scores."""
+    measures = [GAP, *([GAP_STD, ABSOLUTE_GAP] if scaled else [])]
+    for group, measure in zip(groups, PREFERRED, strict=True):
+        measures.append(replace(measure, name=f"prefers {group}"))
+    return {measure.name: measure for measure in [*measures, NEITHER, RANK_SHIFT]}
 
 
 def _is_chosen(item: VariantItem, items: str, groups: tuple[str, str]) -> bool:
@@ -209,30 +281,21 @@ def _is_chosen(item: VariantItem, items: str, groups: tuple[str, str]) -> bool:
     return is_relevant == (items == "relevant")
 
 
-def _row(
+def _gap(
     query_id: str,
     scores: Mapping[str, float],
     item: VariantItem,
     sigma: float,
     eps: float,
     groups: tuple[str, str],
-) -> list[float]:
-    """Values of one item, in the order of :func:`gap_measures`."""
+) -> ItemGap:
     first = _score(query_id, scores, item.documents[groups[0]])
     second = _score(query_id, scores, item.documents[groups[1]])
-    gap = first - second
-    row = [gap]
-    if sigma > 0:
-        row += [gap / sigma, abs(gap) / sigma]
-    prefers_first = gap > eps * sigma
-    prefers_second = -gap > eps * sigma
-    prefers_neither = not (prefers_first or prefers_second)
-    row += [float(prefers_first), float(prefers_second), float(prefers_neither)]
     # Other wordings of the same item are no rivals: their place says nothing of this preference.
     wordings = set(item.documents.values())
     rivals = [score for doc_id, score in scores.items() if doc_id not in wordings]
     others = np.array(rivals, dtype=np.float64)
-    return [*row, _rank(second, others) - _rank(first, others)]
+    return ItemGap(first - second, sigma, eps, _rank(second, others) - _rank(first, others))
 
 
 def _score(query_id: str, scores: Mapping[str, float], doc_id: str) -> float:

@@ -13,15 +13,16 @@ closer to 0; what the tables show) and ``mean_absolute`` (are the values of sing
 from __future__ import annotations
 
 import itertools
+import logging
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 import numpy as np
 
 from backpack_rank.evaluation.bootstrap import RESAMPLES, SEED
+from backpack_rank.evaluation.measure import Average, Direction, Undescribed
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.paired import (
     cohens_d,
     holm,
@@ -33,14 +34,9 @@ from backpack_rank.evaluation.paired import (
 )
 from backpack_rank.evaluation.results import PerQuery
 
+log = logging.getLogger(__name__)
 SIGNIFICANCE = 0.05
 """Corrected p values below it are called significant."""
-
-Direction: TypeAlias = Literal["higher", "lower", "zero", "none"]
-"""What is better: a higher mean, a lower one, one closer to 0, or none (systems only differ)."""
-
-Average: TypeAlias = Literal["mean", "absolute_mean", "mean_absolute"]
-"""An average over queries, named as in :class:`~backpack_rank.evaluation.results.Estimate`."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +94,13 @@ class ComparedMeasure:
     means: tuple[float, ...]
     tests: tuple[PairedTest, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "direction", Direction(self.direction))
+
     @property
     def average(self) -> Average:
         """What decides which of two systems is better, and is tested for the letters of a table."""
-        return deciding_average(self.direction)
+        return self.direction.average
 
 
 @dataclass(frozen=True)
@@ -126,40 +125,10 @@ class Comparison:
     level: float = SIGNIFICANCE
 
 
-def deciding_average(direction: Direction) -> Average:
-    """The average that says which of two systems is better.
-
-    It is the absolute mean where closer to 0 is better.
-    """
-    return "absolute_mean" if direction == "zero" else "mean"
-
-
-# The first pattern that fits a whole name, in any case, says its direction.
-_DIRECTIONS: tuple[tuple[str, Direction], ...] = (
-    (r"A?RaB\b.*", "zero"),
-    (r"N?FaiRR\b.*", "higher"),
-    (r"exposure\(neutral\).*", "higher"),
-    (r"exposure\b.*", "none"),
-    (r"(AWRF_JS|EE-R|ExposureRatio|ExposurePerRelevance)\b.*", "higher"),
-    (r"(EE-[LD]|NDKL)\b.*", "lower"),
-    (r"\|.*", "lower"),  # a mean of absolute values, |gap|/std
-    (r"(mean )?gap\b.*", "zero"),
-    (r"rank shift\b.*", "zero"),
-    (r"swap (tau|overlap)\b.*", "higher"),
-    (r"swap\b.*", "lower"),
-    (r"prefers neither\b.*", "higher"),
-    (
-        r"(nDCG|DCG|M?RR|M?AP|P|R|Recall|Success|Rprec|ERR|RBP|Bpref|infAP"
-        r"|SetP|SetR|SetF|SetAP|Judged)\b.*",
-        "higher",
-    ),
-)
-
-
 def compare(
     systems: Mapping[str, PerQuery],
     measures: Sequence[str] | None = None,
-    directions: Mapping[str, Direction] | None = None,
+    directions: Mapping[str, str] | None = None,
     where: str = "",
     level: float = SIGNIFICANCE,
     resamples: int = RESAMPLES,
@@ -176,7 +145,7 @@ def compare(
     Args:
         systems: per-query values by label.
         measures: names, default all of the first system.
-        directions: what is better, for measures where :func:`direction_of` does not say it right.
+        directions: what is better, for measures that are none of ours, see :func:`direction_of`.
         where: the queries' collection and set, for a reader.
         level: corrected p values below it are called significant.
         resamples: patterns of signs drawn; more are drawn where so few could not reach the level
@@ -198,7 +167,7 @@ def compare(
     compared = []
     for measure in names:
         values = _values(systems, shared, measure)
-        direction = (directions or {}).get(measure) or direction_of(measure)
+        direction = _direction(measure, directions)
         tests = _test_pairs(values, pairs, measure, direction, level, resamples, seed)
         means = tuple(float(values[label].mean()) for label in systems)
         compared.append(ComparedMeasure(measure, direction, means, tests))
@@ -209,7 +178,7 @@ def pairwise_against(
     reference: str,
     systems: Mapping[str, PerQuery],
     measures: Sequence[str] | None = None,
-    directions: Mapping[str, Direction] | None = None,
+    directions: Mapping[str, str] | None = None,
     level: float = SIGNIFICANCE,
     resamples: int = RESAMPLES,
     seed: int = SEED,
@@ -238,17 +207,23 @@ def pairwise_against(
     tests: list[PairedTest] = []
     for measure in measures:
         values = _values(systems, shared, measure)
-        direction = (directions or {}).get(measure) or direction_of(measure)
+        direction = _direction(measure, directions)
         tests += _test_pairs(values, pairs, measure, direction, level, resamples, seed)
     return tuple(tests)
 
 
 def direction_of(measure: str) -> Direction:
     """What is better for a measure, by its name; ``none`` for names that are not known."""
-    for pattern, direction in _DIRECTIONS:
-        if re.fullmatch(pattern, measure, re.IGNORECASE):
-            return direction
-    return "none"
+    return measure_of(measure).direction
+
+
+def _direction(measure: str, directions: Mapping[str, str] | None) -> Direction:
+    if directions and measure in directions:
+        return Direction(directions[measure])
+    described = measure_of(measure)
+    if isinstance(described, Undescribed):
+        log.warning("%s: nobody said what is better, so tests say only who differs", measure)
+    return described.direction
 
 
 def _shared(systems: Mapping[str, PerQuery]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
@@ -325,7 +300,7 @@ def _test_pairs(
     # The smallest p value that draws can give is 1 / (draws + 1); corrected, it must be well below
     # the level.
     draws = max(resamples, math.ceil(2 * len(pairs) / level))
-    if direction != "zero":
+    if direction is not Direction.ZERO:
         return _families(values, pairs, measure, ("mean",), draws, seed)
     of_signed = _families(values, pairs, measure, ("mean", "absolute_mean"), draws, seed)
     absolute = {label: np.abs(array) for label, array in values.items()}

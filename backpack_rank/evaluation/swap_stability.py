@@ -19,6 +19,7 @@ that reason alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +27,7 @@ import numpy as np
 from backpack_rank.attributes.counterfactual import Swapped
 from backpack_rank.data.collection import Collection, MemoryStore, Run
 from backpack_rank.data.trec import ranking
+from backpack_rank.evaluation.measure import SWAPPED, Described, Direction
 from backpack_rank.evaluation.results import PerQuery, check_finite
 from backpack_rank.evaluation.score_gaps import check_spread, score_spread
 
@@ -147,17 +149,17 @@ def swap_stability(
     _check_same(original, swapped)
     spread = score_spread(original) if spread is None else check_spread(spread)
 
-    lists: dict[str, _Compared] = {}
-    lists_with_changed: dict[str, _Compared] = {}
+    lists: dict[str, Compared] = {}
+    lists_with_changed: dict[str, Compared] = {}
     candidates = 0
     changed_candidates = 0
     for query_id, scores in original.items():
         if not scores:
             continue
-        compared = _Compared(scores, swapped[query_id], changed)
+        compared = Compared(scores, swapped[query_id], changed, spread, depth)
         lists[query_id] = compared
         if compared.changed.any():
-            lists_with_changed[query_id] = compared
+            lists_with_changed[query_id] = compared.of_changed()
         candidates += len(compared.changed)
         changed_candidates += int(compared.changed.sum())
     if not lists:
@@ -172,39 +174,48 @@ def swap_stability(
     )
 
 
-def swap_measures(scaled: bool = True, only_changed: bool = False, depth: int = DEPTH) -> list[str]:
-    """Names of the measures.
-
-    Args:
-        scaled: also those in units of the spread of the scores.
-        only_changed: those over documents that a swap changed, whose names end in ``(swapped)``.
-        depth: of the overlap.
-    """
-    names = ["swap change", "swap tau", f"swap overlap@{depth}", "swap max shift"]
-    if scaled:
-        names.insert(1, "swap change/std")
-    if only_changed:
-        return [f"{name} (swapped)" for name in names]
-    return names
-
-
-class _Compared:
+class Compared:
     """The list of one query before and after the swap: arrays [m] in the order of ``before``.
 
     Attributes:
         before, after: scores.
         ranks_before, ranks_after: ranks from 0, equal scores by document id.
         changed: whether the document was changed by the swap.
+        counted: whether the change of a document counts.
+        spread: of the ranker's scores.
+        depth: of the overlap.
     """
 
     def __init__(
-        self, before: Mapping[str, float], after: Mapping[str, float], changed: Container[str]
+        self,
+        before: Mapping[str, float],
+        after: Mapping[str, float],
+        changed: Container[str],
+        spread: float,
+        depth: int,
     ) -> None:
         self.before = np.array(list(before.values()), dtype=np.float64)
         self.after = np.array([after[doc_id] for doc_id in before], dtype=np.float64)
         self.ranks_before = _ranks(before, before)
         self.ranks_after = _ranks(after, before)
         self.changed = np.array([doc_id in changed for doc_id in before], dtype=bool)
+        self.counted = np.ones(len(self.before), dtype=bool)
+        self.spread = spread
+        self.depth = min(depth, len(self.before))
+
+    def of_changed(self) -> Compared:
+        """The same list, of which only changed documents count."""
+        part = copy(self)
+        part.counted = self.changed
+        return part
+
+    def change(self) -> float:
+        r"""Mean over the candidates of \|s' - s\|."""
+        return float(np.abs(self.after - self.before)[self.counted].mean())
+
+    def scaled_change(self) -> float:
+        """The same in units of the spread."""
+        return self.change() / self.spread
 
     def tau(self) -> float:
         """tau-b, which has no value where all scores of a side are equal.
@@ -219,36 +230,83 @@ class _Compared:
             return float(equal_before and equal_after)
         return float(stats.kendalltau(self.before, self.after).statistic)
 
-    def overlap(self, depth: int) -> float:
-        """Share of the first documents, at most ``depth``, that is the same before and after."""
-        depth = min(depth, len(self.before))
-        in_both = (self.ranks_before < depth) & (self.ranks_after < depth)
-        return float(in_both.sum() / depth)
+    def overlap(self) -> float:
+        """Share of the first documents that is the same before and after."""
+        in_both = (self.ranks_before < self.depth) & (self.ranks_after < self.depth)
+        return float(in_both.sum() / self.depth)
+
+    def max_shift(self) -> float:
+        """Largest change of a rank."""
+        return float(np.abs(self.ranks_after - self.ranks_before)[self.counted].max())
+
+
+@dataclass(eq=False)
+class SwapMeasure(Described):
+    """A measure of one list before and after a swap.
+
+    Attributes:
+        of: its value of a query.
+        scaled: whether it is in units of the spread, so that it needs one.
+    """
+
+    of: Callable[[Compared], float] = lambda compared: 0.0
+    scaled: bool = False
+
+    @property
+    def is_main(self) -> bool:
+        """Of the documents that a swap changes."""
+        return self.main and self.name.endswith(SWAPPED)
+
+
+SWAP_MEASURES = (
+    SwapMeasure("swap change", Direction.LOWER, best=0.0, of=Compared.change, main=False),
+    SwapMeasure(
+        "swap change/std",
+        Direction.LOWER,
+        best=0.0,
+        of=Compared.scaled_change,
+        scaled=True,
+        words="swap change in standard deviations",
+        explained="how much a score changes when the words of one group are swapped for the "
+        "other's, in standard deviations, 0 is not at all",
+        said="Swapping the words of one group for the other's in a document changes its score by",
+        unit=" standard deviations",
+    ),
+    SwapMeasure("swap tau", Direction.HIGHER, best=1.0, of=Compared.tau),
+    SwapMeasure("swap overlap", Direction.HIGHER, best=1.0, of=Compared.overlap, main=False),
+    SwapMeasure("swap max shift", Direction.LOWER, best=0.0, of=Compared.max_shift, main=False),
+)
+
+
+def swap_measures(
+    scaled: bool = True, only_changed: bool = False, depth: int = DEPTH
+) -> dict[str, SwapMeasure]:
+    """The measures by name.
+
+    Args:
+        scaled: also those in units of the spread of the scores.
+        only_changed: those over documents that a swap changed, whose names end in ``(swapped)``.
+        depth: of the overlap.
+    """
+    measures: dict[str, SwapMeasure] = {}
+    for measure in SWAP_MEASURES:
+        if scaled or not measure.scaled:
+            cutoff = f"@{depth}" if measure.name == "swap overlap" else ""
+            measures[measure.name + cutoff + (SWAPPED if only_changed else "")] = measure
+    return measures
 
 
 def _per_query(
-    lists: Mapping[str, _Compared],
+    lists: Mapping[str, Compared],
     original: Run,
     spread: float,
     depth: int,
     only_changed: bool,
 ) -> PerQuery:
     """The measures of these lists; all other queries of the run are left out."""
-    names = swap_measures(scaled=spread > 0, only_changed=only_changed, depth=depth)
-    values: dict[str, dict[str, float]] = {name: {} for name in names}
-    for query_id, compared in lists.items():
-        changes = np.abs(compared.after - compared.before)
-        shifts = np.abs(compared.ranks_after - compared.ranks_before)
-        if only_changed:
-            changes = changes[compared.changed]
-            shifts = shifts[compared.changed]
-        change = float(changes.mean())
-        # In the order of the names.
-        numbers = [change, compared.tau(), compared.overlap(depth), float(shifts.max())]
-        if spread > 0:
-            numbers.insert(1, change / spread)
-        for name, number in zip(names, numbers, strict=True):
-            values[name][query_id] = number
+    values: dict[str, dict[str, float]] = {}
+    for name, measure in swap_measures(spread > 0, only_changed, depth).items():
+        values[name] = {query_id: measure.of(compared) for query_id, compared in lists.items()}
     left_out = tuple(query_id for query_id in original if query_id not in lists)
     return PerQuery(values, left_out)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting.report_tables import queries_in_words
 from backpack_rank.reporting.table import number
@@ -55,17 +56,9 @@ def answer(
         measure: of effectiveness.
     """
     bias = bias_measure([base, row])
-    # By measure: what stands before its figures, and its unit.
-    wordings = {
-        SWAP: (
-            "Swapping the words of one group for the other's in a document changes its score by",
-            " standard deviations",
-        ),
-        bias: (f"Rankings lean to the words of one group (|{bias}|, 0 is even) by", ""),
-        measure: (f"The quality of the rankings ({measure}, 1 is perfect) is", ""),
-    }
     changes = []
-    for changed, (what, unit) in wordings.items():
+    for changed in (SWAP, bias, measure):
+        described = measure_of(changed)
         before, after = base.figure(changed), row.figure(changed)
         if before is None or after is None:
             continue
@@ -73,7 +66,8 @@ def answer(
         earlier = _absolute_mean(before, with_interval=changed == bias)
         percent = "" if changed == measure else _percent(before, after)
         aside = _aside(percent, _in_words(significant(changed)))
-        changes.append(f"{what} {now} instead of {earlier}{unit}{aside}.")
+        what = described.said.format(name=changed) or f"{described.in_words} is"
+        changes.append(f"{what} {now} instead of {earlier}{described.unit}{aside}.")
     setting = (
         f"At alpha {row.alpha:g} of {policy}, beside the ranker as it is "
         f"(alpha {base.alpha:g}){_queries(row)}:"

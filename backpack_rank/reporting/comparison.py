@@ -14,7 +14,8 @@ from typing import Any
 
 from rich.console import Console
 
-from backpack_rank.evaluation.significance import ComparedMeasure, Comparison, Direction, PairedTest
+from backpack_rank.evaluation.measure import Direction
+from backpack_rank.evaluation.significance import ComparedMeasure, Comparison, PairedTest
 from backpack_rank.files import write_text
 from backpack_rank.reporting.report_tables import queries_in_words
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
@@ -24,12 +25,6 @@ SIGNIFICANCE_COLUMNS = ("where", *(field.name for field in fields(PairedTest)), 
 WIDTH = 6  # measures side by side on a page
 _TIE = 1e-12
 _BEST = "Best figures are bold."
-_GOALS: Mapping[Direction, str] = {
-    "higher": "Higher is better",
-    "lower": "Lower is better",
-    "zero": "Closer to 0 is better (absolute value of the mean)",
-    "none": "Neither high nor low is better",
-}
 
 
 def print_comparison(comparisons: Sequence[Comparison], console: Console | None = None) -> None:
@@ -117,13 +112,13 @@ def describe_comparison(comparisons: Sequence[Comparison]) -> list[str]:
         for compared in comparison.measures:
             name = compared.measure.partition("@")[0]
             measures_by_goal.setdefault(compared.direction, {})[name] = None
-    for goal, words in _GOALS.items():
+    for goal in Direction:
         if goal in measures_by_goal:
-            line = f"{words}: {', '.join(measures_by_goal[goal])}"
-            if goal == "none" and several:
+            line = f"{goal.goal}: {', '.join(measures_by_goal[goal])}"
+            if goal is Direction.NONE and several:
                 line += "; a letter says that the systems differ"
             lines.append(f"{line}.")
-    if several and set(measures_by_goal) - {"none"}:
+    if several and set(measures_by_goal) - {Direction.NONE}:
         lines.append(_BEST)
     return lines + queries_left_out(comparisons)
 
@@ -160,13 +155,13 @@ def better_than(comparison: Comparison, compared: ComparedMeasure) -> dict[str, 
     """
     losses = {}
     for system, mean in zip(comparison.systems, compared.means, strict=True):
-        losses[system] = _loss(mean, compared.direction)
+        losses[system] = compared.direction.loss(mean)
     worse: dict[str, set[str]] = {system: set() for system in comparison.systems}
     for test in compared.tests:
         if test.average != compared.average or not test.p_holm < comparison.level:
             continue
         for system, other in ((test.first, test.second), (test.second, test.first)):
-            if compared.direction == "none" or losses[system] < losses[other]:
+            if compared.direction is Direction.NONE or losses[system] < losses[other]:
                 worse[system].add(other)
     in_order = {}
     for system, others in worse.items():
@@ -244,18 +239,13 @@ def _letter(place: int) -> str:
     return letters
 
 
-def _loss(mean: float, direction: Direction) -> float:
-    """A number that is smaller for the better mean."""
-    return {"higher": -mean, "lower": mean, "zero": abs(mean), "none": 0.0}[direction]
-
-
 def _cells(
     comparison: Comparison, compared: ComparedMeasure, letters: Mapping[str, str]
 ) -> dict[str, Cell]:
     """By system: its mean, bold where none is better, and the letters of those that it beats."""
     better = better_than(comparison, compared)
-    losses = [_loss(mean, compared.direction) for mean in compared.means]
-    has_best = compared.direction != "none" and len(losses) > 1
+    losses = [compared.direction.loss(mean) for mean in compared.means]
+    has_best = compared.direction is not Direction.NONE and len(losses) > 1
     cells = {}
     for system, mean, loss in zip(comparison.systems, compared.means, losses, strict=True):
         is_best = has_best and loss <= min(losses) + _TIE

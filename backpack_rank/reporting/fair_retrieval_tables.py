@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting.paper_layout import Column, PaperRow, beside_published
 from backpack_rank.reporting.published import Printed, PublishedTable, published
@@ -60,7 +61,7 @@ def is_bias(measure: str) -> bool:
     >>> is_bias("ARaB(tf)@10"), is_bias("nDCG@10")
     (True, False)
     """
-    return re.match(r"A?RaB\(", measure) is not None
+    return measure_of(measure).signed
 
 
 def paper_table(

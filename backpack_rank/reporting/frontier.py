@@ -14,10 +14,11 @@ from backpack_rank.evaluation.frontier import (
     difference_interval,
     on_the_frontier,
 )
+from backpack_rank.evaluation.measure import Direction
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.evaluation.significance import (
     SIGNIFICANCE,
-    deciding_average,
     direction_of,
     pairwise_against,
 )
@@ -34,7 +35,7 @@ from backpack_rank.reporting.vega import (
     padded,
     vega_lite,
 )
-from backpack_rank.reporting.wording import AS_IT_IS, axis_title
+from backpack_rank.reporting.wording import AS_IT_IS
 
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _COLUMNS = (
@@ -160,7 +161,7 @@ def _p_values(reference: str, systems: Mapping[str, PerQuery], measure: str) -> 
     """Of the difference to the reference, corrected, by method."""
     if reference not in systems:
         return {}
-    average = deciding_average(direction_of(measure))
+    average = direction_of(measure).average
     p_values = {}
     for test in pairwise_against(reference, systems, [measure]):
         if test.average == average:
@@ -291,10 +292,10 @@ class _Panel:
 
     def _title(self) -> str:
         """The measure of bias, and what is better where that does not stand there."""
-        direction = direction_of(self.bias)
-        if direction in ("lower", "higher"):
-            return f"{axis_title(self.bias)} ({direction} is better)"
-        return axis_title(self.bias)
+        measure = measure_of(self.bias)
+        if measure.signed or measure.direction is Direction.NONE:
+            return measure.axis
+        return f"{measure.axis} ({measure.direction.value} is better)"
 
     def _closeness(self, mean: float) -> float:
         return abs(mean) if direction_of(self.bias) == "zero" else mean

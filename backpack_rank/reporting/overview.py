@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Report, Summary
-from backpack_rank.evaluation.significance import Comparison, Direction, direction_of
+from backpack_rank.evaluation.significance import Comparison
 from backpack_rank.progress import printable
 from backpack_rank.reporting.comparison import (
     better_than,
@@ -17,17 +18,11 @@ from backpack_rank.reporting.comparison import (
     queries_left_out,
     system_letters,
 )
-from backpack_rank.reporting.report_tables import describe, queries_in_words, split_measure
+from backpack_rank.reporting.report_tables import describe, queries_in_words
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
 from backpack_rank.reporting.writers import print_table
 
 _CUTOFF = "10"
-_BETTER: Mapping[Direction, str] = {
-    "higher": "higher",
-    "lower": "lower",
-    "zero": "near 0",
-    "none": "",
-}
 
 
 def print_overview(
@@ -68,8 +63,8 @@ def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Ta
                 mean = None if figure is None else figure.mean
                 marks = letters_of_worse.get((measure, system.label), "")
                 cells.append(Cell(number(mean), raised=marks))
-            labels = (measure.replace(" (swapped)", ""), _BETTER[direction_of(measure)])
-            rows.append(Row(labels, cells))
+            described = measure_of(measure)
+            rows.append(Row((described.shown, described.direction.short), cells))
         sections.append(Section(_heading(kind, report, summaries), rows))
     headings = []
     for system in report.rows:
@@ -116,13 +111,14 @@ def _shown(kind: str, summaries: Iterable[Summary | None]) -> list[str]:
             measures |= dict.fromkeys(summary.figures)
     if kind != "bias":
         return list(measures)
-    cutoffs = [split_measure(measure)[1] for measure in measures]
+    cutoffs = [measure_of(measure).cutoff for measure in measures]
     shown = _CUTOFF if _CUTOFF in cutoffs else cutoffs[0]
     kept: list[str] = []
     for measure in measures:
-        name, cutoff = split_measure(measure)
+        described = measure_of(measure)
         # One that is only taken at other cut-offs (AWRF_JS@20), or without any, is shown as it is.
-        if cutoff == shown or f"{name}@{shown}" not in measures:
+        at_shown = f"{described.at_any_cutoff}@{shown}"
+        if described.cutoff == shown or at_shown not in measures:
             kept.append(measure)
     return kept
 

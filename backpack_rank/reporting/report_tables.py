@@ -8,21 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from backpack_rank.evaluation.measure import GROUPS, SHARES, SIGNED, BiasTable, FairnessMeasure
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Report, RunInfo, Summary
 from backpack_rank.progress import printable
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
 from backpack_rank.reporting.writers import print_table
 
-_MAGNITUDE_TITLES = {"tf": "TF", "tf-paper": "TF eq.6", "bool": "Boolean", "tc": "count"}
-_SHARES = (
-    "Mean over queries; NFaiRR and FaiRR: higher is better; "
-    "the exposures of all groups and neutral sum to 1"
-)
-_GROUPS = (
-    "Mean over queries; AWRF_JS and ratios of exposure: best is 1; EE-L and NDKL: best is 0; "
-    "EE-D: lower is better; EE-R: higher is better"
-)
-_OF_GROUPS = re.compile(r"(AWRF_JS|EE-[LDR]|NDKL|ExposureRatio|ExposurePerRelevance)\b")
 _KINDS = {
     "swap": (
         "All candidates of the bias set, scored again with every word of the lexicon swapped; "
@@ -49,9 +41,7 @@ def report_tables(report: Report) -> list[Table]:
     """Use this for systems by measures: a table of effectiveness, of bias, of each further kind.
 
     Kinds that nobody measured are left out. Measures of bias are named ``<name>@<cut-off>`` and
-    stand in one block of rows per cut-off. RaB and ARaB stand in one table; shares (NFaiRR, FaiRR,
-    exposure), which are not better near 0, in another, and those of the exposure of groups in a
-    third.
+    stand in one block of rows per cut-off, in the table that they name themselves.
     """
     # By kind, the summary of each system that has one; effectiveness and bias come first.
     by_kind: dict[str, list[tuple[str, Summary]]] = {"effectiveness": [], "bias": []}
@@ -102,16 +92,6 @@ def describe(report: Report) -> list[str]:
     return [*lines, *about.notes]
 
 
-def split_measure(measure: str) -> tuple[str, str]:
-    """A measure and its cut-off, which is empty for a measure without one.
-
-    >>> split_measure("RaB(tf)@10"), split_measure("AP")
-    (('RaB(tf)', '10'), ('AP', ''))
-    """
-    name, _, cutoff = measure.rpartition("@")
-    return (name, cutoff) if name else (measure, "")
-
-
 def queries_in_words(number: int) -> str:
     """``1 query``, ``2 queries``."""
     return "1 query" if number == 1 else f"{number} queries"
@@ -121,7 +101,7 @@ def _systems_by_measures(
     title: str, summaries: Sequence[tuple[str, Summary]], note: str = ""
 ) -> Table:
     measures = _measures(summaries)
-    headings = tuple(measure.replace(" (swapped)", "") for measure in measures)
+    headings = tuple(measure_of(measure).shown for measure in measures)
     rows = [Row((label,), _means(summary, measures)) for label, summary in summaries]
     return Table(
         name="",
@@ -134,40 +114,38 @@ def _systems_by_measures(
 
 
 def _bias_tables(about: RunInfo, summaries: Sequence[tuple[str, Summary]]) -> list[Table]:
-    signed = []
-    shares = []
-    of_groups = []
-    for measure in _measures(summaries):
-        if re.match(r"A?RaB\b", measure):
-            signed.append(measure)
-        elif _OF_GROUPS.match(measure):
-            of_groups.append(measure)
-        else:
-            shares.append(measure)
+    measures_by_table: dict[BiasTable, list[str]] = {}
+    for name in _measures(summaries):
+        measure = measure_of(name)
+        table = measure.table if isinstance(measure, FairnessMeasure) else SHARES
+        measures_by_table.setdefault(table, []).append(name)
     tables = []
-    if signed:
-        note = "Mean over queries, closer to 0 is better"
-        if about.sign_in_words:
-            note += f"; {about.sign_in_words}"
-        title = _title("Bias", about.bias_set, summaries)
-        tables.append(_by_cutoff(title, signed, summaries, note))
-    if shares:
-        title = _title("Fairness", about.bias_set, summaries)
-        tables.append(_by_cutoff(title, shares, summaries, _SHARES))
-    if of_groups:
-        title = _title("Exposure of groups", about.bias_set, summaries)
-        tables.append(_by_cutoff(title, of_groups, summaries, _GROUPS))
+    for table in (SIGNED, SHARES, GROUPS):
+        measures = measures_by_table.get(table)
+        if measures:
+            title = _title(table.title, about.bias_set, summaries)
+            further = [about.sign_in_words] if table is SIGNED else _goals(measures)
+            note = "; ".join(filter(None, [table.note, *further]))
+            tables.append(_by_cutoff(title, measures, summaries, note))
     return tables
+
+
+def _goals(measures: Iterable[str]) -> list[str]:
+    """What is better for each family of measures."""
+    families: dict[str, dict[str, None]] = {}
+    for measure in map(measure_of, measures):
+        families.setdefault(measure.goal(), {})[measure.family] = None
+    return [f"{' and '.join(names)}: {goal}" for goal, names in families.items() if goal]
 
 
 def _by_cutoff(
     title: str, measures: Sequence[str], summaries: Sequence[tuple[str, Summary]], note: str
 ) -> Table:
     """Systems by measures, one block of rows per cut-off; those without one in a last block."""
-    split = [split_measure(measure) for measure in measures]
-    names = list(dict.fromkeys(name for name, _ in split))
+    described = list(map(measure_of, measures))
+    names = list(dict.fromkeys(measure.at_any_cutoff for measure in described))
     sections = []
-    for cutoff in dict.fromkeys(cutoff for _, cutoff in split):
+    for cutoff in dict.fromkeys(measure.cutoff for measure in described):
         at_cutoff = [f"{name}@{cutoff}" if cutoff else name for name in names]
         rows = []
         for place, (label, summary) in enumerate(summaries):
@@ -179,7 +157,7 @@ def _by_cutoff(
         name="",
         title=title,
         labels=("cut-off", "system"),
-        groups=[Group("", tuple(map(_heading, names)))],
+        groups=[Group("", tuple(measure_of(name).heading for name in names))],
         sections=sections,
         notes=(note,),
     )
@@ -198,18 +176,6 @@ def _means(summary: Summary, measures: Iterable[str]) -> list[Cell]:
         figure = summary.figures.get(measure)
         cells.append(Cell(number(None if figure is None else figure.mean)))
     return cells
-
-
-def _heading(name: str) -> str:
-    """``RaB(tf)`` in words: measure, magnitude, and group where there is one."""
-    match = re.fullmatch(r"(\w+)\(([\w-]+)(?:,\s*([\w-]+))?\)", name)
-    if match is None or _OF_GROUPS.match(name):
-        return name
-    measure, magnitude, group = match.groups()
-    words = [measure, _MAGNITUDE_TITLES.get(magnitude, magnitude)]
-    if group:
-        words.append(group)
-    return " ".join(words)
 
 
 def _title(what: str, where: str, summaries: Sequence[tuple[str, Summary]]) -> str:

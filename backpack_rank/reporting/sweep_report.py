@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Estimate, Report, RunInfo, SystemResult
 from backpack_rank.evaluation.significance import SIGNIFICANCE, PairedTest
 from backpack_rank.files import write_text
@@ -24,22 +25,6 @@ from backpack_rank.reporting.tradeoff import tradeoff_plot
 from backpack_rank.reporting.writers import csv_text, dump_json, finite, markdown_rows
 
 FORMAT = "backpack_rank sweep 1"
-TITLES = {
-    "nDCG@10": "nDCG@10",
-    "MRR@10": "MRR@10",
-    "RaB(tf)@10": "RaB@10 TF",
-    "ARaB(tf)@10": "ARaB@10 TF",
-    "RaB(bool)@10": "RaB@10 Boolean",
-    "ARaB(bool)@10": "ARaB@10 Boolean",
-    "NFaiRR@10": "NFaiRR@10",
-    "swap change/std (swapped)": "swap change/std",
-    "swap tau (swapped)": "swap tau",
-    "|gap|/std": "|gap|/std",
-    "prefers male": "prefers male",
-    "prefers female": "prefers female",
-}
-"""The measures of the tables, and their headings."""
-BIAS = ("RaB(tf)@10", "ARaB(tf)@10", "RaB(bool)@10", "ARaB(bool)@10")
 _FIRST_IN_TERMINAL = (
     "nDCG@10",
     "RaB(tf)@10",
@@ -140,10 +125,10 @@ def sweep_table(sweep: Sweep) -> Table:
             rows.append(Row(labels, _cells(sweep, entry, measures)))
         records += _records(sweep, entry)
     headings = []
-    for measure in measures:
-        headings.append(TITLES[measure])
-        if measure in BIAS:
-            headings.append(f"{TITLES[measure]}, absolute")
+    for measure in map(measure_of, measures):
+        headings.append(measure.title)
+        if measure.signed:
+            headings.append(f"{measure.title}, absolute")
     return Table(
         name="sweep",
         title="Sweep over alpha",
@@ -175,18 +160,19 @@ def terminal_tables(sweep: Sweep) -> list[Table]:
                 cells = [_padded_cell(sweep, entry, measure) for measure in part]
                 rows.append(Row((f"  {label}" if heading else label,), cells))
             sections.append(Section(heading, rows))
-        headings = tuple(TITLES[measure].rjust(_NUMBER_WIDTH) for measure in part)
+        headings = tuple(measure_of(measure).title.rjust(_NUMBER_WIDTH) for measure in part)
         tables.append(Table("", "", ("",), [Group("", headings)], sections))
     return tables
 
 
 def _measures(sweep: Sweep) -> list[str]:
-    """The measures of the tables that any system has."""
-    measures = []
-    for measure in TITLES:
-        if any(entry.row.figure(measure) for entry in sweep.entries):
-            measures.append(measure)
-    return measures
+    """The main measures that any system has: effectiveness first, then bias, then further kinds."""
+    kinds: dict[str, dict[str, None]] = {"effectiveness": {}, "bias": {}}
+    for entry in sweep.entries:
+        for kind, summary in entry.row.blocks.items():
+            main = [measure for measure in summary.figures if measure_of(measure).is_main]
+            kinds.setdefault(kind, {}).update(dict.fromkeys(main))
+    return [measure for measures in kinds.values() for measure in measures]
 
 
 def _place_in_terminal(measure: str) -> int:
@@ -241,7 +227,7 @@ def _cells(sweep: Sweep, entry: SweepEntry, measures: Sequence[str]) -> list[Cel
     cells = []
     for measure in measures:
         text = _number(entry.row, measure)
-        if measure in BIAS:
+        if measure_of(measure).signed:
             cells.append(Cell(text))
             # The absolute value. A missing figure is "-", of which nothing would be left.
             text = text.lstrip("+-") or NONE
@@ -255,7 +241,7 @@ def _number(row: SystemResult, measure: str) -> str:
     figure = row.figure(measure)
     if figure is None or finite(figure.mean) is None:
         return NONE
-    return f"{figure.mean:+.4f}" if measure in BIAS else f"{figure.mean:.4f}"
+    return f"{figure.mean:+.4f}" if measure_of(measure).signed else f"{figure.mean:.4f}"
 
 
 def _change(sweep: Sweep, entry: SweepEntry, measure: str) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import SystemResult
 from backpack_rank.reporting.tradeoff_chart import Position, frame, outside, tradeoff
 from backpack_rank.reporting.vega import COLOURS, Spec, beside, save_chart
 from backpack_rank.reporting.wording import (
     AS_IT_IS,
-    UNBIASED_AT_ZERO,
-    axis_title,
     figure_of,
     figure_text,
     interval,
@@ -111,13 +110,14 @@ def tradeoff_of(
         if grey:
             lines[control_name] = grey
     unchanged = next((position for position in dial if position.alpha == 1), None)
-    zero = bias.startswith(UNBIASED_AT_ZERO)
+    described = measure_of(bias)
+    zero = described.best == 0
     to_show = [*(dial or references), *_dial(beside, measure, bias, name)]
     domains = frame(unchanged, to_show, grey, zero)
     chart = tradeoff(
         lines,
         references,
-        axis_title(bias),
+        described.axis,
         measure,
         control=control[0] if control else None,
         colour=colour,

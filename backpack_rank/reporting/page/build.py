@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Report, RunInfo, SystemResult
 from backpack_rank.reporting.page.data import Page
 from backpack_rank.reporting.page.figures import cutoff_gallery, tradeoff_gallery
@@ -84,14 +85,21 @@ def _headline_measures(
     rows: Sequence[SystemResult], wanted: Sequence[str] | None
 ) -> tuple[str, ...]:
     """Those of the wanted measures that any system has; else the first that there are."""
-    measured = []
-    for measure in wanted or _HEADLINE:
-        if any(figure_of(row, measure) for row in rows):
-            measured.append(measure)
     names: dict[str, None] = {}
     for row in rows:
         for summary in row.blocks.values():
             names |= dict.fromkeys(summary.figures)
+    # Behind those that stand first, main measures of families that have none there.
+    first = {measure_of(name).family for name in _HEADLINE}
+    others: list[str] = []
+    for name in names:
+        measure = measure_of(name)
+        if measure.is_main and measure.explained and measure.family not in first:
+            others.append(name)
+    measured = []
+    for measure in wanted or (*_HEADLINE, *others):
+        if any(figure_of(row, measure) for row in rows):
+            measured.append(measure)
     if wanted and not measured:
         raise ValueError(
             f"none of the measures {', '.join(wanted)} was computed; there are {', '.join(names)}"

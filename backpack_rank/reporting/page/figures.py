@@ -7,24 +7,20 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting import charts
 from backpack_rank.reporting.charts import Line
 from backpack_rank.reporting.page.data import Figure, Gallery, Panel
-from backpack_rank.reporting.report_tables import split_measure
 from backpack_rank.reporting.setting import Setting, is_control
 from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table
 from backpack_rank.reporting.tradeoff import position_of, tradeoff_of
 from backpack_rank.reporting.tradeoff_chart import Position
 from backpack_rank.reporting.vega import COLOURS, stem_of
 from backpack_rank.reporting.wording import (
-    UNBIASED_AT_ZERO,
-    axis_title,
     figure_of,
     figure_text,
     interval,
-    measure_in_words,
-    shown_name,
 )
 
 Settings = Mapping[str, Sequence[SystemResult]]
@@ -33,7 +29,6 @@ _Named = TypeVar("_Named", Figure, Panel)
 _FIRST_MEASURE = "ARaB(tf)"
 _FIRST_CUTOFF = "10"
 _ALPHAS = (0, 0.2, 0.4, 0.6, 0.8, 1)
-_ZERO_IS_MARKED = (*UNBIASED_AT_ZERO, "|gap|", "gap", "swap change")
 _PREFERS = "prefers "
 
 
@@ -56,9 +51,9 @@ def tradeoff_gallery(settings: Settings, measure: str = "nDCG@10") -> Gallery | 
     for bias in _bias_measures(every_row):
         figures = _tradeoff_figures(settings, measure, bias)
         if figures:
-            name, cutoff = split_measure(bias)
+            described = measure_of(bias)
             panel = Panel(
-                choice=(name, cutoff or "all"),
+                choice=(described.at_any_cutoff, described.cutoff or "all"),
                 name=stem_of("tradeoff", bias),
                 title=f"{measure} against {bias}",
                 figures=tuple(figures),
@@ -126,6 +121,7 @@ def policy_figures(policies: Settings, measures: Sequence[str]) -> list[Figure]:
     """
     figures = []
     for measure in measures:
+        described = measure_of(measure)
         lines = []
         for policy, rows in policies.items():
             line = _over_alpha(policy, rows, measure)
@@ -136,15 +132,15 @@ def policy_figures(policies: Settings, measures: Sequence[str]) -> list[Figure]:
         spec = charts.lines(
             lines,
             "alpha",
-            measure_in_words(measure),
-            zero=measure.startswith(_ZERO_IS_MARKED),
+            described.in_words,
+            zero=described.best == 0,
             band=True,
             ticks=_ALPHAS,
             height=220,
             framed=True,
             dashed=True,
         )
-        title = f"{shown_name(measure)} over alpha"
+        title = f"{described.shown} over alpha"
         figure = Figure(
             name=stem_of("policies", measure),
             title=title,
@@ -270,8 +266,8 @@ def _cutoffs(rows: Sequence[SystemResult]) -> dict[str, list[str]]:
     """Cut-offs of each measure of bias."""
     cutoffs: dict[str, list[str]] = {}
     for bias in _bias_measures(rows):
-        measure, cutoff = split_measure(bias)
-        cutoffs.setdefault(measure, []).append(cutoff)
+        described = measure_of(bias)
+        cutoffs.setdefault(described.at_any_cutoff, []).append(described.cutoff)
     return cutoffs
 
 
@@ -306,7 +302,7 @@ def _over_cutoffs(
     title = f"{measure} at every cut-off"
     if setting.title:
         title += f", {setting.title}"
-    zero = measure.startswith(UNBIASED_AT_ZERO)
+    described = measure_of(measure)
     return Figure(
         name=stem_of("cutoffs", f"{measure} {setting.name}".strip()),
         title=title,
@@ -314,7 +310,7 @@ def _over_cutoffs(
             f"{title}, one line for each of {len(lines)} systems; "
             "the values are in the table below the figure"
         ),
-        spec=charts.lines(lines, "cut-off", axis_title(measure), zero=zero),
+        spec=charts.lines(lines, "cut-off", described.axis, zero=described.best == 0),
         values=_values_table(title, "system", lines, "cut-off"),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting.setting import Setting
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
@@ -12,7 +13,6 @@ from backpack_rank.reporting.wording import (
     figure_of,
     interval,
     measures_explained,
-    shown_name,
 )
 
 
@@ -63,7 +63,7 @@ def headline_table(
     explained = measures_explained(measures)
     if explained:
         notes.append(explained)
-    headings = tuple(shown_name(measure) for measure in measures)
+    headings = tuple(measure_of(measure).shown for measure in measures)
     return Table(
         name="headline",
         title=title,
