@@ -13,7 +13,6 @@ a subclass, in the file of its kind:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
@@ -82,6 +81,7 @@ class Described:
         said: a sentence of the page up to the figure; ``{name}`` stands for the name.
         unit: of its values, behind the figure of such a sentence.
         main: whether summaries show it at cut-off 10, or without a cut-off.
+        place: in summaries; equal ones stand in the order in which they were measured.
     """
 
     name: str = ""
@@ -92,6 +92,7 @@ class Described:
     said: str = ""
     unit: str = ""
     main: bool = True
+    place: int = 99
 
     def is_called(self, name: str) -> bool:
         """Whether a name in results is of this measure, whatever it was measured on."""
@@ -170,9 +171,12 @@ class Effectiveness(Described):
         "MRR": ("1 / rank of the first relevant document, 1 is perfect", ""),
     }
 
+    PLACES: ClassVar = {"nDCG": 0, "MRR": 4, "RR": 4}
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.explained, self.said = self.WORDS.get(self.family, ("", ""))
+        self.place = self.PLACES.get(self.family, 99)
         if self.family.startswith("Num"):
             self.direction = Direction.NONE
 
@@ -220,7 +224,7 @@ class FairnessMeasure(Measure, Described):
     """
 
     POSITIONAL: tuple[str, ...] = ()
-    SUPPORTED_PARAMS: Mapping[str, ParamInfo] = {"cutoff": CUTOFF}
+    SUPPORTED_PARAMS: dict[str, ParamInfo] = {"cutoff": CUTOFF}
     DEFAULT = math.nan
     known: ClassVar[dict[str, FairnessMeasure]] = {}
 
@@ -231,8 +235,9 @@ class FairnessMeasure(Measure, Described):
 
     def __init_subclass__(cls) -> None:
         if "NAME" in vars(cls):
-            FairnessMeasure.known[cls.NAME] = cls()
-            register(FairnessMeasure.known[cls.NAME])
+            measure = cls()
+            FairnessMeasure.known[str(cls.NAME)] = measure
+            register(measure)
 
     @property
     def __name__(self) -> str:

@@ -234,6 +234,7 @@ ABSOLUTE_GAP = GapMeasure(
     scaled=True,
     words="score gap in standard deviations",
     explained="distance of male and female wordings' scores in standard deviations, 0 is none",
+    place=6,
 )
 NEITHER = GapMeasure(
     "prefers neither",

@@ -271,6 +271,7 @@ SWAP_MEASURES = (
         "other's, in standard deviations, 0 is not at all",
         said="Swapping the words of one group for the other's in a document changes its score by",
         unit=" standard deviations",
+        place=3,
     ),
     SwapMeasure("swap tau", Direction.HIGHER, best=1.0, of=Compared.tau),
     SwapMeasure("swap overlap", Direction.HIGHER, best=1.0, of=Compared.overlap, main=False),

@@ -79,6 +79,11 @@ class _RankBias(WordMeasure):
         of_both = "of" not in self.params and self["magnitude"] in ("tf", "bool")
         return super().is_main and of_both
 
+    @property
+    def place(self) -> int:  # type: ignore[override]
+        """TF before Boolean."""
+        return 1 if self["magnitude"] == "tf" else 7
+
 
 class _RaB(_RankBias):
     """Rank bias: the mean magnitude of the first t places, or that of one group less another's."""
@@ -133,6 +138,7 @@ class _NFaiRR(WordMeasure):
     direction = Direction.HIGHER
     words = "neutrality of the ranking"
     explained = "neutral documents at high ranks, 1 is best"
+    place = 5
     of_neutrality = True
     needs_background = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +180,13 @@ def _jobs_below(folder: Path) -> list[Path]:
     # The multirun has files of the same names.
     jobs.discard(folder)
     return sorted(jobs, key=lambda job: job.relative_to(folder).as_posix())
+
+
+def sweep_of(settings: Mapping[str, Sequence[SystemResult]], about: RunInfo) -> Sweep:
+    """Systems by the name of their setting, side by side; references that are equal stand once."""
+    entries = [SweepEntry(row, name, "") for name, rows in settings.items() for row in rows]
+    ordered = sorted(entries, key=lambda entry: _order(entry)[1:])
+    return Sweep(tuple(_merge_references(ordered, set(settings))), (), about)
 
 
 def _order(entry: SweepEntry) -> tuple[str, bool, float]:

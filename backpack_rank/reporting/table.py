@@ -24,12 +24,14 @@ class Cell:
         bold: whether it is printed bold.
         raised: marks behind it in superscript: letters of significance, a dagger.
         interval: its confidence interval, which Markdown and the page have room for.
+        change: against the figure that it is compared with.
     """
 
     text: str = NONE
     bold: bool = False
     raised: str = ""
     interval: str = ""
+    change: str = ""
 
 
 class Row(NamedTuple):

@@ -34,26 +34,43 @@ def parts_that_fit(table: Table, console: Console) -> list[RichTable]:
     return [_layout(_with_columns(table, part), console.width, padding=0) for part in parts]
 
 
-def fixed_columns(table: Table, label_width: int, figure_width: int) -> RichTable:
-    """Use this for a table whose cells and headings are padded already, so that it has one layout.
+def fixed_columns(
+    table: Table, together: int, label_width: int, number_width: int, change_width: int
+) -> list[RichTable]:
+    """Use this for a table of figures with changes, in columns of one width.
 
     Marks and intervals of cells, and names of groups are not shown.
 
     Args:
         table: to print.
+        together: figures side by side; others stand in further tables.
         label_width: characters of each leading column; longer labels are broken.
-        figure_width: characters of each figure; longer ones are cut.
+        number_width: of each figure.
+        change_width: of each change behind it, and its star.
     """
-    rich_table = RichTable(box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
-    for label in table.labels:
-        rich_table.add_column(Text(printable(label)), width=label_width, overflow="fold")
-    for heading in table.headings:
-        rich_table.add_column(Text(printable(heading)), width=figure_width, no_wrap=True)
-    figures = []
-    for row in table.rows:
-        figures.append([Text(printable(cell.text)) for cell in row.cells])
-    _add_sections(rich_table, table.sections, figures)
-    return rich_table
+    parts = []
+    for start in range(0, len(table.headings), together):
+        places = range(start, min(start + together, len(table.headings)))
+        part = _with_columns(table, places)
+        rich_table = RichTable(box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
+        for label in table.labels:
+            rich_table.add_column(Text(printable(label)), width=label_width, overflow="fold")
+        for heading in part.headings:
+            text = Text(printable(heading.rjust(number_width)))
+            rich_table.add_column(text, width=number_width + change_width, no_wrap=True)
+        figures = []
+        for row in part.rows:
+            texts = []
+            for cell in row.cells:
+                # Percentages stand below each other, stars behind them.
+                change = cell.change if cell.change.endswith("*") else f"{cell.change} "
+                texts.append(
+                    Text(printable(cell.text.rjust(number_width) + change.rjust(change_width)))
+                )
+            figures.append(texts)
+        _add_sections(rich_table, part.sections, figures)
+        parts.append(rich_table)
+    return parts
 
 
 def _fits(rich_table: RichTable, console: Console) -> bool:

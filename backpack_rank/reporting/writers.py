@@ -127,6 +127,8 @@ def _markdown_cell(cell: Cell, escape: Callable[[str], str]) -> str:
         text = f"**{text}**"
     if cell.raised:
         text += f"<sup>{escape(cell.raised)}</sup>"
+    if cell.change:
+        text += f" ({escape(cell.change)})"
     return f"{text} {cell.interval}".rstrip()
 
 
@@ -197,6 +199,8 @@ def _latex_column(cells: Sequence[Cell]) -> list[str]:
             text = rf"\textbf{{{text}}}"
         if cell.raised:
             text = rf"{text}\textsuperscript{{{latex_escape(cell.raised)}}}"
+        if cell.change:
+            text += f" ({latex_escape(cell.change)})"
         written.append(text)
     return written
 

@@ -263,14 +263,9 @@ def test_the_main_numbers_have_the_ranker_as_it_is_once():
     headline = page_of_rows("t", {"": ROWS}, ABOUT).headline
     assert headline is not None
     names = [labels for labels, _ in headline.rows]
-    assert names == [
-        ("BM25", ""),
-        ("the ranker as it is", "1"),
-        ("lowest_2_senses", "0.5"),
-        ("lowest_2_senses", "0"),
-    ]
+    assert names == [("BM25",), ("alpha 1 (as is)",), ("alpha 0.5",), ("alpha 0",)]
     assert headline.marked == [2]
-    assert headline.headings[:2] == ["nDCG@10", "ARaB(tf)@10"]
+    assert headline.headings[:2] == ["nDCG@10", "RaB@10 TF"]
     assert "0.3800<small>[0.360, 0.400]</small>" in render(Page("t", headline=headline))
     both = page_of_rows(
         "t",
@@ -279,16 +274,16 @@ def test_the_main_numbers_have_the_ranker_as_it_is_once():
         significant=lambda name, entry, _: entry.alpha == 0,
     ).headline
     assert both is not None
-    assert [labels for labels, _ in both.rows[1:]] == [
-        ("the ranker as it is", "1"), ("a", "0.5"), ("a", "0"), ("b", "0.5"), ("b", "0"),
-    ]  # fmt: skip
-    assert both.rows[3].cells[0].text == "0.3400*"
-    significance, explained = both.notes
-    assert significance.startswith("* differs significantly")
+    assert [section.heading for section in both.sections] == ["", "a", "b"]
+    labels = [labels for labels, _ in both.rows[1:]]
+    assert labels == [("alpha 1 (as is)",), *[("  alpha 0.5",), ("  alpha 0",)] * 2]
+    assert both.rows[3].cells[0].change == "-15.0%*"
+    changes, significance, explained = both.notes
+    assert significance.startswith("* marks significant changes")
     # Each measure once, whatever its magnitudes and cut-offs.
-    assert explained.startswith("nDCG: quality of the ranking, 1 is perfect; ARaB: how far")
+    assert explained.startswith("nDCG: quality of the ranking, 1 is perfect; RaB: how far")
     assert explained.count("ARaB:") == 1
-    assert headline.notes == [explained]
+    assert headline.notes == [changes, explained]
 
 
 def test_wrong_input_says_what_is_wrong():

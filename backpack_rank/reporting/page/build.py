@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Report, RunInfo, SystemResult
+from backpack_rank.reporting.main_table import main_measures, main_table, measured_on
 from backpack_rank.reporting.page.data import Page
 from backpack_rank.reporting.page.figures import cutoff_gallery, tradeoff_gallery
-from backpack_rank.reporting.page.headline import headline_table
 from backpack_rank.reporting.report_tables import describe
-from backpack_rank.reporting.wording import figure_of
+from backpack_rank.reporting.sweep import Sweep, sweep_of
 
-_HEADLINE = (
-    "nDCG@10",
-    "MRR@10",
-    "RR@10",
-    "AP",
-    "ARaB(tf)@10",
-    "RaB(tf)@10",
-    "NFaiRR@10",
-    "swap change/std (swapped)",
-    "|gap|/std",
-)
 _WIDEST = 7
 """Measures that the table of main numbers has at most."""
 
@@ -62,13 +50,13 @@ def page_of_rows(
     if not distinct:
         raise ValueError("a report needs at least one system, there is none")
     rows = tuple(distinct.values())
-    headline = headline_table(
-        settings,
-        _headline_measures(rows, measures),
-        title=f"{_measured_on(about)}Means over queries with their 95% intervals.",
-        alpha=about.alpha,
-        policy=about.policy if len(settings) == 1 else "",
-        significant=significant,
+    sweep = sweep_of(settings, about)
+    sets = measured_on(about)
+    headline = main_table(
+        sweep,
+        _headline_measures(sweep, measures),
+        title=f"{sets}. Means over queries with their 95% intervals.".removeprefix(". "),
+        significant=lambda entry, measure: significant(entry.setting, entry.row, measure),
     )
     return Page(
         title=title,
@@ -81,30 +69,18 @@ def page_of_rows(
     )
 
 
-def _headline_measures(
-    rows: Sequence[SystemResult], wanted: Sequence[str] | None
-) -> tuple[str, ...]:
+def _headline_measures(sweep: Sweep, wanted: Sequence[str] | None) -> list[str]:
     """Those of the wanted measures that any system has; else the first that there are."""
     names: dict[str, None] = {}
-    for row in rows:
-        for summary in row.blocks.values():
+    for entry in sweep.entries:
+        for summary in entry.row.blocks.values():
             names |= dict.fromkeys(summary.figures)
-    # Behind those that stand first, main measures of families that have none there.
-    first = {measure_of(name).family for name in _HEADLINE}
-    others: list[str] = []
-    for name in names:
-        measure = measure_of(name)
-        if measure.is_main and measure.explained and measure.family not in first:
-            others.append(name)
-    measured = []
-    for measure in wanted or (*_HEADLINE, *others):
-        if any(figure_of(row, measure) for row in rows):
-            measured.append(measure)
+    measured = [name for name in wanted or main_measures(sweep) if name in names]
     if wanted and not measured:
         raise ValueError(
             f"none of the measures {', '.join(wanted)} was computed; there are {', '.join(names)}"
         )
-    return tuple(measured[:_WIDEST] or list(names)[: _WIDEST - 1])
+    return (measured or list(names))[:_WIDEST]
 
 
 def _subtitle(about: RunInfo) -> str:
@@ -112,14 +88,3 @@ def _subtitle(about: RunInfo) -> str:
         return ""
     subtitle = f"alpha = {about.alpha:g}"
     return f"{subtitle}, policy {about.policy}" if about.policy else subtitle
-
-
-def _measured_on(about: RunInfo) -> str:
-    """On which queries, as a sentence with a space behind it."""
-    sets = []
-    if about.effectiveness_set:
-        sets.append(f"effectiveness on {about.effectiveness_set}")
-    if about.bias_set:
-        sets.append(f"bias on {about.bias_set}")
-    words = ", ".join(sets)
-    return f"{words[:1].upper()}{words[1:]}. " if words else ""
