@@ -63,7 +63,7 @@ class Kemeny(Aggregator):
         self,
         absent: Absent = "ignored",
         time_limit: NonNegative = 10.0,
-        largest: CountOrZero = 300,
+        largest: CountOrZero = 40,
     ) -> None:
         """See the class.
 
