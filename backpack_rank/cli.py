@@ -14,7 +14,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backpack_rank._gc import exit_without_gc, without_gc
@@ -23,24 +22,12 @@ from backpack_rank.checks import UsageError
 from backpack_rank.commands import as_called, called, install, program
 from backpack_rank.data.public.names import NAMES
 from backpack_rank.files import resource_folder
-from backpack_rank.options import (
-    check_files,
-    check_grammar,
-    check_options,
-    choices,
-    groups_of,
-    nearest,
-    own_options,
-    quoted,
-)
-from backpack_rank.parts import imported
+from backpack_rank.options import choices, groups_of, nearest
 from backpack_rank.pipelines.stopping import one_line_when_stopped
 from backpack_rank.progress import printable
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-
-    from omegaconf import DictConfig
 
 EXAMPLES = {
     "train": (
@@ -152,10 +139,7 @@ def train(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: options; None: those that this process was started with.
     """
-    options = sys.argv[1:] if arguments is None else arguments
-    with one_line_when_stopped("train", options), _print_usage_errors():
-        if not printed_help("train", options):
-            _run_in_folders("train", options)
+    _run("train", arguments)
 
 
 def evaluate(arguments: Sequence[str] | None = None) -> None:
@@ -164,29 +148,19 @@ def evaluate(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: options; None: those that this process was started with.
     """
-    options = sys.argv[1:] if arguments is None else arguments
-    with one_line_when_stopped("evaluate", options), _print_usage_errors():
-        if not printed_help("evaluate", options):
-            # Loaders and loggers of a training may wait for the collector; nothing here does.
-            exit_without_gc()
-            _run_in_folders("evaluate", options)
+    _run("evaluate", arguments)
 
 
 def rerank(arguments: Sequence[str]) -> None:
     """For ``backpack-rank rerank``: rank a large run anew, in shards.
 
-    A plan says what is scored and what is open, so there is no folder of Hydra's to be marked.
-
     Args:
         arguments: options.
     """
+    # A plan says what is scored and what is open, so there is no folder of Hydra's to be marked.
     with _print_usage_errors():
-        if printed_help("rerank", arguments):
-            return
-        _refuse_multirun(arguments, "takes no -m: give several alphas as alpha=[1,0.5,0]")
-        exit_without_gc()
         try:
-            _run_without_folder("rerank", arguments)
+            _run_options("rerank", arguments)
         except KeyboardInterrupt:
             print("stopped; the same command goes on", file=sys.stderr)
             raise SystemExit(130) from None
@@ -198,13 +172,7 @@ def retrieve(arguments: Sequence[str]) -> None:
     Args:
         arguments: options.
     """
-    with one_line_when_stopped("retrieve", arguments), _print_usage_errors():
-        if printed_help("retrieve", arguments):
-            return
-        command = called("retrieve")
-        _refuse_multirun(arguments, f"{command} takes no -m: each run is a command of its own")
-        exit_without_gc()
-        _run_without_folder("retrieve", arguments)
+    _run("retrieve", arguments)
 
 
 def calibrate(arguments: Sequence[str]) -> None:
@@ -216,12 +184,7 @@ def calibrate(arguments: Sequence[str]) -> None:
     options = list(arguments)
     if options and "=" not in options[0] and not options[0].startswith("-"):
         options[0] = f"checkpoint={options[0]}"
-    with one_line_when_stopped("calibrate", options), _print_usage_errors():
-        if printed_help("calibrate", options):
-            return
-        _refuse_multirun(options, "takes no -m: give several alphas as alphas=[1,0.5,0]")
-        exit_without_gc()
-        _run_without_folder("calibrate", options)
+    _run("calibrate", options)
 
 
 def serve(arguments: Sequence[str]) -> None:
@@ -452,12 +415,12 @@ def _data_parser() -> ArgumentParser:
     return parser
 
 
-JOBS = {
-    "rerank": "backpack_rank.scale.rerank:rerank",
-    "retrieve": "backpack_rank.pipelines.retrieve:retrieve",
-    "calibrate": "backpack_rank.pipelines.calibrate:calibrate",
+ALONE = {
+    "rerank": "takes no -m: give several alphas as alpha=[1,0.5,0]",
+    "retrieve": "takes no -m: each run is a command of its own",
+    "calibrate": "takes no -m: give several alphas as alphas=[1,0.5,0]",
 }
-"""Of verbs that run one job under options of conf/: the function that does it."""
+"""Of verbs without ``-m``: what to do instead."""
 
 PARSERS = {"serve": _serve_parser, "export": _export_parser, "data": _data_parser}
 """Of verbs that take flags in place of options of conf/."""
@@ -474,25 +437,32 @@ def _parser(program: str, description: str) -> ArgumentParser:
     return Parser(program, description=description)
 
 
-def printed_help(script: str, arguments: Sequence[str]) -> bool:
-    """Print help or a list of choices where the command line asks for it, else check its options.
+def _run(verb: str, arguments: Sequence[str] | None) -> None:
+    """Run a verb that takes options of conf/; a signal ends it with one line."""
+    options = sys.argv[1:] if arguments is None else arguments
+    with one_line_when_stopped(verb, options), _print_usage_errors():
+        _run_options(verb, options)
 
-    Returns:
-        Whether something was printed, so that nothing is left to do.
 
-    Raises:
-        UsageError: an option or a choice that does not exist, with the nearest that does.
-    """
-    if "-h" in arguments or "--help" in arguments:
-        print_text(help_text(script))
-        return True
-    for argument in arguments:
-        if argument.startswith("list="):
-            print_text(choices_text(script, argument.partition("=")[2]))
-            return True
-    check_options(script, arguments)
-    check_files(arguments)
-    return False
+def _run_options(verb: str, options: Sequence[str]) -> None:
+    """Print help or a list of choices where the options ask for it, else do what they say."""
+    if "-h" in options or "--help" in options:
+        print_text(help_text(verb))
+        return
+    for option in options:
+        if option.startswith("list="):
+            print_text(choices_text(verb, option.partition("=")[2]))
+            return
+    if verb in ALONE and {"-m", "--multirun"} & set(options):
+        raise UsageError(f"{called(verb)} {ALONE[verb]}")
+    sleep_early()
+    if verb != "train":
+        # Loaders and loggers of a training may wait for the collector; nothing here does.
+        exit_without_gc()
+    # Imported here: help and lists need no Hydra.
+    from backpack_rank.pipelines.command import run
+
+    run(verb, options)
 
 
 def help_text(script: str) -> str:
@@ -558,62 +528,3 @@ def _choices_of(group: str) -> str:
         line = as_called(f"{group}={choice:{width}}  {description}".rstrip())
         lines += textwrap.wrap(line, width=118, subsequent_indent=" " * 6)
     return "\n".join(lines)
-
-
-def _refuse_multirun(arguments: Sequence[str], message: str) -> None:
-    if "-m" in arguments or "--multirun" in arguments:
-        raise UsageError(message)
-
-
-def _run_in_folders(script: str, arguments: Sequence[str]) -> None:
-    """Run jobs with a folder each, which is marked as unfinished until its results are complete."""
-    sleep_early()
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
-    from backpack_rank.pipelines import hydra_jobs, jobs, unfinished
-    from backpack_rank.pipelines.errors import friendly_errors, set_up_log
-    from backpack_rank.pipelines.output_folder import command_of, register_resolvers
-
-    set_up_log()
-    arguments = quoted(arguments)
-    check_grammar(arguments)
-    with friendly_errors():
-        command = command_of(script, arguments, str(own_options(script)["output"]))
-    register_resolvers(command)
-
-    def job(config: DictConfig) -> Any:
-        hydra_config = HydraConfig.get()
-        # Reading the options may fail: one may name another that is not there.
-        with friendly_errors():
-            folder = Path(hydra_config.runtime.output_dir)
-            options = list(hydra_config.overrides.task)
-        if hydra_config.mode == RunMode.MULTIRUN:
-            return jobs.one_of_several(script, config, folder, options, command)
-        return jobs.alone(script, config, folder, options)
-
-    flags = ["-m"] if command.multirun else []
-    hydra_jobs.run(script, [*flags, *command.options], job)
-    # Jobs take the marks of their folders away; that of a multirun goes when all have ended well.
-    for folder in unfinished.held():
-        unfinished.finish(folder)
-
-
-def _run_without_folder(script: str, arguments: Sequence[str]) -> None:
-    """Run one job that keeps no folder of Hydra's."""
-    sleep_early()
-    from backpack_rank.pipelines import hydra_jobs
-    from backpack_rank.pipelines.errors import friendly_errors, set_up_log
-
-    set_up_log()
-    arguments = quoted(arguments)
-    check_grammar(arguments)
-
-    def job(config: DictConfig) -> None:
-        # Imported here: the options are composed, or refused, before torch is loaded.
-        with without_gc():
-            run = imported(JOBS[script])
-        with friendly_errors():
-            run(config)
-
-    hydra_jobs.run(script, arguments, job)

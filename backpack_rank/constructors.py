@@ -137,6 +137,11 @@ class Called:
     text: str
 
 
+class Below:
+    """Of a class whose options stand below the option: ``Annotated[Attribute, BELOW]``."""
+
+
+BELOW = Below()
 LONGEST_NAME = 255
 """Characters of a name, and bytes of a file's name on common file systems."""
 LONGEST_PATH = 4000
@@ -329,6 +334,11 @@ def check_value(option: str, value: Any, annotation: Any) -> None:
         for alternative in _alternatives(annotation):
             if _declares_options(alternative):
                 check_fields(alternative, value, option)
+                return
+            if BELOW in get_args(alternative):
+                kind = get_args(alternative)[0]
+                check_arguments(kind, value, {name: f"{option}.{name}" for name in value})
+                check_complete(kind, value, option)
                 return
     if fits(value, annotation):
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
+from typing import Annotated
 
 from backpack_rank.attributes.counterfactual import LexiconSwap
 from backpack_rank.attributes.first_names import FirstNames, clear_names
@@ -22,7 +23,12 @@ from backpack_rank.attributes.lexicon import (
 from backpack_rank.attributes.renditions import RELATIONS, Renditions, groups_of_swap
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
 from backpack_rank.checks import located
+from backpack_rank.constructors import Called, FilePath, Length, Name
 from backpack_rank.files import read_yaml, resource_folder
+
+Sides = Annotated[
+    Sequence[Name], Length(2, 2), Called("the two columns of the pairs, such as [female,male]")
+]
 
 
 class Attribute:
@@ -47,18 +53,18 @@ class Attribute:
 
     def __init__(
         self,
-        name: str,
+        name: Name,
         *,
-        lexicon: str | Path,
-        sign: str,
-        pairs: str | Path,
-        sides: Sequence[str],
-        swap_pairs: str | Path | None = None,
-        one_way: str | Path | None = None,
-        classes: Sequence[str | Path] = (),
-        wide_classes: Sequence[str | Path] | None = (),
-        names: str | Path | None = None,
-        neutral: str | Path | None = None,
+        lexicon: FilePath,
+        sign: Name,
+        pairs: FilePath,
+        sides: Sides,
+        swap_pairs: FilePath | None = None,
+        one_way: FilePath | None = None,
+        classes: Sequence[FilePath] = (),
+        wide_classes: Sequence[FilePath] | None = (),
+        names: FilePath | None = None,
+        neutral: FilePath | None = None,
     ) -> None:
         """
         Args:

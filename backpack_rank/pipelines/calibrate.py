@@ -9,20 +9,20 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from backpack_rank.constructors import Called, Count, FilePath, Note, OneOf, Options
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.constructors import BELOW, Called, Count, FilePath, Note, OneOf, Options
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.calibration_error import calibration_error, change_of_error
 from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.pipelines.chosen_data import ChosenData
-from backpack_rank.pipelines.chosen_ranker import ChosenRanker
+from backpack_rank.pipelines.chosen_ranker import ChosenRanker, RankerOptions
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.nodes import check_options, plain_options
 from backpack_rank.pipelines.option_types import (
     Alphas,
-    AttributeOptions,
     DataOptions,
     FirstStageNode,
     Labels,
@@ -55,7 +55,7 @@ class CalibrationOptions(Options):
 
     data: DataOptions | None
     first_stage: FirstStageNode | None
-    attribute: AttributeOptions
+    attribute: Annotated[Attribute, BELOW]
     policy: Annotated[Policy, Called("one of list=policy")]
     template: Annotated[PromptTemplate, Called("one of list=template")] | None
     labels: Labels | None
@@ -121,7 +121,7 @@ class Calibrating:
         """
         check_options(config, CalibrationOptions)
         options = plain_options(config)
-        made = made_options(options, ("attribute", "policy", "scoring", "template"))
+        made = made_options(options, RankerOptions)
         self._policy: Policy = made["policy"]
         self._data = ChosenData(options.get("data"), options.get("first_stage"))
         checkpoint = options["checkpoint"]

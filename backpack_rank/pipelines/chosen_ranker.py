@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.models.factory import find_ranker, load_ranker, split_attribute
 from backpack_rank.models.prompted_ranker import PromptTemplate
+from backpack_rank.pipelines.chosen_data import ChosenData
+from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.reranking.load import is_address, local_folder, refuse_ways_of_asking
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote import RemoteScorer
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
+from backpack_rank.senses.policies import Policy
 
 
+@dataclass(frozen=True, eq=False)
 class ChosenRanker:
     """Use it to find the ranker that an evaluation is about, and to load it.
 
-    Args:
+    Attributes:
         checkpoint: folder, hub id or address of a server; None: the ranker trained last.
         output: folder below which rankers are trained.
         attribute: whose words policies are about.
@@ -29,26 +35,14 @@ class ChosenRanker:
         labels: of a classifier with two labels, the relevant one first; None: as its folder says.
     """
 
-    def __init__(
-        self,
-        checkpoint: str | None,
-        output: str,
-        *,
-        attribute: Attribute,
-        scoring: ScoringSettings | None = None,
-        cache: SenseCache | None = None,
-        split_attribute: bool = True,
-        template: PromptTemplate | None = None,
-        labels: Sequence[str] | None = None,
-    ) -> None:
-        self.checkpoint = checkpoint
-        self.output = output
-        self.attribute = attribute
-        self.scoring = scoring
-        self.cache = cache
-        self.split_attribute = split_attribute
-        self.template = template
-        self.labels = labels
+    checkpoint: str | None
+    output: str
+    attribute: Attribute
+    scoring: ScoringSettings | None = None
+    cache: SenseCache | None = None
+    split_attribute: bool = True
+    template: PromptTemplate | None = None
+    labels: Sequence[str] | None = None
 
     def find(self) -> Path | str:
         """Folder of the ranker, downloaded where it is on the hub, or the address of its server.
@@ -76,3 +70,45 @@ class ChosenRanker:
             split_attribute(ranker, pair_tokenizer, self.attribute)
         scorer = Scorer(ranker, pair_tokenizer, self.scoring)
         return PointwiseReranker(scorer, attribute=self.attribute, cache=self.cache)
+
+
+@dataclass(kw_only=True, eq=False)
+class RankerOptions:
+    """Options of ``conf/evaluate.yaml`` that every task takes which loads a ranker.
+
+    Attributes:
+        saved: all options, for ``config.yaml``.
+        chosen_data: which collection is ranked.
+        ranker: which ranker is meant, and how it is loaded.
+    """
+
+    saved: SavedOptions
+    data: Mapping[str, Any] | None = None
+    first_stage: Mapping[str, Any] | None = None
+    attribute: Attribute
+    policy: Policy
+    alpha: float | str = 1.0
+    checkpoint: str | None = None
+    output: str = "outputs"
+    split_attribute: bool = True
+    template: PromptTemplate | None = None
+    labels: Sequence[str] | None = None
+    scoring: ScoringSettings | None = None
+    cache: SenseCache | None = None
+
+    def __post_init__(self) -> None:
+        self.chosen_data = ChosenData(self.data, self.first_stage)
+        self.ranker = ChosenRanker(
+            self.checkpoint,
+            self.output,
+            self.attribute,
+            self.scoring,
+            self.cache,
+            self.split_attribute,
+            self.template,
+            self.labels,
+        )
+
+    def find_ranker(self) -> Path | str:
+        """See :meth:`ChosenRanker.find`."""
+        return self.ranker.find()

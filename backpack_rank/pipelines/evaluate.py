@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.pretrained import ADAPTER
-from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.results import Report
-from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.parts import evaluations, imported
 from backpack_rank.pipelines.alpha import AUTO, choose_alpha
 from backpack_rank.pipelines.breakdowns import write_class_counts
 from backpack_rank.pipelines.certificate import certify, check_certificate
-from backpack_rank.pipelines.chosen_data import ChosenData
-from backpack_rank.pipelines.chosen_ranker import ChosenRanker
 from backpack_rank.pipelines.evaluate_runs import MeasureRuns, read_runs
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results, write_senses
@@ -27,17 +23,15 @@ from backpack_rank.pipelines.experiment import ExperimentTask
 from backpack_rank.pipelines.explain import ExplainScore
 from backpack_rank.pipelines.fitted_policy import fitted_policy, write_fitted_policy
 from backpack_rank.pipelines.libraries import quiet_libraries
-from backpack_rank.pipelines.made_options import Recalibration
+from backpack_rank.pipelines.made_options import several
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of, rank_all
 from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.pipelines.tasks import EvaluationTask, made_task
 from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.recalibration import Recalibration
 from backpack_rank.reranking.rerankers import FirstStageOrder, RecalibratedRun, Reranker
-from backpack_rank.reranking.scorer import ScoringSettings
-from backpack_rank.senses.cache import SenseCache
-from backpack_rank.senses.policies import Policy
 
 log = logging.getLogger(__name__)
 _CHOSEN_BY_OPTIONS = "backpack_rank.pipelines.evaluate.Evaluation"
@@ -124,7 +118,8 @@ class Evaluation:
     """
 
 
-class RankUnderAlpha(EvaluationTask):
+@dataclass(kw_only=True, eq=False)
+class RankUnderAlpha(EvaluationSettings, EvaluationTask):
     """Use this to measure a ranker at one alpha, beside its first stage and the unchanged ranker.
 
     Attributes:
@@ -133,81 +128,34 @@ class RankUnderAlpha(EvaluationTask):
     """
 
     chosen_by: ClassVar[str] = "a ranker"
+    certificate: bool = False
+    certificate_pairs: str | Sequence[str] = ()
+    recalibrate: Recalibration | None = None
 
-    def __init__(
-        self,
-        *,
-        saved: SavedOptions,
-        data: Mapping[str, Any] | None = None,
-        first_stage: Mapping[str, Any] | None = None,
-        attribute: Attribute,
-        policy: Policy,
-        bias: FairnessMeasures,
-        variants: Dataset | None = None,
-        alpha: float | str = 1.0,
-        budget: str | Sequence[str] | None = None,
-        checkpoint: str | None = None,
-        output: str = "outputs",
-        split_attribute: bool = True,
-        template: PromptTemplate | None = None,
-        labels: Sequence[str] | None = None,
-        ties: str = "trec_eval",
-        measures: str | Sequence[str] | None = None,
-        swap: bool = True,
-        certificate: bool = False,
-        certificate_pairs: Sequence[str] = (),
-        recalibrate: Recalibration | None = None,
-        scoring: ScoringSettings | None = None,
-        cache: SenseCache | None = None,
-    ) -> None:
-        """Every argument is an option of ``conf/evaluate.yaml``, which describes it.
-
-        Raises:
-            ValueError: two options that do not go together.
-        """
-        if alpha != AUTO and budget is not None:
-            raise ValueError(f"budget={budget} is for alpha=auto: add it, or leave out the budget")
-        if certificate and recalibrate is not None:
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for two options that do not go together."""
+        super().__post_init__()
+        self.certificate_pairs = several(self.certificate_pairs)
+        if self.recalibrate is not None and self.recalibrate.run is None:
+            self.recalibrate = None
+        if self.alpha != AUTO and self.budget is not None:
+            raise ValueError(
+                f"budget={self.budget} is for alpha=auto: add it, or leave out the budget"
+            )
+        if self.certificate and self.recalibrate is not None:
             raise ValueError(
                 "recalibrate.run=... and certificate=true do not go together: leave one of them out"
             )
-        if certificate and alpha == AUTO:
+        if self.certificate and self.alpha == AUTO:
             raise ValueError(
                 "certificate=true is about alpha=0, and alpha=auto chooses another: give alpha=0"
             )
-        self.saved = saved
-        self.data = ChosenData(data, first_stage)
-        self.ranker = ChosenRanker(
-            checkpoint,
-            output,
-            attribute=attribute,
-            scoring=scoring,
-            cache=cache,
-            split_attribute=split_attribute,
-            template=template,
-            labels=labels,
-        )
-        self.attribute = attribute
-        self.policy = policy
-        self.alpha = alpha
-        self.budget = budget
-        self.bias = bias
-        self.measures = measures
-        self.variants = variants
-        self.swap = swap
-        self.certificate = certificate
-        self.certificate_pairs = certificate_pairs
-        self.recalibrate = recalibrate
-        self.ties = ties
-
-    def find_ranker(self) -> Path | str:
-        return self.ranker.find()
 
     def run(self, folder: Path, quiet: bool = False) -> Report:
         """Rank, measure, and write everything to the folder."""
         checkpoint = self.ranker.find()
         # Of data=..., or else the data that the ranker was trained on.
-        dataset = self.data.of(checkpoint)
+        dataset = self.chosen_data.of(checkpoint)
         metrics = metrics_of(self.measures, self.bias, self.attribute, dataset)
         unchanged = self.ranker.load(checkpoint)
 
@@ -270,7 +218,7 @@ class RankUnderAlpha(EvaluationTask):
         """With ``recalibrate.run``: that run as it is, and with what the dial changes added."""
         if self.recalibrate is None:
             return []
-        (saved_run,) = read_runs([self.recalibrate.run], data, self.ties)
+        (saved_run,) = read_runs([str(self.recalibrate.run)], data, self.ties)
         weight = self.recalibrate.weight
         return [saved_run, RecalibratedRun(saved_run, unchanged, controlled, weight)]
 
@@ -293,7 +241,7 @@ class RankUnderAlpha(EvaluationTask):
 
 
 def evaluation_loader(
-    settings: RankUnderAlpha | EvaluationSettings,
+    settings: EvaluationSettings,
     dataset: Dataset,
     metrics: MetricSuite,
     cut: Callable[[str], str] | None = None,
@@ -315,7 +263,7 @@ def evaluation_loader(
             metrics.fairness.lexicon,
             split,
             swap=settings.swap,
-            variants=settings.variants,
+            variants=settings.wordings,
             # alpha=auto is chosen on the one half of their queries, and measured on the other.
             halve_variants=settings.alpha == AUTO,
             cut=cut,

@@ -14,6 +14,7 @@ from backpack_rank.evaluation.results import Report
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results
+from backpack_rank.pipelines.made_options import several
 from backpack_rank.pipelines.metrics import (
     MetricSuite,
     SystemRuns,
@@ -38,7 +39,7 @@ class MeasureRuns(EvaluationTask):
         self,
         *,
         saved: SavedOptions,
-        run: Sequence[str],
+        run: str | Sequence[str],
         data: Mapping[str, Any] | None = None,
         first_stage: Mapping[str, Any] | None = None,
         attribute: Attribute,
@@ -53,6 +54,7 @@ class MeasureRuns(EvaluationTask):
         Raises:
             ValueError: ``system`` has another number of names than there are runs.
         """
+        run = several(run)
         if isinstance(system, str):
             system = [system] * len(run)
         if system is not None and len(system) != len(run):

@@ -1,72 +1,39 @@
-"""Options that are made into objects on their way to a constructor."""
+"""Options on their way to a constructor: its signature says what a node is made into."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
-from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.constructors import made
-from backpack_rank.files import cache_dir
-from backpack_rank.pipelines.chosen_data import dataset_of
+from backpack_rank.constructors import annotations_of, made
 from backpack_rank.pipelines.nodes import build
-from backpack_rank.pipelines.pair_to_explain import PairToExplain
-from backpack_rank.senses.cache import SenseCache
 
 
-class Recalibration:
-    """``recalibrate``: a run that is moved by what alpha changes, and how far.
+def made_options(values: Mapping[str, Any], call: Any) -> dict[str, Any]:
+    """The options that a class or function names, each as it takes it.
 
-    Attributes:
-        run: file of the run.
-        weight: in standard deviations of its scores.
+    A node is made into an object of the class that it is annotated with, by its own constructor
+    where it names one. What is annotated as a mapping, such as the data, stays a node.
     """
-
-    def __init__(self, run: str, weight: float) -> None:
-        self.run = run
-        self.weight = weight
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Recalibration | None:
-        """None where no run is given."""
-        return None if options["run"] is None else cls(str(options["run"]), options["weight"])
-
-
-def _texts(value: Any) -> tuple[str, ...] | None:
-    """One path or several."""
-    if value is None:
-        return None
-    return (value,) if isinstance(value, str) else tuple(map(str, value))
-
-
-def _cache(options: Mapping[str, Any]) -> SenseCache:
-    folder = options["folder"]
-    path = Path(folder).expanduser() if folder else cache_dir() / "senses"
-    return SenseCache(path, options["max_gb"])
-
-
-MAKERS: Mapping[str, Callable[[Any], Any]] = {
-    "attribute": lambda node: made(Attribute, node, "attribute"),
-    "policy": lambda node: build(node, "policy"),
-    "bias": lambda node: build(node, "bias"),
-    "template": lambda node: build(node, "template"),
-    "scoring": lambda node: build(node, "scoring"),
-    "variants": lambda node: None if node is None else dataset_of(node),
-    "cache": _cache,
-    "recalibrate": Recalibration.of,
-    "explain": PairToExplain.of,
-    "run": _texts,
-    "certificate_pairs": lambda value: _texts(value) or (),
-}
-"""What options are made into; all others are handed over as they are."""
-
-
-def made_options(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The options of these names as a constructor takes them: nodes have become objects."""
     arguments = {}
-    for name in names:
+    for name, annotation in annotations_of(call).items():
         if name in values:
-            make = MAKERS.get(name)
-            arguments[name] = values[name] if make is None else make(values[name])
+            arguments[name] = _made(values[name], annotation, name)
     return arguments
+
+
+def _made(value: Any, annotation: Any, option: str) -> Any:
+    kinds = [*get_args(annotation), annotation]
+    if not isinstance(value, Mapping) or any("Mapping" in str(kind) for kind in kinds):
+        return value
+    if "_target_" in value:
+        return build(value, option)
+    (kind,) = [kind for kind in kinds if isinstance(kind, type) and kind is not type(None)]
+    return made(kind, value, option)
+
+
+def several(value: Any) -> tuple[str, ...]:
+    """One path or several, or none."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(map(str, value))

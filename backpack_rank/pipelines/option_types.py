@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.wording_variants import WordingVariants
 from backpack_rank.constructors import (
+    BELOW,
     Called,
     Count,
     CountOrZero,
@@ -39,8 +41,10 @@ from backpack_rank.data.training_lists import AUGMENTATIONS, NEGATIVES
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.models.initialisation import WEIGHTS
 from backpack_rank.models.prompted_ranker import PromptTemplate
-from backpack_rank.reranking.pointwise import WAYS_TO_EXPLAIN
+from backpack_rank.pipelines.pair_to_explain import PairToExplain
+from backpack_rank.reranking.recalibration import Recalibration
 from backpack_rank.reranking.scorer import ScoringSettings
+from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
 
 Alpha = Annotated[
@@ -65,7 +69,6 @@ Rows = Annotated[
     Called("a mapping of names to options, with one or more"),
 ]
 """Rows of a table, first stages or collections, by name."""
-Text = Annotated[str, Called("a text")]
 Labels = Annotated[
     Sequence[Name], Length(2, 2), Called("two labels, such as [relevant,not_relevant]")
 ]
@@ -106,56 +109,12 @@ class DataOptions(Options):
     variants: WordingVariants | None
 
 
-class AttributeOptions(Options):
-    """``attribute``: names of files in lexicons/, or paths."""
-
-    name: Name
-    lexicon: FilePath
-    sign: Name
-    pairs: FilePath
-    sides: Annotated[
-        Sequence[Name], Length(2, 2), Called("the two columns of the pairs, such as [female,male]")
-    ]
-    swap_pairs: FilePath | None
-    one_way: FilePath | None
-    classes: Sequence[FilePath]
-    wide_classes: Sequence[FilePath] | None
-    names: FilePath | None
-
-
-class RecalibrateOptions(Options):
-    """``recalibrate``."""
-
-    run: FilePath | None
-    weight: float
-
-
-class ExplainOptions(Options):
-    """``explain``."""
-
-    # A text such as 1984 is a number to Hydra, and a text all the same.
-    query: Text | float | None
-    document: Text | float | None
-    query_file: FilePath | None
-    document_file: FilePath | None
-    query_id: Name | int | None
-    doc_id: Name | int | None
-    by: Annotated[str, OneOf(WAYS_TO_EXPLAIN)] | Annotated[None, Note("by senses where it can")]
-
-
-class CacheOptions(Options):
-    """``cache``."""
-
-    folder: FilePath | None
-    max_gb: NonNegative
-
-
 class EvaluationOptions(Options):
     """``conf/evaluate.yaml``."""
 
     data: DataOptions | None
     first_stage: FirstStageNode | None
-    attribute: AttributeOptions
+    attribute: Annotated[Attribute, BELOW]
     policy: Annotated[Policy, Called("one of list=policy")]
     bias: Annotated[FairnessMeasures, Called("one of list=bias")]
     variants: DataOptions | None
@@ -176,10 +135,10 @@ class EvaluationOptions(Options):
     swap: bool
     certificate: bool
     certificate_pairs: FilePath | Sequence[FilePath] | None
-    recalibrate: RecalibrateOptions
-    explain: ExplainOptions
+    recalibrate: Annotated[Recalibration, BELOW]
+    explain: Annotated[PairToExplain, BELOW]
     scoring: ScoringSettings
-    cache: CacheOptions
+    cache: Annotated[SenseCache, BELOW]
     task: Any
 
 

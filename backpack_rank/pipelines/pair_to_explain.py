@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from backpack_rank.checks import located
+from backpack_rank.constructors import Called, FilePath, Name, Note, OneOf
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.text_files import check_text, shortened
 from backpack_rank.files import read_text
+from backpack_rank.reranking.pointwise import WAYS_TO_EXPLAIN
 
+Text = Annotated[str, Called("a text")]
 _SPLITS = ("test", "dev", "train")
 
 
@@ -27,20 +30,16 @@ class PairToExplain:
             :meth:`~backpack_rank.reranking.pointwise.PointwiseReranker.explain`.
     """
 
-    query: str | None = None
-    document: str | None = None
-    query_file: str | None = None
-    document_file: str | None = None
-    query_id: str | None = None
-    doc_id: str | None = None
-    by: str | None = None
-
-    @classmethod
-    def of(cls, node: Mapping[str, Any]) -> PairToExplain | None:
-        """From ``explain`` of the configuration; None where nothing is asked for."""
-        names = [field.name for field in fields(cls)]
-        given = {name: str(node[name]) for name in names if node.get(name) is not None}
-        return cls(**given) if given else None
+    # A text such as 1984 is a number to Hydra, and a text all the same.
+    query: Text | float | None = None
+    document: Text | float | None = None
+    query_file: FilePath | None = None
+    document_file: FilePath | None = None
+    query_id: Name | int | None = None
+    doc_id: Name | int | None = None
+    by: Annotated[str, OneOf(WAYS_TO_EXPLAIN)] | Annotated[None, Note("by senses where it can")] = (
+        None
+    )
 
     @property
     def options(self) -> list[str]:
@@ -95,8 +94,9 @@ _DOCUMENT = ("document", "document_file", "doc_id")
 
 def _given_text(pair: PairToExplain, what: str) -> str | None:
     """The text that is given, or that of the file; None where an id is given."""
-    text: str | None = getattr(pair, what)
-    file: str | None = getattr(pair, f"{what}_file")
+    value = getattr(pair, what)
+    text = None if value is None else str(value)
+    file = getattr(pair, f"{what}_file")
     if file is not None:
         with located(f"explain.{what}_file"):
             text = read_text(Path(file).expanduser()).strip()

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, QuotedString
 from hydra.errors import HydraException
@@ -22,6 +20,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from backpack_rank.files import read_yaml, resource_folder, write_text
+from backpack_rank.pipelines.given import composed
 
 CONFIG = "config.yaml"
 OVERRIDES = "overrides.yaml"
@@ -49,17 +48,10 @@ def run_config(folder: Path, only: Sequence[str] = ()) -> DictConfig:
         ValueError: the folder does not name its options, or one of them is no name of conf/ and no
             plain value.
     """
-    overrides = _overrides(folder / OVERRIDES, only)
-    # Hydra has one configuration at a time, and the script that is running needs its own again.
-    running = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
-            return compose("train", overrides=overrides)
+        return composed("train", _overrides(folder / OVERRIDES, only))
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(f"{folder / OVERRIDES}: {str(error).splitlines()[0]}") from error
-    finally:
-        GlobalHydra.instance().hydra = running
 
 
 def plain_values(folder: Path) -> dict[str, Any]:

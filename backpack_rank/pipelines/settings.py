@@ -5,84 +5,38 @@ The options are those of an evaluation.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.rotation import Rotation
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
-from backpack_rank.models.prompted_ranker import PromptTemplate
-from backpack_rank.pipelines.chosen_data import ChosenData
-from backpack_rank.pipelines.chosen_ranker import ChosenRanker
+from backpack_rank.pipelines.chosen_data import dataset_of
+from backpack_rank.pipelines.chosen_ranker import RankerOptions
 from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of
 from backpack_rank.pipelines.nodes import merged
 from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.reranking.scorer import ScoringSettings
-from backpack_rank.senses.cache import SenseCache
-from backpack_rank.senses.policies import Policy
 
 
-class EvaluationSettings:
+@dataclass(kw_only=True, eq=False)
+class EvaluationSettings(RankerOptions):
     """Use it in an experiment, to get the ranker, the data and the measures that options ask for.
 
-    Attributes:
-        saved: all options, for ``config.yaml``.
-        chosen_data: which collection is ranked.
-        ranker: which ranker is meant, and how it is loaded.
+    Every field is an option of ``conf/evaluate.yaml``, which describes it.
     """
 
-    def __init__(
-        self,
-        *,
-        saved: SavedOptions,
-        data: Mapping[str, Any] | None = None,
-        first_stage: Mapping[str, Any] | None = None,
-        attribute: Attribute,
-        policy: Policy,
-        bias: FairnessMeasures,
-        variants: Dataset | None = None,
-        alpha: float | str = 1.0,
-        budget: str | Sequence[str] | None = None,
-        checkpoint: str | None = None,
-        output: str = "outputs",
-        split_attribute: bool = True,
-        template: PromptTemplate | None = None,
-        labels: Sequence[str] | None = None,
-        ties: str = "trec_eval",
-        measures: str | Sequence[str] | None = None,
-        swap: bool = True,
-        scoring: ScoringSettings | None = None,
-        cache: SenseCache | None = None,
-    ) -> None:
-        """Every argument is an option of ``conf/evaluate.yaml``, which describes it."""
-        self.saved = saved
-        self.chosen_data = ChosenData(data, first_stage)
-        self.ranker = ChosenRanker(
-            checkpoint,
-            output,
-            attribute=attribute,
-            scoring=scoring,
-            cache=cache,
-            split_attribute=split_attribute,
-            template=template,
-            labels=labels,
-        )
-        self.attribute = attribute
-        self.policy = policy
-        self.bias = bias
-        self.variants = variants
-        self.alpha = alpha
-        self.budget = budget
-        self.ties = ties
-        self.measures = measures
-        self.swap = swap
+    bias: FairnessMeasures
+    variants: Mapping[str, Any] | None = None
+    budget: str | Sequence[str] | None = None
+    ties: str = "trec_eval"
+    measures: str | Sequence[str] | None = None
+    swap: bool = True
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> EvaluationSettings:
@@ -92,17 +46,16 @@ class EvaluationSettings:
     @classmethod
     def of_options(cls, saved: SavedOptions) -> EvaluationSettings:
         """From options that were looked at."""
-        names = inspect.signature(cls).parameters
-        return cls(saved=saved, **made_options(saved.values, names))
+        return cls(saved=saved, **made_options(saved.values, cls))
 
     def with_options(self, options: Mapping[str, Any]) -> EvaluationSettings:
         """The settings with some options changed, as an experiment's rows name them."""
         return EvaluationSettings.of(merged(self.saved.values, options))
 
     @property
-    def output(self) -> str:
-        """Folder below which rankers are trained."""
-        return self.ranker.output
+    def wordings(self) -> Dataset | None:
+        """The data of ``variants=...``."""
+        return None if self.variants is None else dataset_of(self.variants)
 
     @property
     def chosen_dataset(self) -> Dataset | None:
@@ -125,10 +78,6 @@ class EvaluationSettings:
     def metrics(self, dataset: Dataset | None) -> MetricSuite:
         """See :func:`~backpack_rank.pipelines.metrics.metrics_of`."""
         return metrics_of(self.measures, self.bias, self.attribute, dataset)
-
-    def find_ranker(self) -> Path | str:
-        """See :meth:`ChosenRanker.find`."""
-        return self.ranker.find()
 
     def reranker(self, checkpoint: Path | str) -> PointwiseReranker:
         """See :meth:`ChosenRanker.load`."""

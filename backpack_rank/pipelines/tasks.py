@@ -83,7 +83,7 @@ def made_task(kind: type[_Task], saved: SavedOptions) -> _Task:
         ValueError: an option is given that the task does not take, or is wrong.
     """
     refuse_others(kind, saved.values)
-    return kind(**{_SAVED: saved}, **made_options(saved.values, inspect.signature(kind).parameters))
+    return kind(**{_SAVED: saved}, **made_options(saved.values, kind))
 
 
 def refuse_others(kind: type[EvaluationTask], values: Mapping[str, Any]) -> None:

@@ -15,11 +15,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from backpack_rank.constructors import FilePath
 from backpack_rank.data.collection import Run
 from backpack_rank.evaluation.results import check_finite
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """``recalibrate``: a run that is moved by what alpha changes, and how far.
+
+    Attributes:
+        run: file of the run; None: nothing is moved.
+        weight: in standard deviations of its scores.
+    """
+
+    run: FilePath | None = None
+    weight: float = 1.0
 
 
 def deltas(before: Run, after: Run) -> Run:

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 
 import torch
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.constructors import (
+    BELOW,
     Called,
     Count,
     CountOrZero,
@@ -28,13 +30,12 @@ from backpack_rank.digests import digest
 from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.models.utils import pick_device
 from backpack_rank.pipelines.chosen_data import ChosenData
-from backpack_rank.pipelines.chosen_ranker import ChosenRanker
+from backpack_rank.pipelines.chosen_ranker import ChosenRanker, RankerOptions
 from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.nodes import check_options, plain_options
 from backpack_rank.pipelines.option_types import (
     Alpha,
     Alphas,
-    AttributeOptions,
     DataOptions,
     FirstStageNode,
     Labels,
@@ -54,7 +55,7 @@ class RerankOptions(Options):
 
     data: DataOptions | None
     first_stage: FirstStageNode | None
-    attribute: AttributeOptions
+    attribute: Annotated[Attribute, BELOW]
     policy: Annotated[Policy, Called("one of list=policy")]
     action: Literal["plan", "score", "merge", "status", "all"]
     folder: FilePath | None
@@ -147,7 +148,7 @@ class RerankSettings:
         self.workers = workers or _default_workers(options["scoring"]["device"], self.threads)
         self.folder = self._folder()
 
-        made = made_options(options, ("attribute", "policy", "scoring", "template"))
+        made = made_options(options, RankerOptions)
         self._policy: Policy = made["policy"]
         self._data = ChosenData(options.get("data"), options.get("first_stage"))
         # No cache of sense vectors: a pair is scored at all alphas before the next one is read.

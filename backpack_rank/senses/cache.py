@@ -14,8 +14,9 @@ import torch
 from filelock import FileLock, Timeout
 from torch import nn
 
+from backpack_rank.constructors import FilePath, NonNegative
 from backpack_rank.digests import digest
-from backpack_rank.files import atomic_path, intact, remove_sealed, reserve_space
+from backpack_rank.files import atomic_path, cache_dir, intact, remove_sealed, reserve_space
 
 log = logging.getLogger(__name__)
 GB = 1024**3
@@ -33,12 +34,12 @@ class SenseCache:
     (10, 16, 768)
 
     Attributes:
-        folder: where the files lie.
+        folder: where the files lie; None: ``senses`` in the user's cache folder.
         max_gb: bound of the folder; the entries used longest ago make room for a new one.
     """
 
-    def __init__(self, folder: Path, max_gb: float = 20.0) -> None:
-        self.folder = folder
+    def __init__(self, folder: FilePath | None = None, max_gb: NonNegative = 20.0) -> None:
+        self.folder = Path(folder).expanduser() if folder else cache_dir() / "senses"
         self.max_gb = max_gb
 
     def get(

@@ -24,9 +24,9 @@ from omegaconf import DictConfig, OmegaConf
 from workplace import Workplace
 
 from backpack_rank.evaluation.alpha_search import BudgetUnreachableError
-from backpack_rank.options import quoted
 from backpack_rank.pipelines.calibrate import calibrate
 from backpack_rank.pipelines.evaluate import evaluate
+from backpack_rank.pipelines.given import quoted
 from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.retrieve import retrieve
 from backpack_rank.pipelines.sweep import with_tests
@@ -66,7 +66,7 @@ class Command:
 
     def jobs(self) -> list[list[str]]:
         """Overrides of every job; one without -m."""
-        words = quoted(shlex.split(self.line)[2:])
+        words = [quoted(word) for word in shlex.split(self.line)[2:]]
         if "-m" not in words:
             return [words]
         parsed = OverridesParser.create().parse_overrides([word for word in words if word != "-m"])

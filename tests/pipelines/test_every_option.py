@@ -15,8 +15,8 @@ from omegaconf import DictConfig
 
 from backpack_rank.checks import UsageError
 from backpack_rank.constructors import annotations_of
-from backpack_rank.options import check_grammar, check_options
 from backpack_rank.pipelines.evaluate import task_of
+from backpack_rank.pipelines.given import check_names, parsed
 from backpack_rank.pipelines.nodes import known_targets
 from backpack_rank.pipelines.training_settings import TrainingSettings
 
@@ -173,11 +173,11 @@ def test_a_training_names_the_option_and_what_it_takes(options: list[str], messa
 @pytest.mark.parametrize("argument", ["alpha=1_0", "bias.cutoffs=[5,1_0]", "+data.seed=1_000"])
 def test_numbers_with_underscores_are_refused(argument: str) -> None:
     with pytest.raises(UsageError, match="is no number; write it without _"):
-        check_grammar([argument])
+        parsed([argument])
 
 
 def test_names_with_underscores_and_digits_are_no_numbers() -> None:
-    check_grammar(
+    parsed(
         [
             "output=outputs/2_0",
             "checkpoint=1_0_run",
@@ -192,4 +192,4 @@ def test_names_with_underscores_and_digits_are_no_numbers() -> None:
 )
 def test_a_choice_is_a_file_of_its_group(name: str) -> None:
     with pytest.raises(UsageError, match="there is no such choice"):
-        check_options("evaluate", [f"policy={name}"])
+        check_names("evaluate", [f"policy={name}"])

@@ -23,8 +23,9 @@ from readers_of_files import FILES, FileKind, Mutation
 
 from backpack_rank.checks import UsageError
 from backpack_rank.evaluation.alpha_search import parse_budgets
-from backpack_rank.options import check_grammar, check_options, groups_of, own_options, quoted
+from backpack_rank.options import groups_of, own_options
 from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
+from backpack_rank.pipelines.given import check_names, parsed, quoted
 
 VERDICTS = ("clear", "accepted", "unclear", "traceback", "silently wrong", "wrongly refused")
 MOST_LINES = 6
@@ -198,7 +199,7 @@ def name_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
         yield Case(
             "option names",
             f"{script} {argument}",
-            lambda s=script, a=argument: check_options(s, [a]),
+            lambda s=script, a=argument: check_names(s, [a]),
             (slip, "no"),
         )
 
@@ -212,7 +213,7 @@ def choice_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
         yield Case(
             "choices",
             f"{script} {group}={wrong}",
-            lambda s=script, a=f"{group}={wrong}": check_options(s, [a]),
+            lambda s=script, a=f"{group}={wrong}": check_names(s, [a]),
             (wrong, "no such choice"),
         )
 
@@ -234,7 +235,7 @@ def grammar_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
         yield Case(
             "grammar",
             argument,
-            lambda a=argument: check_grammar([a]),
+            lambda a=argument: parsed([a]),
             ("cannot be read as OPTION=VALUE",),
         )
 
@@ -261,8 +262,8 @@ def explain_cases(rng: random.Random, folder: Path) -> Iterator[Case]:
 
 
 def _explained(option: str, text: str) -> object:
-    (argument,) = quoted([f"explain.{option}={text}"])
-    check_grammar([argument])
+    argument = quoted(f"explain.{option}={text}")
+    parsed([argument])
     config = OmegaConf.create({"explain": {option: None}})
     override = OverridesParser.create().parse_override(argument)
     OmegaConf.update(config, override.key_or_group, override.value())

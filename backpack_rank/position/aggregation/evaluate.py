@@ -15,6 +15,7 @@ from backpack_rank.evaluation.results import Report
 from backpack_rank.files import write_text
 from backpack_rank.pipelines.evaluate_runs import MeasureRuns
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results
+from backpack_rank.pipelines.made_options import several
 from backpack_rank.pipelines.metrics import rank_all
 from backpack_rank.pipelines.nodes import build
 from backpack_rank.pipelines.saved_options import SavedOptions
@@ -42,7 +43,7 @@ class AggregatedEvaluation(MeasureRuns):
         saved: SavedOptions,
         aggregate: Mapping[str, Any],
         aggregate_depth: int | None = None,
-        run: Sequence[str] | None = None,
+        run: str | Sequence[str] | None = None,
         data: Mapping[str, Any] | None = None,
         first_stage: Mapping[str, Any] | None = None,
         attribute: Attribute,
@@ -56,15 +57,15 @@ class AggregatedEvaluation(MeasureRuns):
         Raises:
             ValueError: fewer than two runs.
         """
-        if run is None or len(run) < 2:
-            given = None if run is None else list(run)
+        if len(several(run)) < 2:
+            given = None if run is None else list(several(run))
             raise ValueError(
                 "aggregate makes one ranking of several runs: give run=[a.trec,b.trec], got "
                 f"run={given}"
             )
         super().__init__(
             saved=saved,
-            run=run,
+            run=several(run),
             data=data,
             first_stage=first_stage,
             attribute=attribute,

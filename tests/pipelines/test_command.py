@@ -1,4 +1,4 @@
-"""Hydra runs jobs without ``hydra.main``: arguments are given, and a mistake is one sentence."""
+"""Hydra composes and runs jobs: arguments are given, and a mistake is one sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
 from backpack_rank.checks import UsageError
-from backpack_rank.pipelines import hydra_jobs
+from backpack_rank.pipelines import command
+
+COMMANDS: list[list[str]] = []
+"""What ``sys.argv`` was in each job."""
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +27,13 @@ def _no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_and_record(*arguments: str, folder: Path) -> list[DictConfig]:
     """The configurations of the jobs that a command line asks for."""
     configurations: list[DictConfig] = []
+
+    def job(config: DictConfig) -> None:
+        COMMANDS.append(sys.argv)
+        configurations.append(config)
+
     folders = [f"hydra.run.dir={folder}", f"hydra.sweep.dir={folder}", "hydra/job_logging=none"]
-    hydra_jobs.run(
-        "train", [*arguments, *folders, "hydra/hydra_logging=none"], configurations.append
-    )
+    command.compose_and_run("train", [*arguments, *folders, "hydra/hydra_logging=none"], job)
     return configurations
 
 
@@ -78,18 +84,19 @@ def test_a_sweep_that_a_configuration_asks_for_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where somebody has added ``hydra.mode`` to a file of conf/: no option names Hydra."""
-    conf = shutil.copytree(hydra_jobs.resource_folder("conf"), tmp_path / "conf")
+    conf = shutil.copytree(command.resource_folder("conf"), tmp_path / "conf")
     recipe = TWO_SEEDS.replace("FOLDER", str(tmp_path / "output"))
     (conf / "recipe" / "two_seeds.yaml").write_text(recipe)
-    monkeypatch.setattr(hydra_jobs, "resource_folder", lambda _name: conf)
+    monkeypatch.setattr(command, "resource_folder", lambda _name: conf)
     configurations: list[DictConfig] = []
-    hydra_jobs.run("train", ["recipe=two_seeds"], configurations.append)
+    command.compose_and_run("train", ["recipe=two_seeds"], configurations.append)
     assert [config.seed for config in configurations] == [1, 2]
 
 
 def test_further_processes_are_started_with_the_options_of_the_job(tmp_path: Path) -> None:
     run_and_record("seed=3", folder=tmp_path)
-    assert sys.argv[:3] == ["pytest", "train", "seed=3"]
+    assert COMMANDS[-1][:3] == ["pytest", "train", "seed=3"]
+    assert sys.argv == ["pytest"]
 
 
 def test_the_folder_of_the_user_is_searched_too(tmp_path: Path) -> None:
@@ -117,4 +124,4 @@ def test_a_defect_of_a_job_is_raised_as_it_is(tmp_path: Path) -> None:
 
     folder = f"hydra.run.dir={tmp_path}"
     with pytest.raises(OSError, match="a defect"):
-        hydra_jobs.run("train", [folder, "hydra/job_logging=none"], job)
+        command.compose_and_run("train", [folder, "hydra/job_logging=none"], job)

@@ -1,0 +1,287 @@
+"""Options as they were given: read once, by Hydra's grammar, and looked at before Hydra composes.
+
+What Hydra refuses by itself is not looked for. These are what it takes without a word: an unknown
+name behind a ``+``, an option that does nothing without another, a run file that is not there. The
+same look names the nearest option where Hydra has refused one (:func:`check_names`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from backpack_rank.checks import UsageError
+from backpack_rank.commands import program
+from backpack_rank.files import read_yaml, resource_folder
+from backpack_rank.options import choices, groups_of, nearest, own_options
+
+LIBRARIES = ("trainer", "logger", "executor_options")
+"""Nodes that are passed to a library as they are."""
+_SPLITS = ("train", "dev", "test", "bias")
+_ABOUT_DATA = ("first_stage", "bias_queries", "measures", "answers", "requests", "variants")
+MORE_OPTIONS = {
+    "data": (*_SPLITS, *(f"{split}_first_stage" for split in _SPLITS), *_ABOUT_DATA),
+    "model.recommended": ("head_learning_rate", "start_weights", "reconstruct_steps"),
+}
+"""Options that a file of the group need not have."""
+# Some models reconstruct by default: with them these options do something.
+_RECONSTRUCTION = ("reconstruct.steps", "model")
+WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "train": {
+        "training.margin": ("training.loss=pairwise_hinge",),
+        "data.rotation_level": ("data.rotation",),
+        "data.rotation_seed": ("data.rotation",),
+        "reconstruct.texts": _RECONSTRUCTION,
+        "reconstruct.held_out": _RECONSTRUCTION,
+        "reconstruct.batch_size": _RECONSTRUCTION,
+        "reconstruct.learning_rate": _RECONSTRUCTION,
+    },
+    "evaluate": {
+        "recalibrate.weight": ("recalibrate.run",),
+        "aggregate_depth": ("aggregate",),
+        "certificate_pairs": ("certificate",),
+        "ties": ("run", "recalibrate.run"),
+        "run_memory": ("run",),
+    },
+    "rerank": {
+        "executor": ("engine=datatrove",),
+        "executor_options": ("engine=datatrove",),
+    },
+}
+"""Options of each script that do nothing without another, with any value or with that one."""
+TEXTS = re.compile(r"\+*explain\.(query|document)(_file|_id)?|\+*explain\.doc_id")
+"""Options whose value is any text; see :func:`quoted`."""
+OWN_FILES = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd")
+_VALUED_FLAGS = ("--cfg", "--package", "--info", "-c", "-p", "-i", *OWN_FILES)
+# A value that Hydra takes as a text, or null.
+_IN_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|null""", re.DOTALL)
+# A number with an underscore that is no part of a name, a path or a text.
+_UNDERSCORE = re.compile(r"(?<![\w.'\"/-])[+-]?\d[\d_]*_[\d_.]*(?![\w.'\"/-])")
+
+
+def check(script: str, arguments: Sequence[str]) -> list[str]:
+    """Refuse options that Hydra would take, and that do nothing.
+
+    Returns:
+        The arguments as Hydra reads them.
+
+    Raises:
+        UsageError: with one sentence, which names the option.
+    """
+    arguments = [quoted(argument) for argument in arguments]
+    given = parsed(arguments)
+    # Hydra takes any name behind a +, and makes the folder of a sweep before it looks at names. The
+    # others it refuses itself; one that is known to be wrong need not be composed to be refused.
+    marked = any(re.match(r"[+~]", str(override.input_line)) for override in given)
+    wrong = {override.key_or_group.partition(".")[0] for override in given} - own_options(
+        script
+    ).keys()
+    if marked or wrong or {"-m", "--multirun"} & set(arguments):
+        check_names(script, arguments)
+    check_effects(script, given)
+    check_files(given)
+    return arguments
+
+
+def parsed(arguments: Sequence[str]) -> list[Override]:
+    """The options among the arguments, read by Hydra's grammar.
+
+    Raises:
+        UsageError: one cannot be read; also ``alpha=1_0``, which is 10 to Hydra, and no number to
+            anything else that reads it.
+    """
+    parser = OverridesParser.create()
+    given = []
+    for previous, argument in zip(["", *arguments], arguments, strict=False):
+        if argument.startswith("-") or previous in _VALUED_FLAGS:
+            continue
+        if argument.startswith("="):
+            raise UsageError(f"{argument!r} names no option: write OPTION=VALUE; see --help")
+        try:
+            override = parser.parse_override(argument)
+        except HydraException as error:
+            shown = argument if len(argument) <= 80 else f"{argument[:77]}..."
+            raise UsageError(
+                f"{shown!r} cannot be read as OPTION=VALUE: a value with brackets, quotes, commas "
+                "or = in it is put in two pairs of quotes, \"OPTION='VALUE'\""
+            ) from error
+        number = _UNDERSCORE.search(argument.partition("=")[2])
+        if number and any(isinstance(value, int | float) for value in values_of(override)):
+            raise UsageError(f"{argument}: {number[0]} is no number; write it without _")
+        given.append(override)
+    return given
+
+
+def quoted(argument: str) -> str:
+    """An argument, with the value of one of :data:`TEXTS` in Hydra's quotes.
+
+    A value that is in quotes already, or ``null``, stays as it is.
+
+    >>> quoted("explain.query=who's on duty?")
+    "explain.query='who\\\\'s on duty?'"
+    """
+    key, equals, value = argument.partition("=")
+    if not TEXTS.fullmatch(key) or not equals or _IN_QUOTES.fullmatch(value):
+        return argument
+    # OmegaConf would look up what stands in ${...}: a backslash keeps it a text. Backslashes in
+    # front of it, of a quote or of the end would be read as escapes, so they are doubled.
+    value = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+    value = re.sub(r"(\\*)('|$)", lambda end: 2 * end[1] + ("\\'" if end[2] else ""), value)
+    return f"{key}='{value}'"
+
+
+def values_of(override: Override) -> list[Any]:
+    """The value of an option; the entries of a list, and those that a sweep goes over."""
+    value = override.value() if override.value_type is not None else None
+    values = value.list if isinstance(value, ChoiceSweep) else value
+    if not isinstance(values, list):
+        return [values]
+    return [each.text if isinstance(each, QuotedString) else each for each in values]
+
+
+def composed(script: str, options: Sequence[str], hydra: bool = False) -> DictConfig:
+    """What conf/ says with these options; ``hydra``: with what Hydra says of itself.
+
+    Raises:
+        HydraException, OmegaConfBaseException: it cannot be composed.
+    """
+    # Hydra has one configuration at a time, and the script that is running needs its own again.
+    running = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(resource_folder("conf")), version_base="1.3"):
+            return compose(script, overrides=list(options), return_hydra_config=hydra)
+    finally:
+        GlobalHydra.instance().hydra = running
+
+
+def check_names(script: str, arguments: Sequence[str]) -> None:
+    """Refuse options and choices that conf/ does not have, also behind a ``+``.
+
+    Raises:
+        UsageError: with one sentence, which names the nearest that it has.
+    """
+    if any(argument.startswith(OWN_FILES) for argument in arguments):
+        return  # files of the user's own may have any option
+    given = parsed(arguments)
+    conf, groups = resource_folder("conf"), []
+    for override in given:
+        if not (conf / override.key_or_group).is_dir() or override.is_delete():
+            continue
+        for value in values_of(override):
+            _check_choice(override.key_or_group, value)
+        # A sweep has the options of its first choice.
+        line, _, value = str(override.input_line).partition("=")
+        groups.append(f"{line}={value.partition(',')[0]}")
+    try:
+        config = composed(script, groups, hydra=True)
+    except HydraException:
+        return  # a choice for a place that it is not for: Hydra says so
+    chosen = dict(config.hydra.runtime.choices)
+    node = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(node, dict)
+    for override in given:
+        if "/" not in override.key_or_group:
+            _check_name(script, override, node, chosen)
+
+
+def _check_name(
+    script: str, override: Override, node: Mapping[Any, Any], chosen: Mapping[str, Any]
+) -> None:
+    """Refuse an option that is none of those in ``node``, which is composed of the choices."""
+    mark = re.match(r"[+~]*", str(override.input_line))[0]  # type: ignore[index]
+    key = override.key_or_group
+    top, *parts = key.split(".")
+    groups = groups_of(script)
+    if top not in node and top not in groups and top != "prompt":
+        raise UsageError(
+            f"{mark}{key}: {program(script)} has no such option"
+            f"{nearest(key, {*node, *groups})}; see --help"
+        )
+    path, below = top, node.get(top)
+    if parts and top in groups and chosen.get(top) is None and parts[0] not in (below or {}):
+        raise UsageError(f"{key}: no {top} is chosen; add {top}=..., one of those of list={top}")
+    for name in parts:
+        if not isinstance(below, Mapping) or top == "hydra" or mark == "~":
+            return
+        if name not in below:
+            break
+        below, path = below[name], f"{path}.{name}"
+    else:
+        return
+
+    # `below`, at `path`, has no `name`.
+    known = [*below, *MORE_OPTIONS.get(path, ())]
+    # What is called with these options knows them itself.
+    is_passed_on = path in LIBRARIES or "_target_" in below
+    if mark and (is_passed_on or name in known):
+        return
+    if path == top and top in groups:
+        others = []
+        for other in choices(top):
+            content = read_yaml(resource_folder("conf") / top / f"{other}.yaml") or {}
+            known += content
+            if name in content:
+                others.append(f"{top}={other}")
+        if others:
+            raise UsageError(
+                f"{key}: {top}={chosen.get(top)} has no option {name}; add "
+                f"{' or '.join(others[:3])}"
+            )
+    hint = f"; +{key}=... passes it on all the same" if is_passed_on else ""
+    raise UsageError(f"{key}: {path} has no option {name}{nearest(name, known)}{hint}")
+
+
+def _check_choice(group: str, value: Any) -> None:
+    if value is None:
+        raise UsageError(f"{group}=null: use one of list={group}, or leave {group} out")
+    known = choices(group)
+    name = str(value).removesuffix(".yaml")
+    # What is no plain name, such as ${model}, is for Hydra to make a name of.
+    if name in known or not re.fullmatch(r"[\w./-]+", name):
+        return
+    listed = f" (choices: {', '.join(known)})" if len(known) <= 6 else f"; list={group} shows all"
+    raise UsageError(f"{group}={name}: there is no such choice{nearest(name, known)}{listed}")
+
+
+def check_effects(script: str, given: Sequence[Override]) -> None:
+    """Refuse an option that does nothing without another that is not given.
+
+    Raises:
+        UsageError: with both.
+    """
+    names = {override.key_or_group for override in given}
+    if names & {"experiment", "recipe"}:
+        return  # it may bring the option that is needed
+    for override in given:
+        names |= {f"{override.key_or_group}={value}" for value in values_of(override)}
+    rules = WITHOUT_EFFECT.get(script, {})
+    for key in (override.key_or_group for override in given):
+        others = rules.get(key) or rules.get(key.partition(".")[0])
+        if others and not names.intersection(others):
+            needed = " or ".join(other if "=" in other else f"{other}=..." for other in others)
+            raise UsageError(f"{key} does nothing without {needed}: add that, or leave {key} out")
+
+
+def check_files(given: Sequence[Override]) -> None:
+    """Refuse a run that is not there, before seconds of imports.
+
+    Raises:
+        UsageError: with its name.
+    """
+    for override in given:
+        if override.key_or_group not in ("run", "recalibrate.run"):
+            continue
+        for name in values_of(override):
+            is_path = isinstance(name, str) and name and "${" not in name
+            if is_path and not Path(name).expanduser().is_file():
+                raise UsageError(f"{override.key_or_group}={name}: there is no such file")
