@@ -25,13 +25,13 @@ from backpack_rank.data.collection import Run
 from backpack_rank.evaluation.document_groups import WORDS, DocumentGroups
 from backpack_rank.evaluation.group_exposure import GroupExposure
 from backpack_rank.evaluation.group_measures import GroupMeasure
-from backpack_rank.evaluation.magnitudes import GroupMagnitudes, default_sign, parse_sign
+from backpack_rank.evaluation.magnitudes import GroupMagnitudes, parse_sign
 from backpack_rank.evaluation.measure import FairnessMeasure
 from backpack_rank.evaluation.measure_names import FAIRNESS_EXAMPLES
 from backpack_rank.evaluation.ranked_documents import RankedDocuments, shown
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.evaluation.several_rankings import mean_over_rankings
-from backpack_rank.evaluation.word_measures import WordMeasure
+from backpack_rank.evaluation.word_measures import WordLists, WordMeasure
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,9 @@ class FairnessContext:
         """Values of the measures that are taken of magnitudes, for lists that are not empty."""
         depth = max(int(measure["cutoff"]) for measure in measures.values())
         places = RankedDocuments.of(lists, self.magnitudes.rows, depth, "the run")
-        word_lists = WordLists(self, places)
+        word_lists = WordLists(
+            places, self.magnitudes, self.sign, self.threshold, self.sorted_background
+        )
         values: dict[str, dict[str, float]] = {}
         for name, measure in measures.items():
             # Column t - 1 is cut-off t.
@@ -202,52 +204,6 @@ class FairnessContext:
             highest_first = -np.sort(-neutrality, axis=1)
             self._sorted_by_query.update(zip(lists, highest_first, strict=True))
         return np.stack([self._sorted_by_query[query_id] for query_id in query_ids])
-
-
-class WordLists:
-    """The ranked documents of some queries, as measures of words look at them: [n_queries, depth].
-
-    Attributes:
-        there: whether the list has a document at this place.
-        counts: 1, 2, ... and the length of the list past its end.
-    """
-
-    def __init__(self, context: FairnessContext, places: RankedDocuments) -> None:
-        self._context = context
-        self._places = places
-        self._curves: dict[str, np.ndarray] = {}
-        self.there = places.rows >= 0
-        self.counts = places.counts
-
-    def curve(self, measure: WordMeasure) -> np.ndarray:
-        """Values of a measure at every cut-off, computed when they are first asked for."""
-        options = {key: value for key, value in measure.params.items() if key != "cutoff"}
-        key = repr(type(measure)(**options))
-        if key not in self._curves:
-            self._curves[key] = measure.curve(self)
-        return self._curves[key]
-
-    def amounts(self, magnitude: str, of: str | None) -> np.ndarray:
-        """Magnitudes of one group, or of one less another; without ``of`` those of the context."""
-        magnitudes = self._context.magnitudes
-        sign = of or self._context.sign or default_sign(magnitudes.groups)
-        return self._places.take(magnitudes.amounts(magnitude, sign))
-
-    def belongs_to(self, group: str) -> np.ndarray:
-        """1 for a document of the group."""
-        return self._places.take(self._context.magnitudes.belongs_to(group))
-
-    def neutrality(self) -> np.ndarray:
-        """omega of the documents."""
-        return self._places.take(self._context.magnitudes.neutrality(self._context.threshold))
-
-    def neutrality_of_background(self) -> np.ndarray:
-        """omega of the documents of the background, highest first; 0 past its depth."""
-        neutrality = self._context.sorted_background(self._places.query_ids)
-        depth = self._places.rows.shape[1]
-        best = np.zeros((len(neutrality), depth))
-        best[:, : neutrality.shape[1]] = neutrality[:, :depth]
-        return best
 
 
 def _check_of_fairness(measures: Mapping[str, Measure]) -> None:

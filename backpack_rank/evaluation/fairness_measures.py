@@ -49,7 +49,6 @@ from backpack_rank.evaluation.measure_names import (
     FAIRNESS,
     FAIRNESS_EXAMPLES,
     parse_measures,
-    shown_name,
 )
 from backpack_rank.evaluation.ranked_documents import top_documents
 from backpack_rank.evaluation.results import PerQuery, RunInfo
@@ -166,10 +165,15 @@ class FairnessMeasures:
                 if "group" in measure.POSITIONAL:
                     of_groups = [measure(group=group) for group in document_groups(groups)]
                 for of_group in of_groups:
-                    at_cutoff = of_group @ cutoff
+                    at_cutoff = of_group(cutoff=cutoff)
                     measures[at_cutoff.name] = at_cutoff
         if self.extra:
-            measures |= parse_measures(self.extra)
+            for name, extra in parse_measures(self.extra).items():
+                if not isinstance(extra, FairnessMeasure):
+                    raise ValueError(
+                        f"{name} is no measure of fairness; examples: {FAIRNESS_EXAMPLES}"
+                    )
+                measures[name] = extra
         return self._of_each_attribute(measures)
 
     @property
@@ -375,7 +379,8 @@ class FairnessMeasures:
                 of_attributes[name] = measure
                 continue
             for attribute in self.attributes:
-                of_attributes |= parse_measures([shown_name(measure, attribute)])
+                of_attribute = measure(attribute=attribute)
+                of_attributes[of_attribute.name] = of_attribute
         return of_attributes
 
     def _check_attribute(self, name: str, measure: FairnessMeasure) -> None:
@@ -411,8 +416,6 @@ class FairnessMeasures:
 
 def _check_measure(name: str, measure: FairnessMeasure, groups: Sequence[str]) -> None:
     """What the parser cannot know: whether the lexicon has the groups of a measure."""
-    if not isinstance(measure, FairnessMeasure):
-        raise ValueError(f"{name} is no measure of fairness; examples: {FAIRNESS_EXAMPLES}")
     of = measure.params.get("of")
     if of is not None and of not in groups:
         # A sign such as male_minus_female is as good as a group; anything else raises.

@@ -23,8 +23,7 @@ from ir_measures import Measure
 from backpack_rank.data.collection import Qrels, Run
 from backpack_rank.data.trec import ranking
 from backpack_rank.evaluation.document_groups import CROSS, DocumentGroups, crossed
-from backpack_rank.evaluation.group_measures import GroupMeasure
-from backpack_rank.evaluation.measure_names import shown_name
+from backpack_rank.evaluation.group_measures import GroupMeasure, QueryGroups
 from backpack_rank.evaluation.results import PerQuery
 
 UNIFORM = "uniform"
@@ -89,7 +88,7 @@ class GroupExposure:
             ValueError: a measure that is none of groups, an unknown attribute, a measure that needs
                 judgements without any, or no query to measure.
         """
-        self._check(measures)
+        of_groups = self._checked(measures)
         if query_ids is None:
             query_ids = [query_id for run in rankings for query_id in run]
         wanted = list(dict.fromkeys(query_ids))
@@ -100,45 +99,51 @@ class GroupExposure:
                 lists_by_query[query_id] = lists
         if not lists_by_query:
             raise ValueError(f"none of the {len(wanted)} queries has a ranked document")
-        groups = self._asked(measures, lists_by_query)
+        groups = self._asked(of_groups, lists_by_query)
 
-        values: dict[str, dict[str, float]] = {name: {} for name in measures}
+        values: dict[str, dict[str, float]] = {name: {} for name in of_groups}
         for query_id, lists in lists_by_query.items():
             relevant = self._relevant(query_id)
             query_by_attribute: dict[str, QueryGroups] = {}
             for attribute, of_attribute in groups.items():
                 target = self._target(attribute, of_attribute, relevant)
                 query_by_attribute[attribute] = QueryGroups(lists, of_attribute, relevant, target)
-            for name, measure in measures.items():
+            for name, measure in of_groups.items():
                 value = measure.value(query_by_attribute[self._attribute(measure)])
                 if not math.isnan(value):
                     values[name][query_id] = value
         left_out = tuple(query_id for query_id in wanted if query_id not in lists_by_query)
         return PerQuery(values, left_out)
 
-    def _check(self, measures: Mapping[str, Measure]) -> None:
+    def _checked(self, measures: Mapping[str, Measure]) -> dict[str, GroupMeasure]:
+        of_groups: dict[str, GroupMeasure] = {}
         for name, measure in measures.items():
             if not isinstance(measure, GroupMeasure):
                 raise ValueError(f"{name} is no measure of groups")
             needs = measure.needs_judgements or self._uses_relevant(self._attribute(measure))
             if needs and not self.qrels:
                 raise ValueError(f"{name} needs judgements, and there are none")
+            of_groups[name] = measure
+        return of_groups
 
-    def _attribute(self, measure: Measure) -> str:
+    def _attribute(self, measure: GroupMeasure) -> str:
         """Whose groups a measure is of."""
         attribute = measure.params.get("attribute")
         if attribute is not None:
             return str(attribute)
         if len(self.groups) > 1:
             names = list(self.groups)
+            crossing = measure(attribute=CROSS.join(names[:2]))
             raise ValueError(
-                f"{shown_name(measure)}: groups of which attribute? Name one of "
-                f"{', '.join(names)}, or several: {shown_name(measure, CROSS.join(names[:2]))}"
+                f"{measure.name}: groups of which attribute? Name one of "
+                f"{', '.join(names)}, or several: {crossing.name}"
             )
         return next(iter(self.groups))
 
     def _asked(
-        self, measures: Mapping[str, Measure], lists_by_query: Mapping[str, Sequence[Sequence[str]]]
+        self,
+        measures: Mapping[str, GroupMeasure],
+        lists_by_query: Mapping[str, Sequence[Sequence[str]]],
     ) -> dict[str, DocumentGroups]:
         """The groups that measures are of, for the documents of these lists alone.
 
@@ -215,28 +220,3 @@ def target_shares(target: Target, names: Sequence[str]) -> np.ndarray:
             f"the target {dict(target)} must be shares of at least 0, not all of them 0"
         )
     return shares / shares.sum()
-
-
-class QueryGroups:
-    """A query's rankings with the groups of their documents: what every measure is taken of.
-
-    Attributes:
-        has_relevant: whether any document is relevant.
-        target: shares that the groups should have, [n]; None where there are none.
-        shares: of each ranking, the shares of its documents in their order, [places, n].
-        relevant: of each ranking, 1 for a relevant document, [places].
-    """
-
-    def __init__(
-        self,
-        lists: Sequence[Sequence[str]],
-        groups: DocumentGroups,
-        relevant: set[str],
-        target: np.ndarray | None,
-    ) -> None:
-        self.has_relevant = bool(relevant)
-        self.target = target
-        self.shares = [groups.shares_of(doc_ids) for doc_ids in lists]
-        self.relevant: list[np.ndarray] = []
-        for doc_ids in lists:
-            self.relevant.append(np.array([doc_id in relevant for doc_id in doc_ids], dtype=float))

@@ -27,16 +27,39 @@ measured of, and where they have no value: :mod:`backpack_rank.evaluation.group_
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from ir_measures.measures import ParamInfo
 from scipy.special import rel_entr
 
+from backpack_rank.evaluation.document_groups import DocumentGroups
 from backpack_rank.evaluation.measure import CUTOFF, GROUPS, Direction, FairnessMeasure
 
-if TYPE_CHECKING:
-    from backpack_rank.evaluation.group_exposure import QueryGroups
+
+class QueryGroups:
+    """A query's rankings with the groups of their documents: what every measure is taken of.
+
+    Attributes:
+        has_relevant: whether any document is relevant.
+        target: shares that the groups should have, [n]; None where there are none.
+        shares: of each ranking, the shares of its documents in their order, [places, n].
+        relevant: of each ranking, 1 for a relevant document, [places].
+    """
+
+    def __init__(
+        self,
+        lists: Sequence[Sequence[str]],
+        groups: DocumentGroups,
+        relevant: set[str],
+        target: np.ndarray | None,
+    ) -> None:
+        self.has_relevant = bool(relevant)
+        self.target = target
+        self.shares = [groups.shares_of(doc_ids) for doc_ids in lists]
+        self.relevant: list[np.ndarray] = []
+        for doc_ids in lists:
+            self.relevant.append(np.array([doc_id in relevant for doc_id in doc_ids], dtype=float))
 
 
 class GroupMeasure(FairnessMeasure):

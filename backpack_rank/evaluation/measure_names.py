@@ -110,15 +110,6 @@ def split_measures(measures: Sequence[str]) -> tuple[list[str], list[str]]:
     return effectiveness, fairness
 
 
-def shown_name(measure: FairnessMeasure, attribute: str | None = None) -> str:
-    """A measure of groups as it is written in options, of another attribute if one is given.
-
-    >>> shown_name(EE_L @ 20), shown_name(AWRF_JS @ 5, "gender")
-    ('EE-L@20', 'AWRF_JS(gender)@5')
-    """
-    return measure.name if attribute is None else measure(attribute=attribute).name
-
-
 def _parse(name: str) -> Measure:
     """The measure of a name. Raises ``ValueError`` where it cannot be computed."""
     # ir_measures raises NameError, KeyError or AssertionError for what a user only sees as a wrong

@@ -15,16 +15,14 @@ Rekabsaz et al. 2021. What they are measured of: :mod:`backpack_rank.evaluation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from ir_measures.measures import ParamInfo
 
-from backpack_rank.evaluation.magnitudes import MAGNITUDES
+from backpack_rank.evaluation.magnitudes import MAGNITUDES, GroupMagnitudes, default_sign
 from backpack_rank.evaluation.measure import CUTOFF, SIGNED, Direction, FairnessMeasure
-
-if TYPE_CHECKING:
-    from backpack_rank.evaluation.fairness import WordLists
+from backpack_rank.evaluation.ranked_documents import RankedDocuments
 
 _MAGNITUDE_TITLES = {"tf": "TF", "tf-paper": "TF eq.6", "bool": "Boolean", "tc": "count"}
 
@@ -176,6 +174,70 @@ class _Exposure(WordMeasure):
 
 
 RaB, ARaB, FaiRR, NFaiRR, Exposure = _RaB(), _ARaB(), _FaiRR(), _NFaiRR(), _Exposure()
+
+
+class WordLists:
+    """The ranked documents of some queries, as measures of words look at them: [n_queries, depth].
+
+    Args:
+        places: the documents in the first places of each list.
+        magnitudes: of these documents.
+        sign: ``x_minus_y`` of a measure that names none; None: see
+            :func:`~backpack_rank.evaluation.magnitudes.default_sign`.
+        threshold: a document with at most this many words is neutral.
+        background: omega of the background documents of these queries, highest first,
+            [n_queries, its depth]; called where a measure needs them.
+
+    Attributes:
+        there: whether the list has a document at this place.
+        counts: 1, 2, ... and the length of the list past its end.
+    """
+
+    def __init__(
+        self,
+        places: RankedDocuments,
+        magnitudes: GroupMagnitudes,
+        sign: str | None,
+        threshold: int,
+        background: Callable[[Sequence[str]], np.ndarray],
+    ) -> None:
+        self._places = places
+        self._magnitudes = magnitudes
+        self._sign = sign
+        self._threshold = threshold
+        self._background = background
+        self._curves: dict[str, np.ndarray] = {}
+        self.there = places.rows >= 0
+        self.counts = places.counts
+
+    def curve(self, measure: WordMeasure) -> np.ndarray:
+        """Values of a measure at every cut-off, computed when they are first asked for."""
+        options = {key: value for key, value in measure.params.items() if key != "cutoff"}
+        key = repr(type(measure)(**options))
+        if key not in self._curves:
+            self._curves[key] = measure.curve(self)
+        return self._curves[key]
+
+    def amounts(self, magnitude: str, of: str | None) -> np.ndarray:
+        """Magnitudes of one group, or of one less another; without ``of`` those of the sign."""
+        sign = of or self._sign or default_sign(self._magnitudes.groups)
+        return self._places.take(self._magnitudes.amounts(magnitude, sign))
+
+    def belongs_to(self, group: str) -> np.ndarray:
+        """1 for a document of the group."""
+        return self._places.take(self._magnitudes.belongs_to(group))
+
+    def neutrality(self) -> np.ndarray:
+        """omega of the documents."""
+        return self._places.take(self._magnitudes.neutrality(self._threshold))
+
+    def neutrality_of_background(self) -> np.ndarray:
+        """omega of the documents of the background, highest first; 0 past its depth."""
+        neutrality = self._background(self._places.query_ids)
+        depth = self._places.rows.shape[1]
+        best = np.zeros((len(neutrality), depth))
+        best[:, : neutrality.shape[1]] = neutrality[:, :depth]
+        return best
 
 
 def discounted(values: np.ndarray) -> np.ndarray:

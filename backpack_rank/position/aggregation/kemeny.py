@@ -54,7 +54,7 @@ class Kemeny(Aggregator):
         time_limit: seconds (wall clock) for one call; when they are over, the best order found by
             then is returned. A step of the solver may overrun it a little.
         largest: components of more items are not solved exactly but by local search. The programme
-            for n items has n^2 / 2 variables.
+            for n items has n^2 / 2 variables and n^3 / 6 rows, 9,880 for 40.
     """
 
     exact: ClassVar[bool] = True
