@@ -152,6 +152,24 @@ class Described:
         """The words, or the name where there are none."""
         return self.words or self.shown
 
+    def change(self, before: float, after: float) -> float:
+        """How much a mean rose; of a measure that leans to sides, how much further from 0 it is.
+
+        >>> round(Described(direction=Direction.ZERO).change(-0.5, 0.2), 2)
+        -0.3
+        >>> round(Described(direction=Direction.HIGHER).change(-0.5, -0.2), 2)
+        0.3
+        """
+        if self.signed:
+            return abs(after) - abs(before)
+        return after - before
+
+    def percent(self, before: float, after: float) -> float | None:
+        """The change in % of how far the mean before is from 0; None where it is 0 or NaN."""
+        if before == 0 or math.isnan(before):
+            return None
+        return 100 * self.change(before, after) / abs(before)
+
     def goal(self) -> str:
         """What is better, for a sentence below a table."""
         if self.best is not None:

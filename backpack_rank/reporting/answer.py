@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from backpack_rank.evaluation.measure import Described
 from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting.report_tables import queries_in_words
@@ -64,7 +65,7 @@ def answer(
             continue
         now = _absolute_mean(after, with_interval=changed == bias)
         earlier = _absolute_mean(before, with_interval=changed == bias)
-        percent = "" if changed == measure else _percent(before, after)
+        percent = "" if changed == measure else _percent(described, before, after)
         aside = _aside(percent, _in_words(significant(changed)))
         what = described.said.format(name=changed) or f"{described.in_words} is"
         changes.append(f"{what} {now} instead of {earlier}{described.unit}{aside}.")
@@ -133,11 +134,13 @@ def _absolute_mean(figure: Estimate, with_interval: bool) -> str:
     return text
 
 
-def _percent(before: Estimate, after: Estimate) -> str:
+def _percent(measure: Described, before: Estimate, after: Estimate) -> str:
     """The relative change; empty where the interval before holds 0, or there is none."""
     if before.low is None or before.high is None or before.low <= 0 <= before.high:
         return ""
-    change = 100 * (after.absolute_mean / before.absolute_mean - 1)
+    change = measure.percent(before.mean, after.mean)
+    if change is None:
+        return ""
     return f"{change:+.1f}%" if abs(change) < 1 else f"{change:+.0f}%"
 
 

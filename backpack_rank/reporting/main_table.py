@@ -159,5 +159,5 @@ def _change(sweep: Sweep, entry: SweepEntry, measure: str, figure: Estimate) -> 
     before = None if base is None else base.row.figure(measure)
     ends = None if before is None else interval(before)
     if before is not None and ends is not None and ends[0] <= 0 <= ends[1]:
-        return f"{figure.absolute_mean - before.absolute_mean:+.3f}"
+        return f"{measure_of(measure).change(before.mean, figure.mean):+.3f}"
     return f"{change:+.1f}%"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import RunInfo, SystemResult
 from backpack_rank.evaluation.significance import PairedTest
 from backpack_rank.files import UNFINISHED, read_yaml
@@ -119,7 +120,7 @@ class Sweep:
         return unchanged
 
     def change(self, entry: SweepEntry, measure: str) -> float | None:
-        """Change in % against alpha=1 of the same setting, of the absolute value of the mean.
+        """Change in % against alpha=1 of the same setting, of bias of the absolute value.
 
         None for references and where there is no alpha=1, no such measure, or 0 to compare with.
         """
@@ -128,10 +129,9 @@ class Sweep:
             return None
         before = unchanged.row.figure(measure)
         after = entry.row.figure(measure)
-        if before is None or after is None or not before.absolute_mean:
+        if before is None or after is None:
             return None
-        difference = after.absolute_mean - before.absolute_mean
-        return finite(100 * difference / before.absolute_mean)
+        return finite(measure_of(measure).percent(before.mean, after.mean))
 
 
 def collect_sweep(folder: str | Path) -> Sweep:
