@@ -316,8 +316,7 @@ def _notes(
             "Bias: absolute values of means over queries, closer to 0 is better. "
             f"Before that the measured means are {sign.rstrip('.')}."
         )
-    if table.note:
-        notes.append(table.note)
+    notes += table.notes
     cells: list[Cell] = []
     for row in rows:
         cells += (row.measured or {}).values()

@@ -10,8 +10,8 @@ from typing import Any
 from backpack_rank.files import read_yaml, resource_folder
 
 FOLDER = "published"
-_MAPPINGS = ("known_as", "says")
-_LISTS = ("columns", "shown", "labels")
+_MAPPINGS = ("known_as", "headings", "says")
+_LISTS = ("columns", "shown", "labels", "notes")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class PublishedTable:
         labels: headings of its leading columns.
         file_name: of the files that it is written to, default ``name``.
         data: what the figures were measured on.
-        note: what else there is to say.
+        notes: sentences that stand below the table that is written.
+        headings: of columns, where a table names them otherwise than they are called here.
         known_as: names that a row has in our own results, beside its label.
         says: what the paper's text says of figures without numbers.
     """
@@ -61,7 +62,8 @@ class PublishedTable:
     labels: tuple[str, ...] = ()
     file_name: str = ""
     data: str = ""
-    note: str = ""
+    notes: tuple[str, ...] = ()
+    headings: Mapping[str, str] = field(default_factory=dict)
     known_as: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     says: Mapping[str, str] = field(default_factory=dict)
 
@@ -69,6 +71,21 @@ class PublishedTable:
     def source(self) -> str:
         """Paper and table."""
         return f"{self.paper}, {self.table}"
+
+    def labels_at(self, place: int) -> list[str]:
+        """The labels of rows at one place, each once, in the order of the rows.
+
+        >>> published("rotation_table3").labels_at(0)
+        ['BERT_CAT', 'BERT_DOT', 'TK']
+        """
+        return list(dict.fromkeys(labels[place] for labels in self.rows))
+
+    def label_of(self, name: str) -> str:
+        """The paper's label of what has that name here; the name itself where there is none."""
+        for label, names in self.known_as.items():
+            if name in names:
+                return label
+        return name
 
     def values(self, *labels: str) -> dict[str, float]:
         """The figures of a row as numbers."""

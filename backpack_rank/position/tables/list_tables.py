@@ -96,7 +96,7 @@ def list_table(
         rows,
         source_in="sections",
         csv_columns=LIST_COLUMNS,
-        notes=[note for note in (table.note, *notes) if note],
+        notes=[*table.notes, *notes],
         labels=table.labels or ("",) * num_labels,
         sections=sections,
     )
@@ -170,7 +170,7 @@ def sorting_table(
         rows,
         source_in="sections",
         csv_columns=SORTING_COLUMNS,
-        notes=[f"{table.source}. {table.note}", *notes],
+        notes=[" ".join([f"{table.source}.", *table.notes]), *notes],
     )
 
 

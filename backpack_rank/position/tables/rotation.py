@@ -34,19 +34,16 @@ from backpack_rank.position.tables.checkpoints import (
     group_by_seed,
 )
 from backpack_rank.position.tables.rotation_tables import (
-    KNOWN_AS,
-    LETTERS,
-    MEASURES,
-    MODELS,
-    TRAININGS,
     RotationRow,
     TransferRow,
+    chain_letters,
     effect_table,
+    measures_on_both,
     printed_on_both,
     transfer_table,
 )
 from backpack_rank.reporting.measure_files import write_per_query
-from backpack_rank.reporting.published import published
+from backpack_rank.reporting.published import PublishedTable, published
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.pointwise import PointwiseReranker
@@ -58,7 +55,7 @@ ORIGINAL, ROTATED = "original", "rotated"
 class RotationBenchmark:
     """Use it to measure rankers on a test collection and on its rotated passages::
 
-        bench = RotationBenchmark(settings, dataset)
+        bench = RotationBenchmark(settings, dataset, ["nDCG@10"])
         values = bench.measure(checkpoints)  # per query, of "original" and of "rotated"
 
     Both have the same candidates, so only the passages differ.
@@ -68,12 +65,16 @@ class RotationBenchmark:
         stage: name of the first stage.
         candidates: of both.
         settings: of the evaluation.
+        measures: that are taken.
     """
 
-    def __init__(self, settings: EvaluationSettings, dataset: Dataset) -> None:
+    def __init__(
+        self, settings: EvaluationSettings, dataset: Dataset, measures: Sequence[str]
+    ) -> None:
         """The test split of the data, whatever ``data.rotation`` says."""
         test = dataset.with_rotation("none").split("test")
         self.settings = settings
+        self.measures = measures
         self.stage, self.candidates = dataset.candidates("test", test)
         self.tests = {ORIGINAL: test, ROTATED: rotated_collection(test, settings.rotation)}
 
@@ -88,7 +89,7 @@ class RotationBenchmark:
 
         def measure(_: Path, reranker: PointwiseReranker, name: str, test: Collection) -> PerQuery:
             ranked = reranker.rerank(self.candidates, test)
-            return effectiveness(ranked, test.qrels, MEASURES)
+            return effectiveness(ranked, test.qrels, self.measures)
 
         run_by_folder = {run.ranker: run for run in runs}
         tests = {name: self.tests[name] for name in which}
@@ -101,7 +102,7 @@ class RotationBenchmark:
 
     def first_stage(self) -> PerQuery:
         """Values of the candidates themselves; they are the same for both test collections."""
-        return effectiveness(self.candidates, self.tests[ORIGINAL].qrels, MEASURES)
+        return effectiveness(self.candidates, self.tests[ORIGINAL].qrels, self.measures)
 
     def in_words(self) -> str:
         """Name and size of the test collection, and how it is rotated."""
@@ -138,30 +139,31 @@ class RotationEffect(Experiment):
 
         The table is written as Markdown, LaTeX and CSV.
         """
+        table = published(self.published)
         dataset = settings.needed_dataset()
         source = self.trained_on or dataset.name
-        training_by_stages = trainings_on(source, settings)
-        runs = chosen_runs(self.runs, self.models, settings, list(training_by_stages))
-        bench = RotationBenchmark(settings, dataset)
+        training_by_stages = trainings_on(table, source, settings)
+        runs = chosen_runs(self.runs, self.models, settings, table, list(training_by_stages))
+        bench = RotationBenchmark(settings, dataset, measures_on_both(table))
         measured: dict[tuple[str, str], RotationRow] = {}
         values = []
         for (model, stages), runs_of_seeds in group_by_seed(runs).items():
-            label = paper_name(model)
+            label = table.label_of(model)
             training = training_by_stages[stages]
             values_by_test = bench.measure(runs_of_seeds)
             original, rotated = values_by_test[ORIGINAL], values_by_test[ROTATED]
             p_values = {}
-            for measure in MEASURES:
+            for measure in bench.measures:
                 p_values[measure] = p_wilcoxon(original, rotated, measure)
             measured[label, training] = RotationRow(
                 figures_of(original), figures_of(rotated), p_values, len(runs_of_seeds)
             )
             for name, per_query in values_by_test.items():
                 values.append((f"{label} ({training}) on {name}", per_query.values))
-        notes = [*missing_effects(measured, source), *ranker_notes(runs)]
+        notes = [*missing_effects(table, measured, source), *ranker_notes(table, runs)]
         first_stage = (bench.stage, figures_of(bench.first_stage()))
-        table = effect_table(self.published, measured, bench.in_words(), first_stage, notes)
-        finish(settings, folder, table, values, quiet)
+        shown = effect_table(table, measured, bench.in_words(), first_stage, notes)
+        finish(settings, folder, shown, values, quiet)
 
 
 @dataclass(frozen=True)
@@ -171,43 +173,50 @@ class RotationTransfer(Experiment):
     It is the ``task`` of ``evaluate.py experiment=passage_rotation/table5``.
 
     Attributes:
+        published: name of a published table like 5, or path of a file of one's own.
         first: name of the data that the longer chains were trained on first; None takes the one
             that is found.
         runs, models: as in :class:`RotationEffect`.
     """
 
+    published: PathText
     first: Name | None = None
     runs: Files | None = None
     models: Names | None = None
+
+    def __post_init__(self) -> None:
+        with located("task.published"):
+            chain_letters(published(self.published))
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure the rankers found on the original test set.
 
         Write the table and values per query.
         """
+        table = published(self.published)
         dataset = settings.needed_dataset()
         target = TrainingStage(dataset.name)
         runs = []
-        for run in chosen_runs(self.runs, self.models, settings):
+        for run in chosen_runs(self.runs, self.models, settings, table):
             if run.stages[-1] == target:
                 runs.append(run)
         first = self.first or _first_data(runs)
-        # a: the collection alone; b: another collection before it; c: the other one rotated.
+        # The collection alone; another collection before it; the other one rotated.
         before_target: list[Stages] = [
             (),
             (TrainingStage(first),),
             (TrainingStage(first, settings.rotation.level),),
         ]
         letters = {}
-        for stages, letter in zip(before_target, LETTERS, strict=True):
+        for stages, letter in zip(before_target, chain_letters(table), strict=True):
             letters[(*stages, target)] = letter
         runs = [run for run in runs if run.stages in letters]
 
-        bench = RotationBenchmark(settings, dataset)
+        bench = RotationBenchmark(settings, dataset, table.columns)
         chains_by_model: dict[str, dict[str, tuple[PerQuery, int]]] = {}
         for (model, stages), runs_of_seeds in group_by_seed(runs).items():
             per_query = bench.measure(runs_of_seeds, (ORIGINAL,))[ORIGINAL]
-            chains = chains_by_model.setdefault(paper_name(model), {})
+            chains = chains_by_model.setdefault(table.label_of(model), {})
             chains[letters[stages]] = (per_query, len(runs_of_seeds))
 
         measured = {}
@@ -216,20 +225,25 @@ class RotationTransfer(Experiment):
             measured[model] = _rows_of_model(chains)
             for letter, (per_query, _) in chains.items():
                 values.append((f"{model} ({letter})", per_query.values))
-        notes = [*missing_chains(measured, first, target.data), *ranker_notes(runs)]
-        table = transfer_table(measured, target.data, first, bench.in_words(), notes)
-        finish(settings, folder, table, values, quiet)
+        notes = [
+            *missing_chains(table, measured, first, target.data),
+            *ranker_notes(table, runs),
+        ]
+        shown = transfer_table(table, measured, target.data, first, bench.in_words(), notes)
+        finish(settings, folder, shown, values, quiet)
 
 
 def chosen_runs(
     folders: str | Sequence[str] | None,
     models: Sequence[str] | None,
     settings: EvaluationSettings,
+    table: PublishedTable,
     stages: Sequence[Stages] | None = None,
 ) -> list[Checkpoint]:
     """Use it to find the saved rankers of some models and training stages; None for any.
 
-    There are none when nothing was trained in ``output`` yet.
+    Models have the names of their configurations, or those of the published table. There are none
+    when nothing was trained in ``output`` yet.
 
     Raises:
         FileNotFoundError: a folder that is named does not exist or holds no ranker.
@@ -244,8 +258,7 @@ def chosen_runs(
     runs = find_checkpoints(list(folders))
     kept = []
     for run in runs:
-        # By the name of the configuration, or by that of the paper.
-        of_model = models is None or run.model in models or paper_name(run.model) in models
+        of_model = models is None or run.model in models or table.label_of(run.model) in models
         of_stages = stages is None or run.stages in stages
         if of_model and of_stages:
             kept.append(run)
@@ -258,26 +271,19 @@ def chosen_runs(
     return kept
 
 
-def trainings_on(source: str, settings: EvaluationSettings) -> dict[Stages, str]:
+def trainings_on(
+    table: PublishedTable, source: str, settings: EvaluationSettings
+) -> dict[Stages, str]:
     """Use it for the paper's two trainings: on original passages of a collection, and on rotated.
 
     Returns:
         Name of the training by its stages, of which there is one.
     """
-    original, debiased = TRAININGS
+    original, debiased = table.labels_at(1)
     return {
         (TrainingStage(source),): original,
         (TrainingStage(source, settings.rotation.level),): debiased,
     }
-
-
-def paper_name(model: str) -> str:
-    """Use it for a model's name in tables: the paper's, else that of the configuration.
-
-    >>> paper_name("cross_encoder"), paper_name("backpack")
-    ('BERT_CAT', 'backpack')
-    """
-    return KNOWN_AS.get(model, model)
 
 
 def mean_values(values: Sequence[PerQuery]) -> PerQuery:
@@ -298,17 +304,16 @@ def figures_of(values: PerQuery) -> dict[str, Estimate]:
     return dict(values.summary().figures)
 
 
-def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str) -> list[str]:
+def missing_effects(
+    table: PublishedTable, measured: Mapping[tuple[str, str], RotationRow], source: str
+) -> list[str]:
     """Use it to say which rankers of the paper's table are missing, and how to train them."""
-    # The configuration of each of the paper's models: the first name of it in ``KNOWN_AS``.
-    configurations: dict[str, str] = {}
-    for configuration, name in KNOWN_AS.items():
-        configurations.setdefault(name, configuration)
     lines = []
-    for model in dict.fromkeys([*MODELS, *(model for model, _ in measured)]):
-        for training, rotation in zip(TRAININGS, ("none", "train"), strict=True):
+    for model in dict.fromkeys([*table.labels_at(0), *(model for model, _ in measured)]):
+        for training, rotation in zip(table.labels_at(1), ("none", "train"), strict=True):
             if (model, training) not in measured:
-                configuration = configurations.get(model, model)
+                # The first name that a model of the paper has here is that of its configuration.
+                configuration, *_ = table.known_as.get(model, (model,))
                 command = (
                     f"{called('train')} model={configuration} data={source} "
                     f"data.rotation={rotation}"
@@ -320,13 +325,16 @@ def missing_effects(measured: Mapping[tuple[str, str], RotationRow], source: str
 
 
 def missing_chains(
-    measured: Mapping[str, Mapping[str, TransferRow]], first: str, target: str
+    table: PublishedTable,
+    measured: Mapping[str, Mapping[str, TransferRow]],
+    first: str,
+    target: str,
 ) -> list[str]:
     """Use it to say which chains of training the paper's models lack, and how to train them."""
     lines = []
-    for model in dict.fromkeys([*MODELS, *measured]):
+    for model in dict.fromkeys([*table.labels_at(0), *measured]):
         chains = measured.get(model, {})
-        lacking = [letter for letter in LETTERS if letter not in chains]
+        lacking = [letter for letter in chain_letters(table) if letter not in chains]
         if lacking:
             lines.append(
                 f"Not measured, as there is no such ranker: {model}, {', '.join(lacking)} "
@@ -336,7 +344,7 @@ def missing_chains(
     return lines
 
 
-def ranker_notes(runs: Sequence[Checkpoint]) -> list[str]:
+def ranker_notes(table: PublishedTable, runs: Sequence[Checkpoint]) -> list[str]:
     """Use it to say below a table which rankers it has, of which training data and seeds."""
     lines = []
     for (model, stages), runs_of_seeds in group_by_seed(runs).items():
@@ -346,7 +354,7 @@ def ranker_notes(runs: Sequence[Checkpoint]) -> list[str]:
         seeds = ", ".join(str(run.seed) for run in runs_of_seeds)
         figures = f"seed {seeds}" if len(runs_of_seeds) == 1 else f"means over seeds {seeds}"
         folders = ", ".join(str(run.ranker.parent) for run in runs_of_seeds)
-        lines.append(f"{paper_name(model)} ({' -> '.join(data)}): {figures}; {folders}.")
+        lines.append(f"{table.label_of(model)} ({' -> '.join(data)}): {figures}; {folders}.")
     return lines
 
 
@@ -372,10 +380,10 @@ def _rows_of_model(chains: Mapping[str, tuple[PerQuery, int]]) -> dict[str, Tran
     """
     rows = {}
     for letter, (values, rankers) in sorted(chains.items()):
-        better_than = dict.fromkeys(MEASURES, "")
+        better_than = dict.fromkeys(values.measures, "")
         for other in sorted(chains.keys() - {letter}):
             other_values, _ = chains[other]
-            for measure in MEASURES:
+            for measure in values.measures:
                 is_higher = values.mean(measure) > other_values.mean(measure)
                 if is_higher and p_wilcoxon(values, other_values, measure) < SIGNIFICANCE:
                     better_than[measure] += other

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backpack_rank.commands import called
-from backpack_rank.constructors import Name
+from backpack_rank.constructors import Name, PathText
 from backpack_rank.data.answers import load_answers
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.paired import p_wilcoxon
@@ -32,7 +32,6 @@ from backpack_rank.position.tables.rotation import (
     chosen_runs,
     finish,
     mean_values,
-    paper_name,
     ranker_notes,
     trainings_on,
 )
@@ -43,7 +42,7 @@ from backpack_rank.position.tables.rotation_alpha_table import (
     RankersAtAlpha,
     alpha_table,
 )
-from backpack_rank.position.tables.rotation_tables import TRAININGS
+from backpack_rank.reporting.published import published
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.senses.policies import Policy, check_alpha
 
@@ -61,12 +60,14 @@ class RotationByAlpha(Experiment):
     It is the ``task`` of ``evaluate.py experiment=passage_rotation/alpha``.
 
     Attributes:
+        published: name of a published table like 3, whose names of models and trainings are taken.
         alphas: values of alpha; 1 is always among them.
         runs: folders that hold the runs of train.py; None takes all of ``output``.
         trained_on: name of the training data; None is that of ``data=``.
         models: names to measure; None measures all that have senses.
     """
 
+    published: PathText
     alphas: Alphas = (1.0, 0.5, 0.0)
     runs: Files | None = None
     trained_on: Name | None = None
@@ -80,9 +81,10 @@ class RotationByAlpha(Experiment):
         Raises:
             ValueError: no ranker with senses was trained on that data.
         """
+        paper = published(self.published)
         dataset = settings.needed_dataset()
         source = self.trained_on or dataset.name
-        training_by_stages = trainings_on(source, settings)
+        training_by_stages = trainings_on(paper, source, settings)
         # From 1 down, the order of the rows.
         alphas = sorted({1.0, *map(check_alpha, self.alphas)}, reverse=True)
         metrics = settings.metrics(dataset)
@@ -94,7 +96,7 @@ class RotationByAlpha(Experiment):
         runs: list[Checkpoint] = []
         rows: list[RankersAtAlpha] = []
         values_of_row: dict[tuple[str, str, float], Values] = {}
-        chosen = chosen_runs(self.runs, self.models, settings, list(training_by_stages))
+        chosen = chosen_runs(self.runs, self.models, settings, paper, list(training_by_stages))
         for (model, stages), runs_of_seeds in group_by_seed(chosen).items():
             rerankers = {run.ranker: settings.reranker(run.ranker) for run in runs_of_seeds}
             first_reranker = next(iter(rerankers.values()))
@@ -105,7 +107,7 @@ class RotationByAlpha(Experiment):
             by_alpha = _values_by_alpha(rerankers, settings.policy, alphas, test_data, metrics)
             for alpha, values in zip(alphas, by_alpha, strict=True):
                 row = RankersAtAlpha(
-                    model=paper_name(model),
+                    model=paper.label_of(model),
                     training=training_by_stages[stages],
                     alpha=alpha,
                     figures=_figures(values),
@@ -123,7 +125,7 @@ class RotationByAlpha(Experiment):
 
         original = test_data[ORIGINAL]
         about = metrics.fairness.describe(RunInfo(), original.stage)
-        notes = [*findings(values_of_row), *ranker_notes(runs)]
+        notes = [*findings(values_of_row, paper.labels_at(1)), *ranker_notes(paper, runs)]
         sign = about.sign_in_words.rstrip(".")
         table = alpha_table(rows, original.test.name, original.bias_set, sign, notes)
         per_query = []
@@ -150,13 +152,16 @@ def answer_places(settings: EvaluationSettings, dataset: Dataset) -> dict[str, d
     }
 
 
-def findings(values_of_row: Mapping[tuple[str, str, float], Values]) -> list[str]:
+def findings(
+    values_of_row: Mapping[tuple[str, str, float], Values], trainings: Sequence[str]
+) -> list[str]:
     """Use it for sentences that answer both questions by Wilcoxon's test over the queries.
 
     Args:
         values_of_row: by model, training and alpha.
+        trainings: names of that on original passages and of that on rotated ones.
     """
-    original, debiased = TRAININGS
+    original, debiased = trainings
     sentences = []
     for (model, training, alpha), values in values_of_row.items():
         values_of_debiased = values_of_row.get((model, debiased, alpha))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from backpack_rank.constructors import PathText
 from backpack_rank.experiments.grid import paths_in_words, show
 from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.option_types import Files, Names
@@ -21,13 +22,13 @@ from backpack_rank.position.passages.term_similarity_report import (
     write_term_similarity,
 )
 from backpack_rank.position.tables.checkpoints import Checkpoint, group_by_seed
-from backpack_rank.position.tables.rotation import chosen_runs, paper_name, ranker_notes
-from backpack_rank.position.tables.rotation_tables import TRAININGS, similarity_table
+from backpack_rank.position.tables.rotation import chosen_runs, ranker_notes, trainings_on
+from backpack_rank.position.tables.rotation_tables import similarity_table
 from backpack_rank.position.tables.term_similarity import TermSimilarity
+from backpack_rank.reporting.published import published
 from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
-_PAPER_DATA = {"msmarco": "MS MARCO", "squad": "SQuAD"}
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,14 @@ class RotationSimilarity(Experiment):
     It is the ``task`` of ``evaluate.py experiment=passage_rotation/table2``.
 
     Attributes:
+        published: name of a published table like 2, or path of a file of one's own; it names the
+            collections, too.
         similarity: how ATS and MATS are taken (``conf/experiment/term_similarity.yaml``).
         runs: folders that hold the runs of train.py; None takes all of ``output``.
         models: names to measure; None measures all that are found.
     """
 
+    published: PathText
     similarity: TermSimilarity
     runs: Files | None = None
     models: Names | None = ("tk",)
@@ -54,9 +58,10 @@ class RotationSimilarity(Experiment):
         Raises:
             ValueError: no ranker was trained on one collection alone.
         """
+        table = published(self.published)
         rotation = settings.rotation.level
         runs = []
-        for run in chosen_runs(self.runs, self.models, settings):
+        for run in chosen_runs(self.runs, self.models, settings, table):
             if len(run.stages) == 1 and run.stages[0].rotation in (None, rotation):
                 runs.append(run)
         if not runs:
@@ -67,9 +72,9 @@ class RotationSimilarity(Experiment):
         measured: dict[tuple[str, str, str], tuple[float, float]] = {}
         reports_by_collection: dict[str, list[TermSimilarityReport]] = {}
         for (model, (stage,)), runs_of_seeds in group_by_seed(runs).items():
-            label = paper_name(model)
-            collection = _PAPER_DATA.get(stage.data, stage.data)
-            training = TRAININGS[0] if stage.rotation is None else TRAININGS[1]
+            label = table.label_of(model)
+            collection = table.label_of(stage.data)
+            training = trainings_on(table, stage.data, settings)[(stage,)]
             reports = []
             for run in runs_of_seeds:
                 reports.append(self._measured(run, settings, f"{label}, {training}"))
@@ -85,13 +90,13 @@ class RotationSimilarity(Experiment):
         notes = [
             f"{first_report.terms} terms in {first_report.documents} passages, distances up to "
             f"{self.similarity.max_distance} tokens; the standard deviation is over the distances.",
-            *ranker_notes(runs),
+            *ranker_notes(table, runs),
         ]
-        table = similarity_table(measured, notes)
-        written = write_table(folder, table)
+        shown = similarity_table(table, measured, notes)
+        written = write_table(folder, shown)
         for collection, reports in reports_by_collection.items():
             write_term_similarity(folder / f"figure2_{slugify(collection)}", _joined(reports))
-        show([table], paths_in_words([*written, *sorted(folder.glob("figure2_*"))]), quiet)
+        show([shown], paths_in_words([*written, *sorted(folder.glob("figure2_*"))]), quiet)
 
     def _measured(
         self, run: Checkpoint, settings: EvaluationSettings, label: str

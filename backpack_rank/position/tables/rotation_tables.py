@@ -1,39 +1,22 @@
 """Tables of passage rotation (Hofstätter et al. 2021).
 
-Published rows, and below each the measured one.
+Published rows, and below each the measured one. The published table says which models, trainings
+and measures there are, and what they are called.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from backpack_rank.evaluation.results import Estimate
 from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.reporting.paper_layout import HERE, PAPER, Column, PaperRow, beside_published
-from backpack_rank.reporting.published import PublishedTable, published
+from backpack_rank.reporting.published import PublishedTable
 from backpack_rank.reporting.table import Cell, Table, extreme, number, percent
-
-MODELS = ("BERT_CAT", "BERT_DOT", "TK")
-KNOWN_AS: Mapping[str, str] = {
-    "cross_encoder": "BERT_CAT",
-    "CrossEncoderForRanking": "BERT_CAT",
-    "bert_dot": "BERT_DOT",
-    "DualEncoderForRanking": "BERT_DOT",
-    "tk": "TK",
-}
-"""The paper's models by the names of their configurations and classes."""
-
-TRAININGS = ("Original", "Debiased")
-"""The paper calls rotated passages debiased."""
-MEASURES = ("nDCG@10", "MRR@10", "R@10")
-HEADINGS: Mapping[str, str] = {"nDCG@10": "nDCG", "MRR@10": "MRR", "R@10": "Recall"}
-"""The paper's names of the measures."""
-LETTERS = "abc"
-"""Of the chains of Table 5: the collection alone, another one before it, and that one rotated."""
 
 COLUMNS = (
     *("table", "model", "training", "source", "test", "measure"),
@@ -83,9 +66,9 @@ class RotationRow:
     rankers: int = 1
 
     def both_sets(self) -> dict[str, BothSets]:
-        """Both means of every measure of the paper."""
+        """Both means of every measure."""
         means = {}
-        for name in MEASURES:
+        for name in self.original:
             means[name] = BothSets(self.original[name].mean, self.rotated[name].mean)
         return means
 
@@ -116,27 +99,64 @@ def printed_on_both(table: PublishedTable) -> dict[tuple[str, ...], dict[str, Bo
         ``{(model, training): {measure: both test sets}}``
 
     Raises:
-        ValueError: it does not have two columns for each of :data:`MEASURES`.
+        ValueError: it does not have two columns for each measure, and two trainings.
     """
-    wanted = []
-    for measure in MEASURES:
-        wanted += [f"{measure} original", f"{measure} rotated"]
-    if table.columns != tuple(wanted):
+    measures = measures_on_both(table)
+    if len(table.labels_at(-1)) != 2:
         raise ValueError(
-            f"the published table {table.name} must have the columns {', '.join(wanted)}"
+            f"rows of the published table {table.name} must be of two trainings, on original and "
+            f"on rotated passages, and are of {', '.join(table.labels_at(-1))}"
         )
     printed: dict[tuple[str, ...], dict[str, BothSets]] = {}
     for labels in table.rows:
         figures = table.values(*labels)
         printed[labels] = {}
-        for name in MEASURES:
+        for name in measures:
             both = BothSets(figures[f"{name} original"], figures[f"{name} rotated"])
             printed[labels][name] = both
     return printed
 
 
+def measures_on_both(table: PublishedTable) -> tuple[str, ...]:
+    """Use it for the measures of a published table like 3 and 4.
+
+    >>> measures_on_both(published("rotation_table3"))
+    ('nDCG@10', 'MRR@10', 'R@10')
+
+    Raises:
+        ValueError: it does not have two columns for each measure.
+    """
+    measures = tuple(column.removesuffix(" original") for column in table.columns[::2])
+    wanted: list[str] = []
+    for measure in measures:
+        wanted += [f"{measure} original", f"{measure} rotated"]
+    if table.columns != tuple(wanted):
+        raise ValueError(
+            f"the published table {table.name} must have the columns {', '.join(wanted)}"
+        )
+    return measures
+
+
+def chain_letters(table: PublishedTable) -> tuple[str, str, str]:
+    """Use it for the letters of the chains of a published table like 5.
+
+    They are the last labels of rows: of the collection alone, another one before it, and that one
+    rotated.
+
+    Raises:
+        ValueError: rows are not ``model | chain | letter``, or there are not three letters.
+    """
+    if any(len(labels) != 3 for labels in table.rows) or len(table.labels_at(-1)) != 3:
+        raise ValueError(
+            f"rows of the published table {table.name} must be 'model | chain | letter', of three "
+            "letters"
+        )
+    alone, after_original, after_rotated = table.labels_at(-1)
+    return alone, after_original, after_rotated
+
+
 def effect_table(
-    name: str,
+    table: PublishedTable,
     measured: Mapping[tuple[str, str], RotationRow],
     collection: str,
     first_stage: tuple[str, Mapping[str, Estimate]] | None = None,
@@ -145,19 +165,19 @@ def effect_table(
     """Use it for Table 3 (MS MARCO) or 4 (SQuAD): every training on both test sets.
 
     Args:
-        name: of the published table.
-        measured: by model and training (:data:`TRAININGS`). Models with a name of the paper stand
-            in its rows, further ones behind them.
+        table: the published figures.
+        measured: by model and training. Models with a name of the paper stand in its rows, further
+            ones behind them.
         collection: what was measured on.
         first_stage: name and figures of the ranking that the candidates come from.
         notes: further sentences.
     """
-    table = published(name)
     printed = printed_on_both(table)
+    measures = measures_on_both(table)
     means = {key: row.both_sets() for key, row in measured.items()}
     rows = []
-    models = ordered(model for model, _ in measured)
-    for model, training in itertools.product(models, TRAININGS):
+    models = dict.fromkeys([*table.labels_at(0), *(model for model, _ in measured)])
+    for model, training in itertools.product(models, table.labels_at(1)):
         published_cells, measured_cells, records = None, {}, []
         if (model, training) in printed:
             of_model = _of_model(printed, model)
@@ -175,12 +195,12 @@ def effect_table(
 
     sentences = [
         _source(table),
-        f"Measured here on {collection}. Debiased is rotated; every measure is cut at 10.",
+        " ".join([f"Measured here on {collection}.", *table.notes]),
     ]
     if first_stage is not None:
         label, figures = first_stage
         cells, records = {}, []
-        for measure in MEASURES:
+        for measure in measures:
             # The same of both test sets, so it stands once.
             cells[measure, _TESTS[0]] = Cell(number(figures[measure].mean))
             about = (table.file_name, label, "", HERE, "original", measure)
@@ -195,26 +215,25 @@ def effect_table(
         *notes,
     ]
     columns = []
-    for measure, test in itertools.product(MEASURES, _TESTS):
-        columns.append(Column((measure, test), test, HEADINGS[measure]))
+    for measure, test in itertools.product(measures, _TESTS):
+        columns.append(Column((measure, test), test, _heading(table, measure)))
     return beside_published(
         table, columns, rows, source_in="labels", csv_columns=COLUMNS, notes=sentences
     )
 
 
 def similarity_table(
+    table: PublishedTable,
     measured: Mapping[tuple[str, str, str], tuple[float, float]],
     notes: Sequence[str] = (),
-    name: str = "rotation_table2",
 ) -> Table:
     """Use it for Table 2: MATS of rankers trained on original and rotated passages.
 
     Args:
+        table: the published figures.
         measured: ``{(model, collection, training): (MATS, standard deviation)}``.
         notes: further sentences, such as how MATS was sampled.
-        name: of the published table.
     """
-    table = published(name)
     printed: dict[tuple[str, ...], dict[str, tuple[float, float]]] = {}
     # A collection has two columns: "MS MARCO MATS" and "MS MARCO Std.dev.".
     printed_on = []
@@ -231,8 +250,8 @@ def similarity_table(
         here.setdefault((model, training), {})[on] = pair
 
     rows = []
-    models = ordered((model for model, _, _ in measured), (model for model, _ in table.rows))
-    for model, training in itertools.product(models, TRAININGS):
+    models = dict.fromkeys([*table.labels_at(0), *(model for model, _, _ in measured)])
+    for model, training in itertools.product(models, table.labels_at(1)):
         published_cells, measured_cells, records = None, {}, []
         if (model, training) in printed:
             pairs = printed[model, training]
@@ -248,56 +267,60 @@ def similarity_table(
     columns = []
     for on, heading in itertools.product(collections, ("MATS", "Std.dev.")):
         columns.append(Column((on, heading), heading, on))
-    sentence = "Lower MATS is less position bias. Passages are read as they are, not rotated."
     return beside_published(
         table,
         columns,
         rows,
         source_in="labels",
         csv_columns=COLUMNS,
-        notes=[_source(table), sentence, *notes],
+        notes=[_source(table), *table.notes, *notes],
     )
 
 
 def transfer_table(
+    table: PublishedTable,
     measured: Mapping[str, Mapping[str, TransferRow]],
     target: str,
     source: str,
     collection: str,
     notes: Sequence[str] = (),
-    name: str = "rotation_table5",
 ) -> Table:
     """Use it for Table 5: models by what they were trained on, one collection after another.
 
     Args:
-        measured: by model and letter of the chain (:data:`LETTERS`); chains may be absent.
+        table: the published figures.
+        measured: by model and letter of the chain; chains may be absent.
         target: what every chain was trained on last.
         source: what the longer chains were trained on first.
         collection: what was measured on.
         notes: further sentences.
-        name: of the published table.
     """
-    table = published(name)
-    printed: dict[tuple[str, ...], TransferRow] = {}
-    for labels, figures in table.rows.items():
+    measures = table.columns
+    letters_of_chains = chain_letters(table)
+    printed: dict[tuple[str, str], TransferRow] = {}
+    chains_in_paper: dict[str, str] = {}
+    for (model, chain, letter), figures in table.rows.items():
         estimates = {}
         letters = {}
-        for measure in MEASURES:
+        for measure in measures:
             estimates[measure] = _estimate(figures[measure].value)
             letters[measure] = figures[measure].marks
-        printed[labels] = TransferRow(estimates, letters, rankers=None)
+        printed[model, letter] = TransferRow(estimates, letters, rankers=None)
+        chains_in_paper[letter] = chain
+    chains_here = _chains(letters_of_chains, source, target)
 
     rows = []
-    for model, letter in itertools.product(ordered(measured), LETTERS):
+    models = dict.fromkeys([*table.labels_at(0), *measured])
+    for model, letter in itertools.product(models, letters_of_chains):
         # The paper's chains have other names than those measured, so each has a separate row.
         if (model, letter) in printed:
-            chain = _chain(letter, "MS", "SQuAD")
+            chain = chains_in_paper[letter]
             chains = _of_model(printed, model)
             cells = _transfer_cells(chains, letter, PAPER)
             key = (table.file_name, model, chain, PAPER)
             records = _transfer_records(key, chains[letter])
             rows.append(PaperRow((chain, letter), model, published=cells, records=records))
-        chain = _chain(letter, source, target)
+        chain = chains_here[letter]
         measured_chains = measured.get(model, {})
         cells, records = {}, []
         if letter in measured_chains:
@@ -307,25 +330,16 @@ def transfer_table(
         rows.append(PaperRow((chain, letter), model, measured=cells, records=records))
     sentences = [
         _source(table),
-        f"Measured here on {collection}. Every measure is cut at 10.",
+        " ".join([f"Measured here on {collection}.", *table.notes]),
         "Letters: significantly better than the row of that letter of the same model and source by "
         f"Wilcoxon's signed-rank test over the queries, p < {SIGNIFICANCE:g}, not corrected. Bold: "
         "the highest of a model.",
         *notes,
     ]
-    columns = [Column(measure, HEADINGS[measure]) for measure in MEASURES]
+    columns = [Column(measure, _heading(table, measure)) for measure in measures]
     return beside_published(
         table, columns, rows, source_in="labels", csv_columns=COLUMNS, notes=sentences
     )
-
-
-def ordered(models: Iterable[str], first: Iterable[str] = MODELS) -> list[str]:
-    """Use it for the order of rows: the paper's models, then the others.
-
-    >>> ordered(["knrm", "TK"])
-    ['BERT_CAT', 'BERT_DOT', 'TK', 'knrm']
-    """
-    return list(dict.fromkeys([*first, *models]))
 
 
 def _of_model(rows: Mapping[Any, _Row], model: str) -> dict[str, _Row]:
@@ -335,6 +349,11 @@ def _of_model(rows: Mapping[Any, _Row], model: str) -> dict[str, _Row]:
         if model_of_row == model:
             rows_of_model[key] = row
     return rows_of_model
+
+
+def _heading(table: PublishedTable, measure: str) -> str:
+    """What the paper calls a measure."""
+    return table.headings.get(measure, measure)
 
 
 def _source(table: PublishedTable) -> str:
@@ -368,7 +387,7 @@ def _effect_cells(
     """The figures of a training; the model's other training decides which are bold."""
     original, rotated, change = _TESTS
     cells = {}
-    for measure in MEASURES:
+    for measure in trainings[training]:
         both = trainings[training][measure]
         # Both trainings are bold where their changes are equal as printed.
         changes = [abs(of_training[measure].change) for of_training in trainings.values()]
@@ -416,19 +435,17 @@ def _similarity_records(
     return records
 
 
-def _chain(letter: str, source: str, target: str) -> str:
-    """What a chain was trained on in turn: ``MS(Debiased) -> SQuAD(Original)``."""
+def _chains(letters: Sequence[str], source: str, target: str) -> dict[str, str]:
+    """What each chain was trained on in turn, such as ``squad(Debiased) -> nq(Original)``."""
     last = f"{target}(Original)"
-    first_by_letter = {"b": f"{source}(Original)", "c": f"{source}(Debiased)"}
-    if letter not in first_by_letter:
-        return last
-    return f"{first_by_letter[letter]} -> {last}"
+    chains = (last, f"{source}(Original) -> {last}", f"{source}(Debiased) -> {last}")
+    return dict(zip(letters, chains, strict=True))
 
 
 def _transfer_cells(chains: Mapping[str, TransferRow], letter: str, source: str) -> dict[str, Cell]:
     """The figures of a chain; the model's other chains decide which are bold."""
     cells = {}
-    for measure in MEASURES:
+    for measure in chains[letter].figures:
         mean = chains[letter].figures[measure].mean
         means = [row.figures[measure].mean for row in chains.values()]
         highest = extreme(means, smallest=False)
@@ -440,9 +457,8 @@ def _transfer_cells(chains: Mapping[str, TransferRow], letter: str, source: str)
 
 def _transfer_records(key: tuple[str, ...], row: TransferRow) -> list[tuple[Any, ...]]:
     records = []
-    for measure in MEASURES:
+    for measure, figure in row.figures.items():
         letters = row.better_than.get(measure, "")
-        figure = row.figures[measure]
         records.append(
             _record(*key, "original", measure, value=figure, letters=letters, rankers=row.rankers)
         )

@@ -74,7 +74,11 @@ def effect() -> Table:
     knrm = RotationRow(figures(0.3, 0.2, 0.0), figures(0.3, 0.2, 0.0), {})
     measured = {("TK", "Original"): tk, ("TK", "Debiased"): debiased, ("knrm", "Original"): knrm}
     return effect_table(
-        "rotation_table4", measured, "squad/test", ("BM25", figures(0.6, 0.5, 0.8)), ["A note."]
+        published("rotation_table4"),
+        measured,
+        "squad/test",
+        ("BM25", figures(0.6, 0.5, 0.8)),
+        ["A note."],
     )
 
 
@@ -121,7 +125,13 @@ def test_table_5_marks_what_is_better() -> None:
         "a": TransferRow(figures(0.5, 0.4, 0.9)),
         "c": TransferRow(figures(0.52, 0.39, 0.9), {"nDCG@10": "a"}, rankers=3),
     }
-    table = transfer_table({"TK": chains, "knrm": {"a": chains["a"]}}, "squad", "nq", "squad/test")
+    table = transfer_table(
+        published("rotation_table5"),
+        {"TK": chains, "knrm": {"a": chains["a"]}},
+        "squad",
+        "nq",
+        "squad/test",
+    )
     assert cells(table, "TK", "MS(Debiased) -> SQuAD(Original)", "c", "paper") == [
         "*0.857ab",
         "*0.832ab",
@@ -152,7 +162,7 @@ def test_table_2_has_a_column_for_every_collection() -> None:
         ("TK", "SQuAD", "Original"): (0.06, 0.01),
         ("TK", "nq", "Debiased"): (0.0123, 0.004),
     }
-    table = similarity_table(measured)
+    table = similarity_table(published("rotation_table2"), measured)
     assert [name for name, _ in table.groups] == ["MS MARCO", "SQuAD", "nq"]
     assert cells(table, "TK", "Original", "paper") == ["0.176", "0.046", "0.056", "0.014", "-", "-"]
     assert cells(table, "TK", "Original", "here") == ["-", "-", "0.060", "0.010", "-", "-"]
