@@ -18,7 +18,7 @@ from backpack_rank.checks import one_of
 from backpack_rank.data.collection import Queries
 from backpack_rank.data.public.names import how_to_get
 from backpack_rank.data.queries import read_queries_tsv
-from backpack_rank.data.text_files import fail, read_rows
+from backpack_rank.data.text_files import fail, read_rows, refuse_header
 from backpack_rank.data.words import Tokenizer, word_tokens
 from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path, cache_dir
@@ -193,6 +193,7 @@ def _read_annotated(path: Path, label: str) -> Queries:
         text, last, row_label = rest.rpartition(",")
         if not first or not last or not query_id.strip() or not text.strip():
             raise ValueError(f"expected id,text,label with no empty part, found {line!r}")
+        refuse_header([query_id, text])
         one_of("label", row_label, LABELS)
         return query_id, text, row_label
 

@@ -24,30 +24,15 @@ LARGEST_RATIO = 200
 """Size of an unpacked gzip file over its packed size, at most. A file above it was made to fill
 memory or disk, because text shrinks to a tenth at best.
 """
-# First cells, and further cells, by which a line is known as a header.
-_HEADER_IDS = (
-    "id",
-    "_id",
-    "qid",
-    "query_id",
-    "query-id",
-    "queryid",
-    "number",
-    "docid",
-    "doc_id",
-    "did",
-    "pid",
-)
-_HEADER_TEXTS = (
-    "query",
-    "text",
-    "title",
-    "question",
-    "topic",
-    "passage",
-    "document",
-    "contents",
-    "query_text",
+# What an id is of, and how it is called: a header's first cell is a pair of these, such as docno,
+# page_id, corpus-id or query.id, whatever stands between them.
+_OF = ("", "doc", "document", "page", "passage", "corpus", "article", "item", "work", "entity")
+_OF += ("query", "topic", "question", "q", "d", "p")
+_CALLED = ("id", "ids", "no", "number", "identifier", "name")
+# Of one letter, or nothing, "id" alone is clear: a document may be called "no" or "name".
+_ID_COLUMNS = frozenset(
+    [of + called for of in _OF for called in _CALLED if len(of) > 1 or called in ("id", "ids")]
+    + ["number", "qno", "document", "doc", "uri", "url"]
 )
 
 
@@ -99,6 +84,16 @@ def check_id(identifier: str) -> None:
         raise ValueError(f"an id must not hold half of a surrogate pair, got {identifier!r}")
 
 
+def is_header(fields: Sequence[str]) -> bool:
+    """Use it on the first line of a file that may have a header: its first cell names ids.
+
+    >>> is_header(["docno", "gender"]), is_header(["Corpus-ID", "label"]), is_header(["q1", "text"])
+    (True, True, False)
+    """
+    first = "".join(letter for letter in fields[0].lower() if letter.isalnum())
+    return len(fields) > 1 and first in _ID_COLUMNS
+
+
 def refuse_header(fields: Sequence[str]) -> None:
     """Use it on the first line of a file without header: ``qid<TAB>query`` is refused as one.
 
@@ -107,8 +102,7 @@ def refuse_header(fields: Sequence[str]) -> None:
     Raises:
         ValueError: it is such a line.
     """
-    first, *others = (field.strip().lower() for field in fields)
-    if first in _HEADER_IDS and all(field in _HEADER_TEXTS for field in others):
+    if is_header(fields):
         raise ValueError(
             f"{cut_text(' '.join(fields))!r} looks like a header, and this file has none: "
             "delete the line"

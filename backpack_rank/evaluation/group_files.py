@@ -13,6 +13,7 @@ A value is a group, a list of groups (in equal parts), or amounts by group. Empt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from typing import Any
 from backpack_rank.checks import decimal
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.json_lines import is_jsonl, read_jsonl
-from backpack_rank.data.text_files import fail, numbered_lines
+from backpack_rank.data.table_files import TableFile
+from backpack_rank.data.text_files import fail
 from backpack_rank.evaluation.document_groups import CROSS, WORDS, DocumentGroups
 
 FIELD = "field:"
 """How a source begins that is a field of the collection."""
-_ID_KEYS = ("id", "_id", "doc_id", "docid", "document", "document_id")
+_ID_KEYS = ("id", "_id", "doc_id", "docid", "docno", "document", "document_id")
+_ID_KEYS += ("page_id", "corpus-id", "corpus_id", "pid")
 _UNKNOWN = ("", "unknown", "@unknown")
 
 
@@ -37,7 +40,7 @@ class GroupSource:
         source.groups(collection, ["d1", "d2"])["gender"].names
 
     Of a file with JSON lines the keys of the first line are the attributes; a TSV is named by its
-    header (``id<TAB>gender``), or by its own name; a field by its name.
+    header (``docno<TAB>gender``, ``page_id<TAB>gender``), or by its own name; a field by its name.
     """
 
     def __init__(self, source: str) -> None:
@@ -60,7 +63,8 @@ class GroupSource:
         elif is_jsonl(self.path):
             self.attributes = self._keys()
         else:
-            self.attributes = (_header(self.path) or self.path.name.split(".")[0],)
+            header = TableFile(self.path).header
+            self.attributes = (header[1] if header else self.path.name.split(".")[0],)
         for name in self.attributes:
             if not name.strip() or CROSS in name or any(mark in name for mark in "(),@'\""):
                 raise ValueError(
@@ -81,7 +85,10 @@ class GroupSource:
             (name,) = self.attributes
             values = collection.field_values(name, wanted)
             return {name: _groups_of(values, wanted)}
-        values_by_attribute = self._records() if is_jsonl(self.path) else self._lines()
+        if is_jsonl(self.path):
+            values_by_attribute = self._records()
+        else:
+            values_by_attribute = self._lines(collection, set(wanted))
         found: dict[str, DocumentGroups] = {}
         for name, values in values_by_attribute.items():
             found[name] = _groups_of(values, wanted)
@@ -114,17 +121,18 @@ class GroupSource:
                     fail(self.path, number, str(error))
         return values
 
-    def _lines(self) -> dict[str, dict[str, Any]]:
+    def _lines(self, collection: Collection, wanted: set[str]) -> dict[str, dict[str, Any]]:
         (name,) = self.attributes
+        table = TableFile(self.path)
         values: dict[str, dict[str, float]] = {}
-        with_header = _header(self.path) is not None
-        for number, line in numbered_lines(self.path):
-            if number == 1 and with_header:
-                continue
-            doc_id, *cells = (cell.strip() for cell in line.split("\t"))
+        lines_of_group: Counter[str] = Counter()
+        first_group = None
+        for number, (doc_id, *cells) in table.rows():
             if not doc_id or len(cells) not in (1, 2):
                 fail(self.path, number, "expected document id, group, and perhaps a share, by tabs")
             group = cells[0]
+            first_group = group if first_group is None else first_group
+            lines_of_group[group] += 1
             amounts = values.setdefault(doc_id, {})
             if group in amounts:
                 fail(self.path, number, f"document {doc_id!r} has the group {group!r} twice")
@@ -135,6 +143,12 @@ class GroupSource:
                 amounts_of(amounts)
             except ValueError as error:
                 fail(self.path, number, str(error))
+        if first_group is not None:
+            table.check_first(
+                known=lambda doc_id: doc_id in wanted or doc_id in collection.documents,
+                value_recurs=lines_of_group[first_group] > 1,
+                place=collection.name,
+            )
         return {name: values}
 
 
@@ -183,11 +197,3 @@ def _groups_of(values: Mapping[str, Any], doc_ids: Iterable[str]) -> DocumentGro
         if doc_id in wanted and amounts:
             chosen[doc_id] = amounts
     return DocumentGroups.of(chosen, sorted(names))
-
-
-def _header(path: Path) -> str | None:
-    """The name of the second column, where the first line is a header."""
-    for _, line in numbered_lines(path):
-        first, *others = (cell.strip() for cell in line.split("\t"))
-        return others[0] if others and first.lower() in _ID_KEYS else None
-    raise ValueError(f"{path}: holds no documents")

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from backpack_rank.data.text_files import fail, numbered_lines
+from backpack_rank.data.table_files import TableFile
+from backpack_rank.data.text_files import fail
 from backpack_rank.evaluation.magnitudes import NEUTRAL, GroupMagnitudes, document_groups
 
 _SHORT = {"n": NEUTRAL, "m": "male", "f": "female"}
-_HEADER = ("doc_id", "docid", "id", "pid")
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,7 @@ def read_labels(path: str | Path, groups: Sequence[str]) -> dict[str, str]:
         raise FileNotFoundError(f"there is no file of labels {path}")
     known = document_groups(groups)
     labels: dict[str, str] = {}
-    for number, line in numbered_lines(path):
-        cells = [cell.strip() for cell in line.split("\t" if "\t" in line else ",")]
-        if number == 1 and cells[0].lower() in _HEADER:
-            continue
+    for number, cells in TableFile(path, separators="\t,").rows():
         if len(cells) != 2 or not cells[0]:
             fail(path, number, "expected a document id and a label, by a comma or a tab")
         doc_id, given = cells
