@@ -5,6 +5,7 @@ Those of effectiveness are computed by ir_measures.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -86,11 +87,73 @@ def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEAS
                 missing.append(query_id)
         if not ranked:
             continue
-        of_ranked = {query_id: judged[query_id] for query_id in ranked}
-        for metric in ir_measures.iter_calc(list(names_by_measure), of_ranked, ranked):
+        for metric in _computed(list(names_by_measure), judged, ranked):
             for name in names_by_measure[metric.measure]:
                 values[name][metric.query_id] = float(metric.value)
     return PerQuery(values, tuple(left_out), tuple(missing))
+
+
+def check_labels(measures: Sequence[str], qrels: Qrels, collection: str) -> None:
+    """Use it before anything is ranked: every measure must have a value on labels such as these.
+
+    >>> check_labels(["nDCG@10", "RR(rel=2)@10"], {"q1": {"d1": 2}}, "mine/test")
+
+    Each measure is computed of two small lists with these labels. Tools behind ir_measures may be
+    absent, and know ranges of labels: ERR is of gdeval, which needs Perl and labels up to 4.
+
+    Args:
+        measures: in the spelling of ir_measures.
+        qrels: the judgements.
+        collection: its name, for the error.
+
+    Raises:
+        ValueError: a measure counts documents of a label that no document has, or cannot be
+            computed of these labels.
+    """
+    labels = sorted({label for documents in qrels.values() for label in documents.values()})
+    if not labels or labels[-1] < 1:
+        return
+    documents = {f"d{place}": label for place, label in enumerate(labels)}
+    # A list with a document of every label, and one of relevant documents alone.
+    judged = {"all": documents, "relevant": documents}
+    lists = {
+        "all": {doc_id: float(label) for doc_id, label in documents.items()},
+        "relevant": {f"d{len(labels) - 1}": 1.0},
+    }
+    for name, measure in parse_measures(measures).items():
+        lowest_relevant = measure.params.get("rel", 1)
+        if lowest_relevant > labels[-1]:
+            raise ValueError(
+                f"{name} counts documents of relevance {lowest_relevant} or more, and the highest "
+                f"label of {collection} is {labels[-1]}: it would be 0 for every ranking"
+            )
+        try:
+            _computed([measure], judged, lists)
+        except ValueError as error:
+            raise ValueError(
+                f"{name} cannot be computed of the labels of {collection}, {labels[0]} to "
+                f"{labels[-1]}: leave it out, or measure judgements of other labels ({error})"
+            ) from error
+
+
+def _computed(measures: list[Measure], judged: Qrels, ranked: Run) -> list[Metric]:
+    """Values of ranked queries.
+
+    Queries are numbered for the tools behind ir_measures, of which one (gdeval) takes digits only.
+    """
+    query_ids = list(ranked)
+    qrels = {str(number): judged[query_id] for number, query_id in enumerate(query_ids, 1)}
+    run = {str(number): ranked[query_id] for number, query_id in enumerate(query_ids, 1)}
+    metrics = []
+    try:
+        for metric in ir_measures.iter_calc(measures, qrels, run):
+            metrics.append(metric._replace(query_id=query_ids[int(metric.query_id) - 1]))
+    # gdeval is a Perl script, and Accuracy divides by the number of documents that are not
+    # relevant.
+    except (OSError, subprocess.CalledProcessError, ZeroDivisionError) as error:
+        names = ", ".join(map(str, measures))
+        raise ValueError(f"{names} cannot be computed here: {error}") from error
+    return metrics
 
 
 def _by_rank(scores: Mapping[str, float]) -> dict[str, float]:

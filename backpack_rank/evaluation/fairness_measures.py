@@ -243,17 +243,40 @@ class FairnessMeasures:
                 if source.source == WORDS:
                     groups[WORDS] = DocumentGroups.of_words(magnitudes)
                 else:
-                    groups |= source.groups(collection, wanted)
+                    # A target is over all groups of the collection, but where relevant documents
+                    # say what it is: groups without one of them have no share.
+                    targets = [self._target_of(name) for name in source.attributes]
+                    over_all = any(target != RELEVANT for target in targets)
+                    groups |= source.groups(collection, wanted, all_groups=over_all)
         for attribute, of_attribute in groups.items():
-            # A mapping is the target of one attribute, or has a target for each of several.
-            target = self.target
-            if isinstance(target, Mapping) and len(groups) > 1:
-                target = target.get(attribute, UNIFORM)
+            target = self._target_of(attribute)
             # A group that no document here is of may be given a share of the attention. Where the
             # only attribute is named, as in {gender: uniform}, no shares are given.
             if isinstance(target, Mapping) and attribute not in target:
                 groups[attribute] = of_attribute.including(target)
         return groups
+
+    def check_target(self, collection: Collection) -> None:
+        """Use it before anything is ranked, for groups that a target is over.
+
+        Raises:
+            ValueError: there is one group alone; or as of :meth:`document_groups`.
+        """
+        if not self.group_measures:
+            return
+        magnitudes = self.magnitudes([], collection.documents)
+        groups = self.document_groups([], collection, magnitudes)
+        context = self.context(magnitudes, groups=groups)
+        assert context.exposure is not None  # since the constructor
+        with located("bias.groups"):
+            context.exposure.check_target(self.group_measures)
+
+    def _target_of(self, attribute: str) -> Any:
+        """Of an attribute: a mapping is that of the only one, or has one for each of several."""
+        target = self.target
+        if isinstance(target, Mapping) and (len(self.attributes) > 1 or attribute in target):
+            return target.get(attribute, UNIFORM)
+        return target
 
     def context(
         self,

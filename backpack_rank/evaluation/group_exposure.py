@@ -4,9 +4,9 @@ Formulas: :mod:`backpack_rank.evaluation.group_measures`.
 
 A document without a known group takes its place, and no part. A query has no value where a measure
 is not defined: AWRF_JS and NDKL without a known document in the first k, EE without a relevant
-document, ratios without two groups to compare, NDKL where the target gives nothing to a group that
-is ranked, and every measure with a target where there is none (shares among the relevant, of a
-query without a relevant document of a known group). All but EE, which are of the S rankings of a
+document, ratios without two groups to compare, and every measure with a target where there is none (shares
+among the relevant, of a query without a relevant document of a known group). A target of one group
+alone is refused, and NDKL where the target gives nothing to a group, because it is infinite then. All but EE, which are of the S rankings of a
 query together, are taken of one ranking.
 """
 
@@ -89,6 +89,7 @@ class GroupExposure:
                 judgements without any, or no query to measure.
         """
         of_groups = self._checked(measures)
+        self.check_target(measures)
         if query_ids is None:
             query_ids = [query_id for run in rankings for query_id in run]
         wanted = list(dict.fromkeys(query_ids))
@@ -114,6 +115,47 @@ class GroupExposure:
                     values[name][query_id] = value
         left_out = tuple(query_id for query_id in wanted if query_id not in lists_by_query)
         return PerQuery(values, left_out)
+
+    def check_target(self, measures: Mapping[str, Measure]) -> None:
+        """Use it before anything is ranked.
+
+        Raises:
+            ValueError: a measure against a target that has one group alone, which every ranking
+                meets; names it.
+        """
+        for name, measure in measures.items():
+            if not isinstance(measure, GroupMeasure) or not measure.needs_target:
+                continue
+            attribute = self._attribute(measure)
+            if self._uses_relevant(attribute):
+                if measure.needs_all_groups:
+                    raise ValueError(
+                        f"{name} is infinite for a query that shows a group without a relevant "
+                        f"document: leave it out under the target {RELEVANT}, or measure AWRF_JS"
+                    )
+                continue
+            if measure.needs_all_groups:
+                self._check_shares(name, attribute)
+            groups = [crossed(part, self.groups).names for part in attribute.split(CROSS)]
+            if math.prod(map(len, groups)) == 1:
+                only = CROSS.join(names[0] for names in groups)
+                raise ValueError(
+                    f"{name}: {attribute} has one group alone, {only!r}, and every ranking would "
+                    "be at its best: say in bias.target which other groups should be shown, such "
+                    f"as {{{only}:0.5,OTHER:0.5}}"
+                )
+
+    def _check_shares(self, measure: str, attribute: str) -> None:
+        """Raise ``ValueError`` where a measure is infinite for whoever shows a group."""
+        for part in attribute.split(CROSS):
+            groups = crossed(part, self.groups).names
+            shares = target_shares(self._target_of(part), groups)
+            for group, share in zip(groups, shares, strict=True):
+                if share == 0:
+                    raise ValueError(
+                        f"{measure} is infinite for a query that shows {group!r}, which the target "
+                        "gives a share of 0: give it a small share, or measure AWRF_JS"
+                    )
 
     def _checked(self, measures: Mapping[str, Measure]) -> dict[str, GroupMeasure]:
         of_groups: dict[str, GroupMeasure] = {}

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from backpack_rank.checks import decimal
-from backpack_rank.data.collection import Collection
+from backpack_rank.data.collection import Collection, DocumentStore
 from backpack_rank.data.json_lines import is_jsonl, read_jsonl
 from backpack_rank.data.table_files import TableFile
 from backpack_rank.data.text_files import fail
@@ -29,6 +30,8 @@ FIELD = "field:"
 """How a source begins that is a field of the collection."""
 _ID_KEYS = ("id", "_id", "doc_id", "docid", "docno", "document", "document_id")
 _ID_KEYS += ("page_id", "corpus-id", "corpus_id", "pid")
+_BLOCK = 1_000_000
+"""Documents whose values of a field are in memory at once."""
 _UNKNOWN = ("", "unknown", "@unknown")
 
 
@@ -51,6 +54,7 @@ class GroupSource:
             ValueError: a field without a name, or a file without attributes.
         """
         self.source = source
+        self._groups_of_field: tuple[DocumentStore, tuple[str, ...]] | None = None
         self.path = Path(source).expanduser()
         if source == WORDS:
             self.attributes: tuple[str, ...] = (WORDS,)
@@ -72,10 +76,16 @@ class GroupSource:
                     "of measures such as AWRF_JS(gender)@20"
                 )
 
-    def groups(self, collection: Collection, doc_ids: Iterable[str]) -> dict[str, DocumentGroups]:
+    def groups(
+        self, collection: Collection, doc_ids: Iterable[str], all_groups: bool = True
+    ) -> dict[str, DocumentGroups]:
         """Groups of these documents by attribute; the groups are those of the whole source.
 
-        A field's groups are those of these documents alone.
+        Args:
+            collection: has the fields.
+            doc_ids: of the documents.
+            all_groups: False for a field's groups of these documents alone; the collection is then
+                not read for others.
 
         Raises:
             ValueError: a malformed line, or a field that the documents do not have.
@@ -83,8 +93,8 @@ class GroupSource:
         wanted = list(doc_ids)
         if self.source.startswith(FIELD):
             (name,) = self.attributes
-            values = collection.field_values(name, wanted)
-            return {name: _groups_of(values, wanted)}
+            names = self._field_groups(name, collection) if all_groups else ()
+            return {name: _groups_of(collection.field_values(name, wanted), wanted, names)}
         if is_jsonl(self.path):
             values_by_attribute = self._records()
         else:
@@ -93,6 +103,19 @@ class GroupSource:
         for name, values in values_by_attribute.items():
             found[name] = _groups_of(values, wanted)
         return found
+
+    def _field_groups(self, name: str, collection: Collection) -> tuple[str, ...]:
+        """All groups of a field over the collection, whatever is ranked."""
+        documents = collection.documents
+        # A collection is read once for its groups: before anything is ranked, and when it is.
+        if self._groups_of_field is None or self._groups_of_field[0] is not documents:
+            names: set[str] = set()
+            doc_ids = (doc_id for doc_id, _ in documents)
+            while block := list(islice(doc_ids, _BLOCK)):
+                for value in collection.field_values(name, block).values():
+                    names.update(amounts_of(value))
+            self._groups_of_field = documents, tuple(sorted(names))
+        return self._groups_of_field[1]
 
     def _keys(self) -> tuple[str, ...]:
         for _, record in read_jsonl(self.path, dict):
@@ -186,9 +209,11 @@ def _group_name(value: Any) -> str:
     return str(value)
 
 
-def _groups_of(values: Mapping[str, Any], doc_ids: Iterable[str]) -> DocumentGroups:
-    """Groups of these documents; their names are those of all values."""
-    names: set[str] = set()
+def _groups_of(
+    values: Mapping[str, Any], doc_ids: Iterable[str], further: Iterable[str] = ()
+) -> DocumentGroups:
+    """Groups of these documents; their names are those of all values, and further ones."""
+    names = set(further)
     chosen: dict[str, Mapping[str, float]] = {}
     wanted = set(doc_ids)
     for doc_id, value in values.items():

@@ -74,6 +74,8 @@ class GroupMeasure(FairnessMeasure):
     POSITIONAL = ("attribute",)
     table = GROUPS
     of_all_rankings = False
+    needs_target = True
+    needs_all_groups = False
 
     def value(self, query: QueryGroups) -> float:
         """The mean over the rankings of a query; NaN where it is not defined for any."""
@@ -183,6 +185,7 @@ class _Ndkl(GroupMeasure):
     SHORT_DESC = "Discounted mean over ranks of the KL divergence from the target."
     direction = Direction.LOWER
     best = 0.0
+    needs_all_groups = True
 
     def of_ranking(
         self, shares: np.ndarray, relevant: np.ndarray, target: np.ndarray | None
@@ -208,6 +211,7 @@ class _ExposureRatio(GroupMeasure):
     direction = Direction.HIGHER
     best = 1.0
     looks_at_whole_lists = True
+    needs_target = False
 
     def of_ranking(
         self, shares: np.ndarray, relevant: np.ndarray, target: np.ndarray | None

@@ -257,7 +257,7 @@ def evaluation_loader(
 
     def load(split: str) -> EvaluationData:
         """``test`` or ``dev``, with what the settings ask for."""
-        return load_evaluation_data(
+        data = load_evaluation_data(
             dataset,
             settings.attribute,
             metrics.fairness.lexicon,
@@ -268,6 +268,10 @@ def evaluation_loader(
             halve_variants=settings.alpha == AUTO,
             cut=cut,
         )
+        # Labels of a dev split may be others than those that measures are of.
+        if split == "test":
+            metrics.check(data)
+        return data
 
     return load
 

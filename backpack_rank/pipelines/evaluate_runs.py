@@ -101,6 +101,7 @@ class MeasureRuns(EvaluationTask):
             # Candidates are only the background of NFaiRR.
             needs_candidates=metrics.fairness.needs_background,
         )
+        metrics.check(data)
         return data, metrics, read_runs(self.runs, data, self.ties, self.memory_limit)
 
 

@@ -15,11 +15,11 @@ from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.document_groups import WORDS
-from backpack_rank.evaluation.effectiveness import effectiveness
+from backpack_rank.evaluation.effectiveness import check_labels, effectiveness
 from backpack_rank.evaluation.fairness import FairnessContext
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes
-from backpack_rank.evaluation.measure_names import parse_measures, split_measures
+from backpack_rank.evaluation.measure_names import split_measures
 from backpack_rank.evaluation.ranked_documents import shown
 from backpack_rank.evaluation.result_table import (
     BIAS,
@@ -113,8 +113,29 @@ class MetricSuite:
     fairness: FairnessMeasures
     groups: tuple[str, str]
 
+    def check(self, data: EvaluationData) -> None:
+        """Use this before anything is ranked: what could not be measured afterwards is refused.
+
+        Raises:
+            ValueError: a measure that has no value of the labels of this data, that needs
+                judgements where there are none, or a target of one group alone.
+        """
+        if data.test.qrels and self.effectiveness:
+            with located("measures"):
+                check_labels(self.effectiveness, data.test.qrels, data.test.name)
+        self._check_fairness(data)
+
+    def _check_fairness(self, data: EvaluationData) -> None:
+        if self.fairness.needs_judgements and not data.bias.qrels:
+            raise ValueError(
+                f"{', '.join(self.fairness.group_measures)}: measures or a target of relevant "
+                f"documents, and {data.bias.name} has no judgements: leave them out"
+            )
+        self.fairness.check_target(data.bias)
+
     def evaluate(self, rerankers: Sequence[Reranker], data: EvaluationData) -> ResultTable:
         """Rank everything by every reranker and measure it."""
+        self.check(data)
         return self.measure([rank_all(reranker, data) for reranker in rerankers], data)
 
     def measure(self, systems: Sequence[SystemRuns], data: EvaluationData) -> ResultTable:
@@ -123,11 +144,7 @@ class MetricSuite:
         Words are counted once for all systems.
         """
         background = data.bias_candidates if self.fairness.needs_background else None
-        if self.fairness.needs_judgements and not data.bias.qrels:
-            raise ValueError(
-                f"{', '.join(self.fairness.group_measures)}: measures or a target of relevant "
-                f"documents, and {data.bias.name} has no judgements: leave them out"
-            )
+        self._check_fairness(data)
         runs: list[Run] = []
         for system in systems:
             for ranking in system.rankings or (system,):
@@ -222,29 +239,12 @@ class MetricSuite:
             names += gap_measures(self.groups)
         return names
 
-    def _warn_of_labels(self, collection: Collection) -> None:
-        """Say which measures are 0 for every ranking, as no document is as relevant as they ask."""
-        highest_labels = [max(grades.values()) for grades in collection.qrels.values() if grades]
-        highest = max(highest_labels, default=0)
-        for name, measure in parse_measures(self.effectiveness).items():
-            lowest_relevant = measure.params.get("rel", 1)
-            if lowest_relevant > highest:
-                log.warning(
-                    "measures: %s counts documents of relevance %d or more, and the highest label "
-                    "of %s is %d: it is 0 for every ranking",
-                    name,
-                    lowest_relevant,
-                    collection.name,
-                    highest,
-                )
-
     def _values(
         self, runs: SystemRuns, data: EvaluationData, context: FairnessContext
     ) -> Mapping[str, PerQuery]:
         """Values of a system, each set of measures on queries of its own."""
         values: dict[str, PerQuery] = {}
         if data.test.qrels and self.effectiveness:
-            self._warn_of_labels(data.test)
             values[EFFECTIVENESS] = effectiveness(runs.test, data.test.qrels, self.effectiveness)
         values[BIAS] = context.measure(runs.bias, self.fairness.measures)
         # Differences of scores are measured in units of the spread of the test set's scores.

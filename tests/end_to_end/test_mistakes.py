@@ -53,11 +53,12 @@ def test_an_unknown_measure_is_named(trained: Workplace, tmp_path: Path) -> None
         evaluated(trained, tmp_path, "measures=[nDGC@10]")
 
 
-def test_a_measure_of_a_relevance_that_no_judgement_has_is_said_to_be_0(
-    trained: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("measure", ["RR(rel=99)@10", "NumRelRet(rel=4)", "P(rel=7)@5"])
+def test_a_measure_of_a_relevance_that_no_judgement_has_is_refused(
+    trained: Workplace, tmp_path: Path, measure: str
 ) -> None:
-    evaluated(trained, tmp_path, "measures=['RR(rel=99)@10']", "swap=false")
-    assert "the highest label of synthetic/test is 3: it is 0 for every ranking" in caplog.text
+    with pytest.raises(ValueError, match=r"measures: .*highest label of synthetic/test is 3"):
+        evaluated(trained, tmp_path, f"measures=['{measure}']", "swap=false")
 
 
 def test_a_run_needs_its_data(trained: Workplace, tmp_path: Path) -> None:

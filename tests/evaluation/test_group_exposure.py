@@ -192,7 +192,7 @@ def test_who_of_a_group_stands_where_changes_nothing(lists, target, relevant, cu
     assert second == pytest.approx(first, abs=1e-12, nan_ok=True)
 
 
-@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 1000))
+@given(st.integers(2, 5), st.integers(1, 6), st.integers(0, 1000))
 @settings(max_examples=100, deadline=None)
 def test_exposure_at_the_target_has_awrf_1_and_ndkl_0(number, documents, seed):
     target = np.random.default_rng(seed).dirichlet(np.ones(number)) + 1e-3
@@ -261,10 +261,19 @@ def test_a_query_without_a_relevant_document_has_no_expected_exposure():
     assert values["AWRF_JS@5"] == pytest.approx(1)
 
 
-def test_a_ranked_group_that_the_target_gives_nothing_has_no_ndkl():
-    values = values_of([["f1", "m1"]], ["NDKL@1", "NDKL@2"], target={"f": 1, "m": 0})
-    assert values["NDKL@1"] == 0
-    assert math.isnan(values["NDKL@2"])
+@pytest.mark.parametrize("target", [{"f": 1, "m": 0}, {"f": 0, "m": 3}, "relevant"])
+def test_ndkl_is_refused_where_a_group_may_have_no_share(target):
+    # Left out, queries that show the group would leave a mean of 0 to those that do not.
+    with pytest.raises(ValueError, match=r"NDKL@2 is infinite"):
+        values_of([["f1", "m1"]], ["NDKL@2"], relevant=["f1"], target=target)
+    assert values_of([["f1", "m1"]], ["AWRF_JS@2"], relevant=["f1"], target=target)["AWRF_JS@2"] < 1
+
+
+@pytest.mark.parametrize("measure", ["AWRF_JS", "NDKL", "EE-L", "EE-R"])
+def test_a_target_of_one_group_alone_is_refused(measure):
+    groups = DocumentGroups.of({"m1": "m", "m2": "m"})
+    with pytest.raises(ValueError, match=r"has one group alone, 'm'.*bias\.target"):
+        values_of([["m1", "m2"]], [f"{measure}@2"], groups, relevant=["m1"])
 
 
 def test_a_group_below_the_cutoff_has_no_exposure():

@@ -25,6 +25,8 @@ from backpack_rank.files import cache_dir, kept_or_rebuilt
 
 # The process that imported this module; a process forked from it has another number.
 _IMPORTED_BY = os.getpid()
+_BLOCK = 1000
+"""Documents that are fetched at once for a field."""
 
 
 def load_irds(
@@ -147,9 +149,15 @@ class IrDatasetsStore:
         if name not in fields:
             raise no_such_field(name, fields, self._dataset_id)
         store = self._store()
-        with self._mutex:
-            documents = store.get_many(list(dict.fromkeys(doc_ids))).values()
-            return {document.doc_id: getattr(document, name) for document in documents}
+        wanted = iter(dict.fromkeys(doc_ids))
+        values: dict[str, Any] = {}
+        # Some documents at a time, because they come with their texts.
+        while block := list(islice(wanted, _BLOCK)):
+            with self._mutex:
+                documents = store.get_many(block).values()
+            for document in documents:
+                values[document.doc_id] = getattr(document, name)
+        return values
 
     def __contains__(self, doc_id: object) -> bool:
         return isinstance(doc_id, str) and doc_id in self._fetch([doc_id])

@@ -106,6 +106,7 @@ class ListEvaluation(EvaluationTask):
         metrics = metrics_of(self.measures, self.bias, self.attribute, dataset)
         lexicon = metrics.fairness.lexicon
         data = load_evaluation_data(dataset, self.attribute, lexicon, swap=False)
+        metrics.check(data)
         ranker = RankerFactory().build(self.listwise)
         if self.alpha == 0:
             policy = self.policy
