@@ -116,6 +116,8 @@ class Collection(ShownInNotebooks):
         groups: ``{document id: group}`` where the source knows it (of the synthetic collection
             ``male``, ``female`` or ``neutral``), else empty; never shown to a ranker.
         fields: gives further fields of documents, or None where the source has none.
+        ignore_identical_ids: whether queries are documents of the collection, as in ArguAna and
+            Quora: the document whose id is the query's is then no candidate of it.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Collection(ShownInNotebooks):
         return f"Collection({self.name!r}, {counts})"
 
     fields: DocumentFields | None = None
+    ignore_identical_ids: bool = False
 
     def field_values(self, name: str, doc_ids: Iterable[str]) -> dict[str, Any]:
         """Use it for what documents say beside their text; ``group`` is that of ``groups``.
@@ -183,6 +186,44 @@ def select_queries(run: Run, collection: Collection) -> Run:
     if not isinstance(run, dict):
         return run.select(collection.queries)
     return {query_id: run[query_id] for query_id in collection.queries if query_id in run}
+
+
+def without_own(run: Run, collection: Collection) -> Run:
+    """Use it on rankings of a collection whose queries are documents: without the query's own.
+
+    >>> queries = Collection("a", MemoryStore({}), {"d1": "x"}, {}, ignore_identical_ids=True)
+    >>> without_own({"d1": {"d1": 9.0, "d2": 1.0}}, queries)
+    {'d1': {'d2': 1.0}}
+
+    BEIR, MTEB and pyserini have the same rule. Of other collections the run is as it was.
+    """
+    if not collection.ignore_identical_ids:
+        return run
+    kept: Run = {}
+    for query_id, scores in run.items():
+        if query_id in scores:
+            scores = {doc_id: score for doc_id, score in scores.items() if doc_id != query_id}
+        kept[query_id] = scores
+    return kept
+
+
+def note_on_own(run: Mapping[str, Mapping[str, float]], collection: Collection) -> str | None:
+    """A sentence where queries are ranked for themselves, and nobody has said that they may be."""
+    if collection.ignore_identical_ids:
+        return None
+    ranked = [query_id for query_id in collection.queries if query_id in run.get(query_id, ())]
+    if not ranked:
+        return None
+    # Queries and documents that are numbered apart have ids in common.
+    texts = collection.documents.get_many(ranked)
+    same = [query_id for query_id in ranked if collection.queries[query_id] in texts[query_id]]
+    if not same:
+        return None
+    return (
+        f"{len(same)} of {len(collection.queries)} queries of {collection.name} are documents and "
+        f"ranked for themselves, such as {same[0]!r}: ignore_identical_ids=true of the collection "
+        "leaves them out, as BEIR, MTEB and pyserini do"
+    )
 
 
 def missing_message(doc_ids: list[str]) -> str:

@@ -9,16 +9,24 @@ Each part is loaded when it is first asked for.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from backpack_rank.checks import one_of
-from backpack_rank.data.collection import Collection, MissingSplitError, Run
+from backpack_rank.data.collection import (
+    Collection,
+    MissingSplitError,
+    Run,
+    note_on_own,
+    without_own,
+)
 from backpack_rank.data.first_stage import Bm25, FirstStage, GivenCandidates
 from backpack_rank.data.rotation import Rotation, original_collection, rotated_collection
 
+log = logging.getLogger(__name__)
 MEASURES = ("MRR@10", "nDCG@5", "nDCG@10", "R@100")
 """Measures of a dataset that names none."""
 ROTATED = {
@@ -158,10 +166,17 @@ class Dataset:
         passages are re-ranked from the same lists, and one index serves both. BM25 does not look at
         the order of words and would find the same in rotated passages.
 
+        Of a collection whose queries are documents, a query's own document is left out.
+
         Args:
             split: decides which first stage it is.
             collection: the part of the split to search for, such as its neutral queries; None for
                 all of it.
         """
         stage = self.first_stage(split)
-        return stage.name, stage.candidates(original_collection(collection or self.split(split)))
+        searched = original_collection(collection or self.split(split))
+        found = without_own(stage.candidates(searched), searched)
+        note = note_on_own(found, searched)
+        if note is not None:
+            log.warning("%s", note)
+        return stage.name, found

@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.checks import located
-from backpack_rank.data.collection import Collection, Run, select_queries
+from backpack_rank.data.collection import (
+    Collection,
+    Run,
+    note_on_own,
+    select_queries,
+    without_own,
+)
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.document_groups import WORDS
 from backpack_rank.evaluation.effectiveness import check_labels, effectiveness
@@ -72,9 +78,10 @@ def rank_all(reranker: Reranker, data: EvaluationData) -> SystemRuns:
 
     Swapped wordings and variants are ranked only where the reranker compares texts.
     """
-    test = reranker.rerank(data.candidates, data.test)
+    # Candidates come without the query's own document; a finished run may have it.
+    test = without_own(reranker.rerank(data.candidates, data.test), data.test)
     if data.separate:
-        bias = reranker.rerank(data.bias_candidates, data.bias)
+        bias = without_own(reranker.rerank(data.bias_candidates, data.bias), data.bias)
     else:
         bias = select_queries(test, data.bias)
 
@@ -178,6 +185,7 @@ class MetricSuite:
             data.test.name,
             data.bias_set_of(measured),
             notes=(
+                *_ranked_for_itself(systems, data),
                 *_without_background(systems, background, data),
                 *group_notes,
                 *_without_value(rows, self.fairness.group_measures),
@@ -297,6 +305,12 @@ def metrics_of(
             ranking, fairness = split_measures(names)
     bias = replace(bias, extra=(*bias.extra, *fairness))
     return MetricSuite(tuple(ranking), bias, attribute.sign)
+
+
+def _ranked_for_itself(systems: Sequence[SystemRuns], data: EvaluationData) -> list[str]:
+    """A note on queries that are documents, of the first system that ranks them for themselves."""
+    notes = [note_on_own(system.test, data.test) for system in systems]
+    return [note for note in notes if note is not None][:1]
 
 
 def _without_background(

@@ -87,6 +87,7 @@ class DataOptions(Options):
     train_id: Name
     dev_id: Name
     test_id: Name
+    ignore_identical_ids: bool | None
     dev_fraction: Annotated[float, Range(above=0, below=1)] | None
     name: Name
     seed: Seed

@@ -27,9 +27,16 @@ NAMES = (
     "nfcorpus",
     "scifact",
     "arguana",
+    "quora",
     "fiqa",
     "sorting",
 )
+QUERIES_ARE_DOCUMENTS = ("arguana", "quora")
+"""Collections of BEIR in which a query's own document has to be left out."""
+SOURCE = "source.json"
+"""File of a built folder that says where it is from."""
+IDENTICAL_IDS = "ignore_identical_ids"
+"""Key of it: whether queries are documents of the collection."""
 GROUPS = {
     "minilm": ("squad_train", "msmarco_dev600", "dl19", "trec_dl", "gender_bias_ir", "grep_biasir"),
 }

@@ -13,11 +13,15 @@ from backpack_rank.checks import UsageError
 from backpack_rank.data.public import builders
 from backpack_rank.data.public.downloads import Downloads, PublicFile
 from backpack_rank.data.public.layout import digests_of, shipped
-from backpack_rank.data.public.names import GROUPS
+from backpack_rank.data.public.names import (
+    GROUPS,
+    IDENTICAL_IDS,
+    QUERIES_ARE_DOCUMENTS,
+    SOURCE,
+)
 from backpack_rank.digests import digest
 from backpack_rank.files import atomic_path
 
-SOURCE = "source.json"
 """In each folder: where it is from, and how it compares with what was measured."""
 _SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
 _GITHUB = "https://raw.githubusercontent.com"
@@ -248,6 +252,7 @@ SETS: dict[str, PublicSet] = {
     "nfcorpus": _beir("nfcorpus", "nutrition and medicine", "academic use", "2.45 MB"),
     "scifact": _beir("scifact", "scientific claims and abstracts", _AUTHORS, "2.82 MB"),
     "arguana": _beir("arguana", "arguments and their counter-arguments", _AUTHORS, "3.77 MB"),
+    "quora": _beir("quora", "questions that ask the same", _AUTHORS, "15.9 MB"),
     "fiqa": _beir("fiqa", "questions about finance", _AUTHORS, "17.9 MB"),
     "sorting": PublicSet(
         "three sorting tasks of permutation self-consistency",
@@ -294,7 +299,7 @@ def get(name: str, root: Path, downloads: Downloads) -> Built:
     with atomic_path(folder) as temporary:
         chosen_set.build(temporary, downloads)
         built = compared(name, temporary)
-        (temporary / SOURCE).write_text(_source(chosen_set, downloads, built), encoding="utf-8")
+        (temporary / SOURCE).write_text(_source(name, downloads, built), encoding="utf-8")
     return Built(folder, built.same, built.other)
 
 
@@ -312,12 +317,13 @@ def remove_downloads(root: Path) -> None:
     shutil.rmtree(root / ".downloads", ignore_errors=True)
 
 
-def _source(public: PublicSet, downloads: Downloads, built: Built) -> str:
+def _source(name: str, downloads: Downloads, built: Built) -> str:
+    public = SETS[name]
     origin = {}
     for file in public.files:
         with open(downloads.fetch(file), "rb") as content:
             origin[file.url] = digest(content, algorithm="sha256")
-    record = {
+    record: dict[str, object] = {
         "what": public.what,
         "licence": public.licence,
         "sha256": origin,
@@ -325,4 +331,6 @@ def _source(public: PublicSet, downloads: Downloads, built: Built) -> str:
         "as measured": built.same,
         "other than measured": built.other,
     }
+    if name in QUERIES_ARE_DOCUMENTS:
+        record[IDENTICAL_IDS] = True
     return json.dumps(record, indent=1, ensure_ascii=False) + "\n"

@@ -5,11 +5,12 @@ The layout: corpus.jsonl, queries.jsonl, qrels/<split>.tsv.
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Annotated
 
-from backpack_rank.checks import fraction
+from backpack_rank.checks import fraction, located
 from backpack_rank.constructors import (
     AllDocuments,
     AllQueries,
@@ -30,7 +31,7 @@ from backpack_rank.data.collection import (
 )
 from backpack_rank.data.document_fields import LineFields
 from backpack_rank.data.documents import open_documents
-from backpack_rank.data.public.names import how_to_get
+from backpack_rank.data.public.names import IDENTICAL_IDS, SOURCE, how_to_get
 from backpack_rank.data.queries import read_queries_jsonl
 from backpack_rank.data.sources.filters import (
     drawn_queries,
@@ -41,6 +42,7 @@ from backpack_rank.data.sources.filters import (
 )
 from backpack_rank.data.trec import read_qrels, sorted_run
 from backpack_rank.digests import digest
+from backpack_rank.files import read_text
 
 JUDGED = "judged"
 log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ def load_beir(
     max_queries: Count | AllQueries = None,
     seed: Seed = 0,
     name: Name | None = None,
+    ignore_identical_ids: bool | None = None,
 ) -> Collection:
     """Use it for a folder in BEIR's layout; it loads one split.
 
@@ -89,6 +92,8 @@ def load_beir(
         max_queries: a random sample of this many of the queries that are left, in their order.
         seed: of the sample.
         name: shown in reports; ``<folder name>/<split>`` when None.
+        ignore_identical_ids: leave a query's own document out of its candidates and rankings;
+            None: as ``source.json`` of the folder says, which ``data get`` writes (ArguAna, Quora).
 
     Raises:
         FileNotFoundError: the folder or a file is missing; the sentence says which was expected.
@@ -131,8 +136,21 @@ def load_beir(
         run,
         answerable_only=answerable_only,
         fields=LineFields(corpus),
+        ignore_identical_ids=_queries_are_documents(root)
+        if ignore_identical_ids is None
+        else ignore_identical_ids,
     )
     return collection.select_queries(drawn_queries(collection.queries, max_queries, seed))
+
+
+def _queries_are_documents(root: Path) -> bool:
+    """What ``data get`` wrote about the collection."""
+    path = root / SOURCE
+    if not path.is_file():
+        return False
+    with located(str(path)):
+        record = json.loads(read_text(path))
+    return isinstance(record, dict) and record.get(IDENTICAL_IDS) is True
 
 
 def _split_labels(

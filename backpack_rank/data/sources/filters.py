@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from backpack_rank.checks import whole_number
@@ -14,6 +15,7 @@ from backpack_rank.data.collection import (
     Qrels,
     Queries,
     Run,
+    without_own,
 )
 from backpack_rank.data.text_files import line_of
 from backpack_rank.data.trec import read_run
@@ -114,6 +116,7 @@ def make_collection(
     *,
     answerable_only: bool,
     fields: DocumentFields | None = None,
+    ignore_identical_ids: bool = False,
 ) -> Collection:
     """Use it as the last step of a source: it keeps what belongs to the queries that are kept.
 
@@ -127,5 +130,15 @@ def make_collection(
     if not kept:
         what = "queries with a relevant document" if answerable_only else "queries"
         raise ValueError(f"{name} has no {what}; look at the split, the qrels and the filters")
-    collection = Collection(name, documents, queries, qrels, candidates, fields=fields)
+    collection = Collection(
+        name,
+        documents,
+        queries,
+        qrels,
+        candidates,
+        fields=fields,
+        ignore_identical_ids=ignore_identical_ids,
+    )
+    if candidates is not None:
+        collection = replace(collection, candidates=without_own(candidates, collection))
     return collection.select_queries(kept)

@@ -18,6 +18,7 @@ from backpack_rank.checks import whole_number
 from backpack_rank.constructors import AllDocuments, AllQueries, Count, Name, Seed
 from backpack_rank.data.collection import Collection, Qrels, Queries, Run, missing_message
 from backpack_rank.data.document_fields import no_such_field
+from backpack_rank.data.public.names import QUERIES_ARE_DOCUMENTS
 from backpack_rank.data.sources.filters import drawn_queries, make_collection, read_candidates
 from backpack_rank.data.trec import ranking, sorted_run
 from backpack_rank.digests import digest, with_lengths
@@ -25,6 +26,7 @@ from backpack_rank.files import cache_dir, kept_or_rebuilt
 
 # The process that imported this module; a process forked from it has another number.
 _IMPORTED_BY = os.getpid()
+_QUERIES_ARE_DOCUMENTS = [["beir", name] for name in QUERIES_ARE_DOCUMENTS]
 _BLOCK = 1000
 """Documents that are fetched at once for a field."""
 
@@ -39,6 +41,7 @@ def load_irds(
     max_queries: Count | AllQueries = None,
     seed: Seed = 0,
     name: Name | None = None,
+    ignore_identical_ids: bool | None = None,
 ) -> Collection:
     """Use it for any ir_datasets id with documents, queries, and qrels or scoreddocs.
 
@@ -68,6 +71,8 @@ def load_irds(
             dataset.
         seed: of the sample.
         name: shown in reports; the dataset id when None.
+        ignore_identical_ids: leave a query's own document out of its candidates and rankings;
+            None: of ``beir/arguana`` and ``beir/quora``, whose queries are documents.
 
     Raises:
         ValueError: an unknown id (close matches are named), a dataset without documents, queries or
@@ -100,6 +105,9 @@ def load_irds(
         run,
         answerable_only=False,
         fields=documents.field_values,
+        ignore_identical_ids=dataset_id.split("/")[:2] in _QUERIES_ARE_DOCUMENTS
+        if ignore_identical_ids is None
+        else ignore_identical_ids,
     )
 
 

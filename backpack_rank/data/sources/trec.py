@@ -24,6 +24,7 @@ def load_trec(
     depth: Count | AllDocuments = None,
     judged_queries_only: bool = True,
     answerable_only: bool = False,
+    ignore_identical_ids: bool = False,
 ) -> Collection:
     """Use it for a collection in single files; every file may end in ``.gz``.
 
@@ -42,6 +43,7 @@ def load_trec(
         depth: keep this many candidates per query.
         judged_queries_only: with qrels, leave out queries without a judgement.
         answerable_only: keep queries with at least one relevant document (above 0).
+        ignore_identical_ids: leave a query's own document out of its candidates and rankings.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -69,6 +71,7 @@ def load_trec(
         run,
         answerable_only=answerable_only,
         fields=LineFields(corpus),
+        ignore_identical_ids=ignore_identical_ids,
     )
 
 

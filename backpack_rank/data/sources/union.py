@@ -79,6 +79,7 @@ def load_union(
         candidates=candidates,
         groups=groups,
         fields=partial(_field_values, parts),
+        ignore_identical_ids=any(part.ignore_identical_ids for part in parts.values()),
     )
 
 
