@@ -26,8 +26,10 @@ memory or disk, because text shrinks to a tenth at best.
 """
 # What an id is of, and how it is called: a header's first cell is a pair of these, such as docno,
 # page_id, corpus-id or query.id, whatever stands between them.
-_OF = ("", "doc", "document", "page", "passage", "corpus", "article", "item", "work", "entity")
-_OF += ("query", "topic", "question", "q", "d", "p")
+_OF = (
+    *("", "doc", "document", "page", "passage", "corpus", "article", "item", "work", "entity"),
+    *("query", "topic", "question", "q", "d", "p"),
+)
 _CALLED = ("id", "ids", "no", "number", "identifier", "name")
 # Of one letter, or nothing, "id" alone is clear: a document may be called "no" or "name".
 _ID_COLUMNS = frozenset(

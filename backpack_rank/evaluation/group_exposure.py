@@ -4,10 +4,11 @@ Formulas: :mod:`backpack_rank.evaluation.group_measures`.
 
 A document without a known group takes its place, and no part. A query has no value where a measure
 is not defined: AWRF_JS and NDKL without a known document in the first k, EE without a relevant
-document, ratios without two groups to compare, and every measure with a target where there is none (shares
-among the relevant, of a query without a relevant document of a known group). A target of one group
-alone is refused, and NDKL where the target gives nothing to a group, because it is infinite then. All but EE, which are of the S rankings of a
-query together, are taken of one ranking.
+document, ratios without two groups to compare, and every measure with a target where there is none
+(shares among the relevant, of a query without a relevant document of a known group). A target of
+one group alone is refused, and NDKL where the target gives nothing to a group, because it is
+infinite then. All but EE, which are of the S rankings of a query together, are taken of one
+ranking.
 """
 
 from __future__ import annotations

@@ -28,8 +28,10 @@ from backpack_rank.evaluation.document_groups import CROSS, WORDS, DocumentGroup
 
 FIELD = "field:"
 """How a source begins that is a field of the collection."""
-_ID_KEYS = ("id", "_id", "doc_id", "docid", "docno", "document", "document_id")
-_ID_KEYS += ("page_id", "corpus-id", "corpus_id", "pid")
+_ID_KEYS = (
+    *("id", "_id", "doc_id", "docid", "docno", "document", "document_id"),
+    *("page_id", "corpus-id", "corpus_id", "pid"),
+)
 _BLOCK = 1_000_000
 """Documents whose values of a field are in memory at once."""
 _UNKNOWN = ("", "unknown", "@unknown")

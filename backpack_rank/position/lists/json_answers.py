@@ -19,14 +19,20 @@ from typing import Any
 
 _FENCE = re.compile(r"```[A-Za-z]*")
 # Without signs and in lower case: documentNumber and document_number are one.
-_IDENTIFIERS = ("id", "identifier", "index", "number", "passage", "document", "doc", "candidate")
-_IDENTIFIERS += ("passageid", "documentid", "docid", "candidateid", "item", "itemid", "text")
-_IDENTIFIERS += ("passagenumber", "documentnumber", "docnumber", "answernum", "option", "choice")
+_IDENTIFIERS = (
+    *("id", "identifier", "index", "number", "passage", "document", "doc", "candidate", "item"),
+    *("passageid", "documentid", "docid", "candidateid", "itemid", "text", "option", "choice"),
+    *("passagenumber", "documentnumber", "docnumber", "answernum"),
+)
 _RANKS = ("rank", "position", "place", "ranking", "order")
-_SCORES = ("score", "relevance", "relevancescore", "answerrelevance", "rating", "confidence")
-_SCORES += ("probability", "similarity", "relevancy")
-_LISTS = ("ranking", "rankings", "ranked", "order", "result", "results", "answer", "documents")
-_LISTS += ("rankedpassages", "rankeddocuments", "rankedlist", "passages", "sorted", "permutation")
+_SCORES = (
+    *("score", "relevance", "relevancescore", "answerrelevance", "rating", "confidence"),
+    *("probability", "similarity", "relevancy"),
+)
+_LISTS = (
+    *("ranking", "rankings", "ranked", "order", "result", "results", "answer", "documents"),
+    *("rankedpassages", "rankeddocuments", "rankedlist", "passages", "sorted", "permutation"),
+)
 
 Reader = Callable[[str], int | None]
 """The number of a text that is one identifier, else None."""
