@@ -58,7 +58,6 @@ EXAMPLES = {
         ("run=bm25.trec data=dl19 action=score folder=FOLDER shard=7", "a shard, in an array job"),
         ("action=status folder=FOLDER", "what is scored and what is open"),
         ("action=merge folder=FOLDER", "the runs, once all is scored"),
-        ("run=bm25.trec data=dl19 engine=datatrove executor=slurm", "shards as tasks of datatrove"),
     ),
     "retrieve": (
         (

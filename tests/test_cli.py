@@ -93,7 +93,7 @@ def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, messa
 
 @pytest.mark.parametrize(
     ("script", "examples"),
-    [("train", 8), ("evaluate", 8), ("rerank", 8), ("retrieve", 4), ("calibrate", 4)],
+    [("train", 8), ("evaluate", 8), ("rerank", 7), ("retrieve", 4), ("calibrate", 4)],
 )
 def test_help_names_examples_and_every_group(script: str, examples: int) -> None:
     text = cli.help_text(script)
@@ -199,12 +199,6 @@ def test_lists_take_singular_and_plural() -> None:
             "reconstruct.texts=9",
             r"does nothing without reconstruct\.steps=\.\.\. or model=",
         ),
-        ("rerank", "executor=ray", "executor does nothing without engine=datatrove: add that"),
-        (
-            "rerank",
-            "+executor_options.partition=cpu",
-            "executor_options.partition does nothing without engine=datatrove",
-        ),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_right_one(
@@ -264,8 +258,6 @@ def test_a_wrong_option_is_refused_with_the_right_one(
             [
                 "run=a.trec",
                 "alpha=[1,0]",
-                "engine=datatrove",
-                "+executor_options.partition=cpu",
                 "data.folder=x",
                 "data=beir",
             ],

@@ -24,7 +24,7 @@ from backpack_rank.commands import program
 from backpack_rank.files import read_yaml, resource_folder
 from backpack_rank.options import choices, groups_of, nearest, own_options
 
-LIBRARIES = ("trainer", "logger", "executor_options")
+LIBRARIES = ("trainer", "logger")
 """Nodes that are passed to a library as they are."""
 _SPLITS = ("train", "dev", "test", "bias")
 _ABOUT_DATA = ("first_stage", "bias_queries", "measures", "answers", "requests", "variants")
@@ -51,10 +51,6 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "certificate_pairs": ("certificate",),
         "ties": ("run", "recalibrate.run"),
         "run_memory": ("run",),
-    },
-    "rerank": {
-        "executor": ("engine=datatrove",),
-        "executor_options": ("engine=datatrove",),
     },
 }
 """Options of each script that do nothing without another, with any value or with that one."""

@@ -16,7 +16,6 @@ from backpack_rank.reporting.run_metadata import write_metadata
 from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table
 from backpack_rank.reporting.writers import print_table
 from backpack_rank.scale.alpha_sweep import AlphaSweep
-from backpack_rank.scale.datatrove_engine import score_by_datatrove
 from backpack_rank.scale.settings import RerankSettings
 from backpack_rank.scale.shard_plan import Plan, make_plan
 from backpack_rank.scale.shards import (
@@ -71,7 +70,7 @@ def rerank(config: Mapping[str, Any]) -> Path:
 
 
 def score_open(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
-    """Use this to score every open shard by the engine that is asked for.
+    """Use this to score every open shard.
 
         score_open(settings, plan, settings.sweep())
 
@@ -80,9 +79,7 @@ def score_open(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
         KeyboardInterrupt: with a line that says what is kept.
     """
     try:
-        if settings.engine == "datatrove":
-            score_by_datatrove(settings, plan)
-        elif settings.workers == 1:
+        if settings.workers == 1:
             score_here(settings, plan, sweep, settings.shards(plan))
         else:
             score_by_processes(settings, plan)

@@ -69,11 +69,8 @@ class RerankOptions(Options):
     part: CountOrZero
     parts: Annotated[int, Range(least=1, most=1_000_000)]
     store: PathText | None
-    engine: Literal["local", "datatrove"]
     workers: Annotated[int, Range(least=1, most=4096)] | None
     threads: Annotated[int, Range(least=1, most=1024)]
-    executor: Literal["local", "slurm", "ray"]
-    executor_options: Mapping[str, Any]
     score_threshold: float | None
     scoring: ScoringSettings
     output: FilePath
@@ -100,7 +97,6 @@ class RerankSettings:
         claim: ``locks``: a process takes any shard that no other one holds; ``static``: shard i is
             of part i mod parts.
         part, parts: which of how many this command scores.
-        engine, executor, executor_options: what calls the workers.
         workers: processes.
         threads: of each.
         score_threshold: documents with lower scores are left out of the runs, or None.
@@ -117,14 +113,7 @@ class RerankSettings:
         """
         self.options = options
         self.action: str = options["action"]
-        self.engine: str = options["engine"]
-        self.executor: str = options["executor"]
         self.shard: int | None = options["shard"]
-        if (self.action, self.engine, self.executor) == ("all", "datatrove", "slurm"):
-            raise ValueError(
-                "executor=slurm only hands jobs in: give action=plan, action=score, and "
-                "action=merge when they are done"
-            )
         if self.shard is not None and self.action != "score":
             raise ValueError(
                 f"shard={self.shard} is for action=score: add it, or leave out the shard"
@@ -134,8 +123,6 @@ class RerankSettings:
         if not isinstance(alphas, list):
             alphas = [alphas]
         self.alphas = tuple(float(alpha) for alpha in alphas)
-        executor_options = options["executor_options"]
-        self.executor_options = {str(name): value for name, value in executor_options.items()}
         self.score_threshold: float | None = options["score_threshold"]
         check_threshold(self.score_threshold)
         self.split: str = options["split"]
@@ -188,10 +175,6 @@ class RerankSettings:
                 raise ValueError(
                     f"shard={self.shard} and parts={self.parts} both say what to score: leave one "
                     "out"
-                )
-            if self.engine == "datatrove":
-                raise ValueError(
-                    f"engine=datatrove has a task for each shard: leave out parts={self.parts}"
                 )
             if self.action == "all":
                 raise ValueError(

@@ -39,7 +39,6 @@ OPTIONAL = {
     "llama_index",
     "pyterrier",
     "sentence_transformers",
-    "datatrove",
 }
 """Packages that some modules need and that not every installation has."""
 

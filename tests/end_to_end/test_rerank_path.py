@@ -4,7 +4,6 @@ mistakes.
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -140,7 +139,6 @@ def test_it_needs_no_option_of_an_evaluation(trained: Workplace) -> None:
         (["run=[a.trec,b.trec]"], "must be a path"),
         (["run=gone.trec"], "run=gone.trec: there is no such file"),
         (["split=validation"], "split=validation: use one of test, dev, train"),
-        (["engine=spark"], "engine=spark: use one of local, datatrove"),
         (["action=score"], "nothing is planned there"),
         (["action=merge"], "nothing is planned there"),
         (["checkpoint=http://localhost:1"], "is behind a server: its weights are out of reach"),
@@ -170,11 +168,3 @@ def test_other_options_than_those_of_the_plan_are_refused(
                 "alpha=0.5",
                 "policy=paired_tokens",
             )
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("datatrove") is not None, reason="datatrove is installed"
-)
-def test_datatrove_is_asked_for_by_name(trained: Workplace, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"pip install '\.\[scale\]'"):
-        reranked(trained, f"folder={tmp_path}", "engine=datatrove")

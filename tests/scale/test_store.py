@@ -139,7 +139,6 @@ def test_without_a_store_tasks_share_a_folder_without_locks(done, expected, tmp_
         (["store=nowhere://x"], "store=nowhere://x: Protocol not known: nowhere"),
         (["parts=2", "claim=static", "action=all"], "action=all waits for every shard"),
         (["parts=2", "claim=static", "shard=1"], "both say what to score"),
-        (["parts=2", "claim=static", "engine=datatrove"], "has a task for each shard"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(done, options, sentence) -> None:
