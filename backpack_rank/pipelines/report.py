@@ -45,7 +45,7 @@ def write_evaluation_page(
 ) -> Path:
     """``report.html`` of one evaluation, with its figures as PNG and SVG in ``figures/``."""
     page = replace(
-        page_of_rows("Evaluation", {"": report.rows}, report.about),
+        page_of_rows("Evaluation", {"": report.rows}, report.about, comparisons=tests),
         answers=answers_of(report, tests),
         comparison=(*comparison_tables(tests, width=8), *([spread] if spread else [])),
     )

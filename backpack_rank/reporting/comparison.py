@@ -27,6 +27,43 @@ _TIE = 1e-12
 _BEST = "Best figures are bold."
 
 
+class Letters:
+    """Use it to mark figures with letters of significance, the same in every table.
+
+    ::
+
+        letters = Letters(comparisons)
+        letters.named("BM25"), letters.behind("nDCG@10", "GPT-2")  # "a BM25", "a"
+    """
+
+    def __init__(self, comparisons: Sequence[Comparison] = ()) -> None:
+        """``comparisons``: tests of every pair of systems, one for each set of queries."""
+        self._comparisons = comparisons
+        self._of_system = system_letters(comparisons)
+        self._behind: dict[tuple[str, str], str] = {}
+        for comparison in comparisons:
+            for compared in comparison.measures:
+                for system, others in better_than(comparison, compared).items():
+                    marks = joined_letters(others, self._of_system)
+                    self._behind[compared.measure, system] = marks
+
+    def named(self, system: str, label: str | None = None) -> str:
+        """Its letter and its label, by default its name; the label alone where nobody tested it."""
+        return f"{self._of_system.get(system, '')} {label or system}".strip()
+
+    def behind(self, measure: str, system: str) -> str:
+        """Letters of the systems that it is significantly better than."""
+        return self._behind.get((measure, system), "")
+
+    @property
+    def notes(self) -> list[str]:
+        """What letters mean, where there are any, and the queries that no system counts."""
+        notes = queries_left_out(self._comparisons)
+        if any(self._behind.values()):
+            notes = [letters_in_words(self._comparisons), *notes]
+        return notes
+
+
 def print_comparison(comparisons: Sequence[Comparison], console: Console | None = None) -> None:
     """Use this to print systems side by side, and the sentences that say how to read the tables.
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Estimate, Report, RunInfo
 from backpack_rank.evaluation.significance import SIGNIFICANCE
+from backpack_rank.reporting.comparison import Letters
 from backpack_rank.reporting.report_tables import describe
 from backpack_rank.reporting.setting import Setting
 from backpack_rank.reporting.sweep import Sweep, SweepEntry
@@ -36,6 +37,7 @@ def main_table(
     measures: Sequence[str],
     title: str = "Sweep over alpha",
     significant: Callable[[SweepEntry, str], bool] = is_significant,
+    letters: Letters | None = None,
 ) -> Table:
     """Use this for systems by measures: references and the unchanged ranker, then each policy.
 
@@ -44,7 +46,9 @@ def main_table(
         measures: columns, see :func:`main_measures`.
         title: of the table.
         significant: whether a measure of a system differs from the unchanged ranker.
+        letters: of every pair of systems that was tested, as marks behind the figures.
     """
+    letters = letters or Letters()
     sections = []
     marked = []
     place = 0
@@ -52,16 +56,20 @@ def main_table(
     for heading, entries in _blocks(sweep):
         rows = []
         for label, entry in entries:
-            cells = [_cell(sweep, entry, measure, significant) for measure in measures]
+            cells = []
+            for measure in measures:
+                cell = _cell(sweep, entry, measure, significant)
+                cells.append(replace(cell, raised=letters.behind(measure, entry.row.label)))
             starred = starred or any("*" in cell.change for cell in cells)
             changed = changed or any(cell.change for cell in cells)
-            rows.append(Row((f"  {label}" if heading else label,), cells))
+            named = letters.named(entry.row.label, label)
+            rows.append(Row((f"  {named}" if heading else named,), cells))
             if sweep.about.alpha is not None and entry.row.alpha == sweep.about.alpha:
                 marked.append(place)
             place += 1
         sections.append(Section(heading, rows))
     notes = [_CHANGE_NOTE] * changed + [_TEST_NOTE] * starred
-    notes += filter(None, [measures_explained(measures)])
+    notes += [*letters.notes, *filter(None, [measures_explained(measures)])]
     headings = tuple(measure_of(measure).title for measure in measures)
     return Table("main", title, ("",), [Group("", headings)], sections, notes, marked=marked)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -11,13 +11,7 @@ from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Report, Summary
 from backpack_rank.evaluation.significance import Comparison
 from backpack_rank.progress import printable
-from backpack_rank.reporting.comparison import (
-    better_than,
-    joined_letters,
-    letters_in_words,
-    queries_left_out,
-    system_letters,
-)
+from backpack_rank.reporting.comparison import Letters
 from backpack_rank.reporting.report_tables import describe, queries_in_words
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
 from backpack_rank.reporting.writers import print_table
@@ -50,8 +44,7 @@ def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Ta
         report: systems and how they were measured.
         comparisons: tests of every pair of systems, for letters behind the figures.
     """
-    letters = system_letters(comparisons)
-    letters_of_worse = _letters_of_worse(comparisons, letters)
+    letters = Letters(comparisons)
     sections = []
     for kind in _kinds(report):
         summaries = [row.blocks.get(kind) for row in report.rows]
@@ -61,18 +54,12 @@ def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Ta
             for system, summary in zip(report.rows, summaries, strict=True):
                 figure = None if summary is None else summary.figures.get(measure)
                 mean = None if figure is None else figure.mean
-                marks = letters_of_worse.get((measure, system.label), "")
-                cells.append(Cell(number(mean), raised=marks))
+                cells.append(Cell(number(mean), raised=letters.behind(measure, system.label)))
             described = measure_of(measure)
             rows.append(Row((described.shown, described.direction.short), cells))
         sections.append(Section(_heading(kind, report, summaries), rows))
-    headings = []
-    for system in report.rows:
-        letter = letters.get(system.label, "")
-        headings.append(f"{letter} {system.label}".strip())
-    notes = queries_left_out(comparisons)
-    if any(letters_of_worse.values()):
-        notes = [letters_in_words(comparisons), *notes]
+    headings = [letters.named(system.label) for system in report.rows]
+    notes = letters.notes
     if report.about.sign_in_words and report.about.bias_set:
         notes.append(f"RaB and ARaB: {report.about.sign_in_words}")
     return Table(
@@ -134,15 +121,3 @@ def _heading(kind: str, report: Report, summaries: Iterable[Summary | None]) -> 
         _, _, queries_of_set = report.about.bias_set.partition(": ")
         queries = queries_of_set or queries
     return f"{kind}, {queries}"
-
-
-def _letters_of_worse(
-    comparisons: Iterable[Comparison], letters: Mapping[str, str]
-) -> dict[tuple[str, str], str]:
-    """By measure and system, the letters of the systems that it is significantly better than."""
-    letters_of_worse = {}
-    for comparison in comparisons:
-        for compared in comparison.measures:
-            for system, others in better_than(comparison, compared).items():
-                letters_of_worse[compared.measure, system] = joined_letters(others, letters)
-    return letters_of_worse

@@ -10,6 +10,7 @@ from shown import sample_report
 from backpack_rank.evaluation.results import Estimate, PerQuery, Report, Summary, SystemResult
 from backpack_rank.evaluation.significance import compare
 from backpack_rank.reporting.overview import overview_table, print_overview
+from backpack_rank.reporting.page.build import page_of_rows
 
 
 def printed(report: Report, comparisons=()) -> str:
@@ -58,3 +59,18 @@ def test_a_letter_says_which_system_is_significantly_worse() -> None:
     text = printed(report, [comparison])
     assert "a letter behind a figure" in text.lower()
     assert "A letter" not in printed(report)
+
+
+def test_the_page_has_the_figures_and_the_letters_of_the_terminal() -> None:
+    better = PerQuery({"RR@10": {f"q{number}": 0.9 for number in range(30)}})
+    worse = PerQuery({"RR@10": {f"q{number}": 0.1 for number in range(30)}})
+    tests = [compare({"first": worse, "second": better})]
+    report = Report((result("first", RR_10=0.1), result("second", RR_10=0.9)))
+    headline = page_of_rows("t", {"": report.rows}, report.about, comparisons=tests).headline
+    assert headline is not None
+    assert [row.labels for row in headline.rows] == [("a first",), ("b second",)]
+    (turned,) = overview_table(report, tests).rows
+    of_page = [(row.cells[0].text, row.cells[0].raised) for row in headline.rows]
+    assert of_page == [(cell.text, cell.raised) for cell in turned.cells]
+    assert of_page == [("0.1000", ""), ("0.9000", "a")]
+    assert headline.notes[0].startswith("A letter behind a figure")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from backpack_rank.evaluation.results import Report, RunInfo, SystemResult
+from backpack_rank.evaluation.significance import Comparison
+from backpack_rank.reporting.comparison import Letters
 from backpack_rank.reporting.main_table import main_measures, main_table, measured_on
 from backpack_rank.reporting.page.data import Page
 from backpack_rank.reporting.page.figures import cutoff_gallery, tradeoff_gallery
@@ -22,6 +24,7 @@ def page_of_rows(
     measures: Sequence[str] | None = None,
     effectiveness: str = "nDCG@10",
     significant: Callable[[str, SystemResult, str], bool] = lambda setting, row, measure: False,
+    comparisons: Sequence[Comparison] = (),
 ) -> Page:
     """Use this for a page with headline numbers, trade-off curves and bias per cut-off.
 
@@ -38,6 +41,7 @@ def page_of_rows(
             they are there.
         effectiveness: measure of the trade-off's vertical axis.
         significant: whether a measure of a system of a setting differs from the unchanged ranker.
+        comparisons: tests of every pair of systems, for letters in the table of main numbers.
 
     Raises:
         ValueError: no system, or none of ``measures`` was computed.
@@ -57,6 +61,7 @@ def page_of_rows(
         _headline_measures(sweep, measures),
         title=f"{sets}. Means over queries with their 95% intervals.".removeprefix(". "),
         significant=lambda entry, measure: significant(entry.setting, entry.row, measure),
+        letters=Letters(comparisons),
     )
     return Page(
         title=title,
