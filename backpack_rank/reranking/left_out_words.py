@@ -12,6 +12,7 @@ renditions of the pair (:mod:`backpack_rank.senses.renditions`).
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -31,6 +32,7 @@ from backpack_rank.senses.renditions import MeanOfRenditions
 
 AT_MOST = 128
 """Words that are left out one at a time; of longer texts, neighbours are left out together."""
+SEGMENTS = ("query", "document")
 # Scripts without spaces between words: each sign of them is a word.
 _SIGNS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 # Brackets, quotes, dashes and slashes end a word inside a run of letters too: "his/her" is two.
@@ -65,6 +67,7 @@ class Words:
 
     def without(self, left_out: Collection[int]) -> str:
         """The text without these words, and without the white space before each."""
+        left_out = frozenset(left_out)
         pieces: list[str] = []
         space = ""
         for number, (gap, word) in enumerate(zip(self.spaces, self.words, strict=True)):
@@ -238,29 +241,28 @@ class LeftOutWords:
         return by_group
 
     def _blocks_of(self, at_most: int) -> list[tuple[str, list[int]]]:
-        """Words that are left out together, with their segment: as few in a block as can be."""
-        size = 1
-        longest = max(len(self._query.words), len(self._document.words), 1)
-        while True:
-            blocks = []
-            for segment in ("query", "document"):
-                blocks += [(segment, block) for block in self._neighbours(segment, size)]
-            # Listed words stand alone whatever the size, so no size may bring the blocks below
-            # ``at_most``; blocks as long as the longer text are the last ones tried.
-            if len(blocks) <= at_most or size >= longest:
-                return blocks
-            size += 1
+        """Words that are left out together, with their segment: as few in a block as can be.
 
-    def _neighbours(self, segment: str, size: int) -> list[list[int]]:
-        blocks: list[list[int]] = []
-        is_open = False
-        for number, word in enumerate(self._of(segment).words):
-            is_listed = bool(self._group(word))
-            if not is_open or is_listed or len(blocks[-1]) == size:
-                blocks.append([])
-            blocks[-1].append(number)
-            is_open = not is_listed
-        return blocks
+        Listed words stand alone, unless they alone are more than half of ``at_most``.
+        """
+        alone: dict[str, list[bool]] = {}
+        for segment in SEGMENTS:
+            alone[segment] = [bool(self._group(word)) for word in self._of(segment).words]
+        if sum(map(sum, alone.values())) > at_most // 2:
+            alone = {segment: [False] * len(flags) for segment, flags in alone.items()}
+
+        def blocks_of(size: int) -> list[tuple[str, list[int]]]:
+            blocks = []
+            for segment in SEGMENTS:
+                blocks += [(segment, block) for block in _neighbours(alone[segment], size)]
+            return blocks
+
+        # Larger blocks are fewer, so the smallest size that will do is found by halving. A size
+        # that holds the longer text is the last one.
+        longest = max(1, *map(len, alone.values()))
+        sizes = range(1, longest + 1)
+        place = bisect_left(sizes, True, key=lambda size: len(blocks_of(size)) <= at_most)
+        return blocks_of(sizes[min(place, longest - 1)])
 
     def _add(self, segment: str, left_out: Sequence[int]) -> int | None:
         """The row of the pair without these words."""
@@ -274,6 +276,18 @@ class LeftOutWords:
             return None
         self.pairs.append((query, document))
         return len(self.pairs) - 1
+
+
+def _neighbours(alone: Sequence[bool], size: int) -> list[list[int]]:
+    """Words by number in blocks of ``size`` at most; some stand alone."""
+    blocks: list[list[int]] = []
+    is_open = False
+    for number, stands_alone in enumerate(alone):
+        if not is_open or stands_alone or len(blocks[-1]) == size:
+            blocks.append([])
+        blocks[-1].append(number)
+        is_open = not stands_alone
+    return blocks
 
 
 def fits_one_chunk(

@@ -119,26 +119,39 @@ def whole_word_ids(pair_tokenizer: PairTokenizer, text: str) -> np.ndarray:
     return ids[[word.start for word in words if word.end == word.start + 1]]
 
 
+_LOOK = 64
+"""Characters of a word that tell whether it is nothing but white space."""
+
+
 class _Token(NamedTuple):
-    """A token, and the beginning of its word up to this token.
+    """A token, and where its word begins and ends.
 
     Attributes:
         text: characters of the token.
-        so_far: characters of its word up to the end of this token.
+        of_text: the text that the word is of; a word may have a hundred thousand tokens, so none
+            of them holds its characters.
+        first, last: where the word begins in it, and ends up to this token.
         starts: whether a word starts with it.
         space: whether white space stands before its word.
     """
 
     text: str
-    so_far: str
+    of_text: str
+    first: int
+    last: int
     starts: bool
     space: bool
+
+    @property
+    def so_far(self) -> str:
+        """Characters of the word up to the end of this token."""
+        return self.of_text[self.first : self.last].strip() or BLANK
 
 
 def _special(pair_tokenizer: PairTokenizer, token_id: int) -> _Token:
     """An added token, such as the separator: a word by itself."""
     name = str(pair_tokenizer.tokenizer.convert_ids_to_tokens(token_id))
-    return _Token(text=name, so_far=name, starts=True, space=True)
+    return _Token(name, of_text=name, first=0, last=len(name), starts=True, space=True)
 
 
 def _tokens_of(pair_tokenizer: PairTokenizer, text: str) -> list[_Token]:
@@ -161,7 +174,8 @@ def _tokens_of(pair_tokenizer: PairTokenizer, text: str) -> list[_Token]:
         # The tokenizer's word numbers are not enough: tokenizers that do not split at white space
         # first give one number to all words of a sentence. So a word starts behind a space too.
         # Not behind a piece that is nothing but the space: it belongs to the word that follows.
-        only_space = prepared[first:last].isspace()
+        # A longer word is looked at in its beginning: every token would read all of it again.
+        only_space = prepared[first : min(last, first + _LOOK)].isspace()
         after_space = start >= last and _space_at(prepared, start) and not only_space
         starts = not tokens or word != previous_word or after_space
         if starts:
@@ -172,7 +186,9 @@ def _tokens_of(pair_tokenizer: PairTokenizer, text: str) -> list[_Token]:
         tokens.append(
             _Token(
                 text=prepared[start:end].strip() or BLANK,
-                so_far=prepared[first:last].strip() or BLANK,
+                of_text=prepared,
+                first=first,
+                last=last,
                 starts=starts,
                 space=_space_at(prepared, first),
             )

@@ -27,7 +27,7 @@ from backpack_rank.serving.admission import SMALL, Admission
 from backpack_rank.serving.batcher import Batcher
 from backpack_rank.serving.bodies import RequestError, RerankBody, answer, error_body, read_body
 from backpack_rank.serving.demo import add_demo
-from backpack_rank.serving.jobs import Job, NotFiniteError, Served
+from backpack_rank.serving.jobs import Job, NotFiniteError, Served, readable
 from backpack_rank.serving.metrics import Metrics
 from backpack_rank.serving.settings import ServerSettings
 
@@ -35,6 +35,8 @@ log = logging.getLogger("backpack_rank.serving")
 T = TypeVar("T")
 _PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 _REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+ALPHA_HEADER, POLICY_HEADER, IGNORED_HEADER = "X-Alpha", "X-Policy", "X-Ignored-Fields"
+"""Headers of every answer: where the dial stood, what acted, and fields that did nothing."""
 _GONE = 499  # nginx's status for a client that has closed the connection
 
 
@@ -81,7 +83,13 @@ def create_app(
             allow_origins=list(settings.cors_origins),
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
-            expose_headers=["X-Request-Id", "Retry-After"],
+            expose_headers=[
+                "X-Request-Id",
+                "Retry-After",
+                ALPHA_HEADER,
+                POLICY_HEADER,
+                IGNORED_HEADER,
+            ],
         )
     return app
 
@@ -201,7 +209,7 @@ class _Service:
     ) -> np.ndarray:
         """Logits of an admitted request, once the queue has come to it. [1 + A, m]"""
         notes = request.scope["state"]["notes"]
-        notes |= {"model": job.served.name, "policy": body.policy, "alpha": body.alpha}
+        notes |= {"model": job.served.name, "policy": _acting(body, job), "alpha": body.dial}
         notes |= {"documents": len(job.documents), "tokens": job.tokens}
         try:
             self._batcher.submit(job)
@@ -226,9 +234,14 @@ class _Service:
             request_id=request.scope["state"]["request_id"],
             tokens=job.tokens,
             truncated=job.truncated,
+            policy=_acting(body, job),
             shown=job.served.shown(scores[0], body.dial, body.policy, body.shown_as),
         )
-        return JSONResponse(content)
+        # The list that clients of TEI read has no room for what was done, so headers say it too.
+        headers = {ALPHA_HEADER: f"{body.dial:g}", POLICY_HEADER: _acting(body, job) or "none"}
+        if body.ignored:
+            headers[IGNORED_HEADER] = ", ".join(body.ignored)
+        return JSONResponse(content, headers=headers)
 
     def _admit(self, raw: bytes, deadline: float) -> tuple[RerankBody, Job]:
         """Find everything that can be wrong with a request, before it waits in the queue."""
@@ -245,7 +258,11 @@ class _Service:
                 body.policy,
                 max_tokens=body.max_tokens_per_doc,
                 deadline=deadline,
-                long_documents=ranker.long_documents_of(body),
+                long_documents=readable(
+                    ranker.long_documents_of(body),
+                    self._settings.max_queue_tokens,
+                    ranker.max_length,
+                ),
             )
             self._batcher.check_size(job)
         except RequestError as error:
@@ -292,6 +309,11 @@ class _Service:
     async def _take(self, request: Request, number: int, deadline: float) -> None:
         await self._admission.take(number, deadline)
         request.scope["state"]["bytes"] = number
+
+
+def _acting(body: RerankBody, job: Job) -> str | None:
+    """The policy that a request's scores come from."""
+    return job.served.policy_that_acts(body.policy, [body.dial, *(body.alphas or ())])
 
 
 def _refuse_dial(body: RerankBody, name: str) -> None:

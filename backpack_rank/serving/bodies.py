@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
@@ -53,14 +55,46 @@ class RequestError(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-class RerankBody(BaseModel):
-    """A query and its documents. Fields of other servers that are not named here are ignored."""
+FOREIGN_FIELDS = frozenset(
+    {
+        # Cohere, Jina, Voyage
+        "priority",
+        "return_embeddings",
+        "top_k",
+        "truncation",
+        "user",
+        # text-embeddings-inference
+        "truncate",
+        "truncation_direction",
+        # vLLM
+        "additional_data",
+        "cache_salt",
+        "mm_processor_kwargs",
+        "request_id",
+        "truncate_prompt_tokens",
+        "truncation_side",
+        "use_activation",
+        # LiteLLM
+        "max_query_length",
+        "encoding_format",
+    }
+)
+"""Fields of the servers whose requests are read here that do nothing: answers list them as
+``ignored``.
+"""
 
-    model_config = ConfigDict(strict=True)
+
+class RerankBody(BaseModel):
+    """A query and its documents."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
 
     query: str
     documents: list[str | dict[str, Any]] | None = Field(
         None, description="texts, or objects with a `text`"
+    )
+    rank_fields: list[str] | None = Field(
+        None, description="which fields of objects are read, one below the other; default: `text`"
     )
     texts: list[str] | None = Field(
         None, description="in place of documents; the answer is then a list"
@@ -140,9 +174,23 @@ class RerankBody(BaseModel):
     def passages(self) -> list[str]:
         """Texts of the documents."""
         documents: list[Any] = self.texts if self.texts is not None else self.documents or []
-        return [
-            document if isinstance(document, str) else document["text"] for document in documents
-        ]
+        texts = []
+        for document in documents:
+            if isinstance(document, str):
+                texts.append(document)
+            else:
+                texts.append("\n".join(document[name] for name in self.read_fields))
+        return texts
+
+    @property
+    def read_fields(self) -> list[str]:
+        """Fields of documents that are objects."""
+        return self.rank_fields or ["text"]
+
+    @property
+    def ignored(self) -> list[str]:
+        """Fields of other servers that the request has, and that do nothing here."""
+        return sorted(self.__pydantic_extra__ or ())
 
 
 def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
@@ -164,16 +212,12 @@ def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
         if not isinstance(content, dict):
             raise RequestError(422, "the body must be an object with query and documents")
         _check_count(content, settings)
+        _check_names(content)
         try:
             body = RerankBody.model_validate(content)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            # pydantic names the branch of a union that it tried, which is no field of the request.
-            fields = []
-            for part in map(str, first["loc"]):
-                if not part.startswith(("function-", "dict[")):
-                    fields.append(part)
-            raise RequestError(422, f"{'.'.join(fields)}: {first['msg']}") from None
+            raise RequestError(422, f"{_place(first['loc'])}: {first['msg']}") from None
         _check(body, settings)
     except RequestError as error:
         error.as_text = as_text
@@ -195,12 +239,43 @@ def _check_count(content: dict[str, Any], settings: ServerSettings) -> None:
             )
 
 
+def _check_names(content: dict[str, Any]) -> None:
+    """Refuse fields that neither this server nor those that it speaks for know.
+
+    A wrong letter in ``alpha`` would serve undialled rankings for good.
+    """
+    known = RerankBody.model_fields.keys()
+    for name in content:
+        if name in known or name in FOREIGN_FIELDS:
+            continue
+        close = get_close_matches(name, [*known, *FOREIGN_FIELDS], n=1)
+        hint = f": did you mean {close[0]}?" if close else ""
+        raise RequestError(422, f"{name[:80]} is no field of a request{hint}")
+
+
+def _place(location: Sequence[int | str]) -> str:
+    """A place in a request, such as ``documents[0].text``."""
+    place = ""
+    for part in location:
+        if isinstance(part, int):
+            place += f"[{part}]"
+        # pydantic names the branch of a union that it tried, which is no field of the request.
+        elif not part.startswith(("function-", "dict[")) and part not in ("str", "float", "int"):
+            place += f".{part}" if place else part
+    return place
+
+
 def _check(body: RerankBody, settings: ServerSettings) -> None:
     if (body.documents is None) == (body.texts is None):
         raise RequestError(422, "give either documents or texts")
+    if body.rank_fields == []:
+        raise RequestError(422, "rank_fields is empty: name a field of the documents")
     for number, document in enumerate(body.documents or ()):
-        if isinstance(document, dict) and not isinstance(document.get("text"), str):
-            raise RequestError(422, f"documents.{number}: an object needs a text")
+        if isinstance(document, str):
+            continue
+        for name in body.read_fields:
+            if not isinstance(document.get(name), str):
+                raise RequestError(422, f"documents[{number}]: an object needs a {name[:80]}")
     if not body.query.strip():
         raise RequestError(400, "query is empty")
     if not body.passages:
@@ -242,6 +317,7 @@ def answer(
     request_id: str,
     tokens: int,
     truncated: int,
+    policy: str | None = None,
     shown: np.ndarray | None = None,
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """Documents from best to worst, in the form that the request's family reads.
@@ -254,6 +330,7 @@ def answer(
         path: of the request; Cohere's version 2 does not return documents.
         model, request_id, tokens: for the answer.
         truncated: documents that were cut.
+        policy: that acted; None at alpha = 1.
         shown: what the request gets in place of the logits at alpha; None: their sigmoid, or the
             logits where it asks for them. [m]
     """
@@ -272,12 +349,13 @@ def answer(
     with_documents = body.return_documents
     if with_documents is None:
         with_documents = not path.startswith("/v2")
-    passages = body.passages
     results: list[dict[str, Any]] = []
     for place in order:
         row = {"index": place, "relevance_score": float(shown[place])}
         if with_documents:
-            row["document"] = {"text": passages[place]}
+            # An object comes back whole, with the id or address that its sender knows it by.
+            document = (body.documents or [])[place]
+            row["document"] = {"text": document} if isinstance(document, str) else document
         results.append(row)
     content: dict[str, Any] = {
         "object": "rerank",
@@ -286,7 +364,11 @@ def answer(
         "results": results,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         "truncated": truncated,
+        "alpha": body.dial,
+        "policy": policy,
     }
+    if body.ignored:
+        content["ignored"] = body.ignored
     if body.score_threshold is not None:
         content["below_threshold"] = int((~reached).sum())
     if body.alphas is not None:

@@ -35,7 +35,14 @@ from backpack_rank.senses.attribution import Explanation
 from backpack_rank.serving.admission import Admission
 from backpack_rank.serving.batcher import Batcher
 from backpack_rank.serving.bodies import RequestError, RerankBody, read_body
-from backpack_rank.serving.jobs import Job, NotFiniteError, Served, ServedPointwise, Slice
+from backpack_rank.serving.jobs import (
+    Job,
+    NotFiniteError,
+    Served,
+    ServedPointwise,
+    Slice,
+    readable,
+)
 from backpack_rank.serving.settings import Example, ServerSettings
 
 FINE, COARSE = 21, 11
@@ -50,7 +57,7 @@ EXAMPLE_DOCUMENTS = 20
 """Documents of each of these queries."""
 _MAX_EXPLAINED = 100_000
 """Characters of a document that is explained."""
-_MAX_MARKED = 1_000_000
+_MAX_MARKED = 250_000
 """Characters of the documents whose words are marked."""
 
 
@@ -266,7 +273,9 @@ class _Demo:
         """By senses where the score splits into them, in one pass; else by words, in batches."""
         alpha = body.dial
         (document,) = body.passages
-        long_documents = ranker.long_documents_of(body)
+        long_documents = readable(
+            ranker.long_documents_of(body), self._settings.max_queue_tokens, ranker.max_length
+        )
         try:
             splits = await asyncio.to_thread(
                 ranker.splits_into_senses, body.query, document, body.policy, alpha, long_documents

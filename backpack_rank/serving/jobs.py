@@ -26,7 +26,7 @@ from torch import Tensor
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.batching import ROWS, group_by_length, join_pairs
-from backpack_rank.data.long_documents import LongDocuments
+from backpack_rank.data.long_documents import CUT, LongDocuments
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.pooled_map import mapped_vectors
@@ -210,14 +210,14 @@ class Served(ABC):
             RequestError: 400, what cannot be done with this ranker, or 504.
         """
 
-    def long_documents_of(self, body: RerankBody) -> LongDocuments | None:
-        """How a request wants long documents to be read; None: as the ranker is served.
+    def long_documents_of(self, body: RerankBody) -> LongDocuments:
+        """How a request wants long documents to be read, or how the ranker reads them.
 
         Raises:
             RequestError: 400, this ranker does not read them so.
         """
         if body.strategy in (None, "cut"):
-            return None
+            return CUT
         raise RequestError(400, f"{self.name} reads no chunks of long documents")
 
     @abstractmethod
@@ -226,6 +226,10 @@ class Served(ABC):
 
     def forget(self) -> None:  # noqa: B027
         """Drop what requests share that wait together; called when none is left."""
+
+    def policy_that_acts(self, policy: str | None, alphas: Sequence[float]) -> str | None:
+        """Name of the policy that a request's scores come from; None at alpha = 1 alone."""
+        return None
 
     def check_activation(self, activation: str | None) -> None:
         """Refuse an activation that this ranker cannot show scores as.
@@ -284,6 +288,12 @@ class ServedPointwise(Served):
         """The passes that the views of all alphas need, each text tokenised once."""
         pairs = [(query, document) for document in documents]
         return self.job_of_pairs(pairs, alphas, policy, max_tokens, deadline, long_documents)
+
+    def policy_that_acts(self, policy: str | None, alphas: Sequence[float]) -> str | None:
+        """The policy that was asked for, or that of the ranker."""
+        if all(alpha == 1 for alpha in alphas):
+            return None
+        return policy or self.default_policy
 
     def long_documents_of(self, body: RerankBody) -> LongDocuments:
         """The ranker's way, or that of the request."""
@@ -580,6 +590,28 @@ def served(name: str, reranker: TextReranker) -> Served:
     class_name = served_classes()[type(reranker).__name__]
     ranker: Served = imported(class_name)(name, reranker)
     return ranker
+
+
+def readable(
+    long_documents: LongDocuments, most_tokens: int, max_length: int | None
+) -> LongDocuments:
+    """How long documents are read, of which no more is tokenised than a request may have.
+
+    What is longer is refused when its tokens are counted; without a bound it would be tokenised to
+    its end before that.
+
+    Args:
+        long_documents: as the request or the server wants it.
+        most_tokens: that the queue takes.
+        max_length: tokens that the ranker reads together.
+    """
+    if not long_documents.in_chunks or not max_length:
+        return long_documents
+    most_chunks = most_tokens // max_length + 2
+    wanted = long_documents.max_chunks_per_doc
+    if wanted is not None and wanted <= most_chunks:
+        return long_documents
+    return long_documents.changed(max_chunks_per_doc=most_chunks)
 
 
 def _tokenised(

@@ -1,5 +1,7 @@
 """Tokens and words of a joined text, as a person reads them."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -165,3 +167,13 @@ def test_training_texts_do_not_matter_for_the_words():
         "zebra",
         "crossing",
     ]
+
+
+def test_a_word_of_many_tokens_is_not_kept_once_for_each(pair_tokenizer):
+    tracemalloc.start()
+    alignment = align_tokens(pair_tokenizer, "q", "x" * 30_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert alignment.cut > 10_000
+    # A prefix of the word for each of its tokens would be 450 MB.
+    assert peak < 60e6

@@ -100,11 +100,11 @@ CASES = {
     "documents left out": ({"documents": None}, 422, "give either documents or texts"),
     "both": ({"texts": ["a"]}, 422, "give either documents or texts"),
     "documents are text": ({"documents": "a nurse"}, 422, "documents"),
-    "a document is a number": ({"documents": ["a", 7]}, 422, "documents.1"),
+    "a document is a number": ({"documents": ["a", 7]}, 422, "documents[1]"),
     "a document without text": (
         {"documents": ["a", {"title": "b"}]},
         422,
-        "documents.1: an object needs a text",
+        "documents[1]: an object needs a text",
     ),
     "half a character": ({"documents": ["\ud83d"]}, 422, "half a surrogate pair"),
     "10,001 documents": (
@@ -150,13 +150,56 @@ def test_a_wrong_request_with_texts_is_told_in_the_form_of_tei(server_of_several
         as_text=True,
     )
     check(server_of_several.rerank("/rerank", query="a", texts=[]), 400, "is empty", as_text=True)
-    check(server_of_several.rerank("/rerank", query="a", texts=[7]), 422, "texts.0", as_text=True)
+    check(server_of_several.rerank("/rerank", query="a", texts=[7]), 422, "texts[0]", as_text=True)
     check(
         server_of_several.rerank("/rerank", query="a", texts=["a"], model="b"),
         404,
         "not served",
         as_text=True,
     )
+
+
+def test_a_field_that_nobody_knows_is_refused_and_a_foreign_one_is_listed(server_of_several):
+    wrong = server_of_several.rerank("/rerank", query="a", documents=["b"], alhpa=0)
+    check(wrong, 422, "did you mean alpha?")
+    foreign = server_of_several.rerank(
+        "/rerank", query="a", documents=["b"], truncate=True, user="x"
+    )
+    assert foreign.json()["ignored"] == ["truncate", "user"]
+    assert foreign.headers["X-Ignored-Fields"] == "truncate, user"
+    assert "ignored" not in server_of_several.rerank("/rerank", query="a", documents=["b"]).json()
+
+
+def test_objects_come_back_whole_and_are_read_by_their_fields(server_of_several):
+    documents = [{"id": 7, "title": "Saws", "text": "a saw"}, "a nurse"]
+    for fields in (None, ["title", "text"]):
+        body = {} if fields is None else {"rank_fields": fields}
+        answer = server_of_several.rerank("/rerank", query="a saw", documents=documents, **body)
+        rows = {row["index"]: row for row in answer.json()["results"]}
+        assert rows[0]["document"] == documents[0]
+        assert rows[1]["document"] == {"text": "a nurse"}
+        read = "a saw" if fields is None else "Saws\na saw"
+        same = server_of_several.rerank("/rerank", query="a saw", documents=[read, "a nurse"])
+        expected = {row["index"]: row["relevance_score"] for row in same.json()["results"]}
+        assert rows[0]["relevance_score"] == pytest.approx(expected[0], abs=1e-6)
+    missing = server_of_several.rerank(
+        "/rerank", query="a", documents=documents, rank_fields=["url"]
+    )
+    check(missing, 422, "documents[0]: an object needs a url")
+
+
+def test_every_answer_says_which_alpha_and_policy_acted(server_of_several):
+    for alpha, policy in ((None, None), (0, "lowest_senses"), (0.5, "lowest_senses")):
+        body = {} if alpha is None else {"alpha": alpha}
+        answer = server_of_several.rerank("/rerank", query="a", documents=["b"], **body)
+        assert (answer.json()["alpha"], answer.json()["policy"]) == (
+            1 if alpha is None else alpha,
+            policy,
+        )
+        as_list = server_of_several.rerank("/rerank", query="a", texts=["b"], **body)
+        for headers in (answer.headers, as_list.headers):
+            assert float(headers["X-Alpha"]) == (1 if alpha is None else alpha)
+            assert headers["X-Policy"] == (policy or "none")
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
