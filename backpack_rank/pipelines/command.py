@@ -17,8 +17,9 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from backpack_rank._gc import resume_gc, without_gc
@@ -31,6 +32,7 @@ from backpack_rank.parts import imported
 from backpack_rank.pipelines import given, unfinished
 from backpack_rank.pipelines.begun import check_begun, remember
 from backpack_rank.pipelines.errors import (
+    MISTAKES,
     TRACEBACK,
     composition_sentence,
     errors_to_stderr,
@@ -87,6 +89,42 @@ def run(script: str, arguments: Sequence[str]) -> None:
         unfinished.finish(folder)
 
 
+class OptionsFirst(Callback):
+    """Refuses a value of a wrong type before a folder is made for the results.
+
+    Hydra calls it, as the callback that ``conf/train.yaml`` and ``conf/evaluate.yaml`` name.
+    """
+
+    def __init__(self, script: str) -> None:
+        self._check = {
+            "train": "backpack_rank.pipelines.training_settings:check_training",
+            "evaluate": "backpack_rank.pipelines.option_checks:check_evaluation",
+        }[script]
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Raise :class:`RefusedOptions` for a wrong option; those of a multirun are of its jobs."""
+        # Says which folders of --config-dir there are; Hydra sets it for the job, too.
+        HydraConfig.instance().set_config(config)
+        options = config.copy()
+        OmegaConf.set_readonly(options, False)
+        OmegaConf.set_struct(options, False)
+        del options["hydra"]
+        with without_gc():
+            check = imported(self._check)
+        try:
+            check(options)
+        except MISTAKES as error:
+            raise RefusedOptions(error) from error
+
+
+class RefusedOptions(SystemExit):
+    """A mistake in options on its way through Hydra, which lets no other error of a callback by."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(2)
+        self.error = error
+
+
 def compose_and_run(script: str, arguments: Sequence[str], job: Job) -> None:
     """Let Hydra compose the options of a command line and call the job, or print (``--cfg``).
 
@@ -122,6 +160,11 @@ def compose_and_run(script: str, arguments: Sequence[str], job: Job) -> None:
         # need, and the job has the collector again.
         with without_gc(), named_data_folder(), _process([program(script), *arguments], "1"):
             hydra.main(str(resource_folder("conf")), script, version_base="1.3")(run_job)()
+    except RefusedOptions as refused:
+        HydraConfig.instance().cfg = None
+        errors_to_stderr()
+        with friendly_errors():
+            raise refused.error from None
     except (HydraException, OmegaConfBaseException, OSError, ValueError) as error:
         # What a job raises is a defect with a traceback: `friendly_errors` has let it through.
         if error in failures or wants_traceback():

@@ -46,6 +46,14 @@ log = logging.getLogger(__name__)
 _OF_NEW_RANKERS = ("model.", "start.", "reconstruct.", "pretraining.")
 
 
+def check_training(config: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for an option of a training that is wrong in itself."""
+    check_chosen(config, "data", "model", "adapter", "teacher", "trainer", "logger")
+    check_options(config, AnyTrainingOptions, *option_types("train"))
+    if "_target_" not in (config.get("task") or ()):
+        check_ranking(config)
+
+
 class TrainingSettings:
     """Use it to get what any training needs: data, tokenizer, model, trainer.
 
@@ -70,8 +78,7 @@ class TrainingSettings:
             FileNotFoundError: there is no ranker in the folder of ``checkpoint``.
             ValueError: an option that is about new rankers only, or hardware that is not there.
         """
-        check_chosen(config, "data", "model", "adapter", "teacher", "trainer", "logger")
-        check_options(config, AnyTrainingOptions, *option_types("train"))
+        check_training(config)
         settings = cls(_continued(config, changed), changed)
         check_trainer_options(settings.trainer.options)
         # An estimate is also for who has not got the hardware yet.

@@ -58,6 +58,29 @@ def test_what_cannot_be_composed_is_a_sentence_and_runs_nothing(
     assert sys.argv == ["pytest"]
 
 
+@pytest.mark.parametrize(
+    ("script", "option", "message"),
+    [
+        ("evaluate", "alpha=abc", "alpha=abc: use one of auto, or a finite number"),
+        ("evaluate", "policy=soft policy.temperature=warm", "policy.temperature=warm must be"),
+        ("train", "lists.size=1", "lists.size=1 must be a whole number from 2"),
+        ("train", "task=listwise model=listwise_tiny seed=x", "seed=x must be a whole number"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_a_folder_is_made(
+    script: str, option: str, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What would be marked there as unfinished, resume=true would take up."""
+    with pytest.raises(SystemExit) as ended:
+        command.run(
+            script, [*option.split(), f"output={tmp_path / 'outputs'}", "hydra/hydra_logging=none"]
+        )
+    assert ended.value.code == 2
+    assert message in caplog.text
+    assert list(tmp_path.iterdir()) == []
+    assert not GlobalHydra.instance().is_initialized()
+
+
 def test_one_job_or_one_for_each_value_is_run(tmp_path: Path) -> None:
     (config,) = run_and_record("seed=3", folder=tmp_path)
     assert config.seed == 3
