@@ -459,7 +459,7 @@ def _run_options(verb: str, options: Sequence[str]) -> None:
         # Loaders and loggers of a training may wait for the collector; nothing here does.
         exit_without_gc()
     # Imported here: help and lists need no Hydra.
-    from backpack_rank.pipelines.command import run
+    from backpack_rank.pipelines.hydra_jobs import run
 
     run(verb, options)
 

@@ -19,7 +19,6 @@ from backpack_rank.evaluation.results import SystemResult
 from backpack_rank.experiments.grid import paths_in_words, show
 from backpack_rank.experiments.trained_rankers import trained_ranker
 from backpack_rank.models.configuration import MEAN_SIGMOID
-from backpack_rank.pipelines.chosen_ranker import ChosenRanker
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.experiment import Experiment
@@ -200,16 +199,8 @@ def _reranker(
     settings: EvaluationSettings, checkpoint: Path | str, readout: str | None
 ) -> PointwiseReranker:
     """The ranker with its own senses alone, read as ``readout`` says; None: as it was saved."""
-    scoring = replace(settings.ranker.scoring or ScoringSettings(), readout=readout)
-    chosen = ChosenRanker(
-        None,
-        settings.output,
-        attribute=settings.attribute,
-        scoring=scoring,
-        cache=settings.ranker.cache,
-        split_attribute=False,
-    )
-    return chosen.load(checkpoint)
+    scoring = replace(settings.scoring or ScoringSettings(), readout=readout)
+    return replace(settings, scoring=scoring, split_attribute=False).load_ranker(checkpoint)
 
 
 def _means(rows: Sequence[SystemResult]) -> dict[str, float]:

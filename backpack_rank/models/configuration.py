@@ -24,6 +24,8 @@ READOUTS = ("pooled", MEAN_SIGMOID)
 INPUT_FORMS = ("separated", "as_coded")
 BELOW_LAST = "below_last"
 SENSE_KEYS = ("last", BELOW_LAST)
+SENSES = 16
+"""Of each token, where nothing else is said: here, in Python, and in conf/model."""
 # Positions of these encoders start behind the padding index.
 _OFFSET_POSITIONS = (
     "roberta",
@@ -154,7 +156,7 @@ class BackpackConfig(BackboneConfig):
 
     model_type = "backpack"
 
-    num_senses: int = 16
+    num_senses: int = SENSES
     sense_intermediate_scale: int = 4
     attribute_senses: dict[str, Any] | None = None
     head: str = "mlp"

@@ -17,10 +17,9 @@ from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.calibration_error import calibration_error, change_of_error
 from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.pipelines.chosen_data import ChosenData
-from backpack_rank.pipelines.chosen_ranker import ChosenRanker, RankerOptions
+from backpack_rank.pipelines.chosen_ranker import ChosenRanker
 from backpack_rank.pipelines.libraries import quiet_libraries
-from backpack_rank.pipelines.made_options import made_options
-from backpack_rank.pipelines.nodes import check_options, plain_options
+from backpack_rank.pipelines.nodes import build, check_options, made_options, plain_options
 from backpack_rank.pipelines.option_types import (
     Alphas,
     DataOptions,
@@ -121,18 +120,12 @@ class Calibrating:
         """
         check_options(config, CalibrationOptions)
         options = plain_options(config)
-        made = made_options(options, RankerOptions)
-        self._policy: Policy = made["policy"]
+        self._policy: Policy = build(options["policy"], "policy")
         self._data = ChosenData(options.get("data"), options.get("first_stage"))
         checkpoint = options["checkpoint"]
-        self._ranker = ChosenRanker(
-            checkpoint,
-            str(options["runs"]),
-            attribute=made["attribute"],
-            scoring=made["scoring"],
-            template=made.get("template"),
-            labels=options["labels"],
-        )
+        # Rankers are trained below ``runs``; ``output`` is where the calibration goes.
+        of_ranker = made_options(options, ChosenRanker)
+        self._ranker = ChosenRanker(**{**of_ranker, "output": str(options["runs"])})
         self._is_local = checkpoint is None or Path(checkpoint).expanduser().exists()
         self._output = options["output"]
         self.method: str = options["method"]
@@ -151,13 +144,13 @@ class Calibrating:
                 folder of the results must be given.
         """
         check_can_fit()
-        checkpoint = self._ranker.find()
+        checkpoint = self._ranker.find_ranker()
         folder = self._folder(checkpoint)
         dataset = self._data.of(checkpoint)
         # Both are looked at before minutes of scoring.
         dev_collection = dataset.split("dev")
         test_collection = dataset.split("test")
-        unchanged = self._ranker.load(checkpoint)
+        unchanged = self._ranker.load_ranker(checkpoint)
         dev = self._judged(unchanged, dataset, "dev", dev_collection)
         maps = {}
         for alpha, scores in zip(self.alphas, dev.scores, strict=True):

@@ -11,7 +11,7 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.models.factory import find_ranker, load_ranker, split_attribute
 from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.pipelines.chosen_data import ChosenData
-from backpack_rank.pipelines.saved_options import SavedOptions
+from backpack_rank.pipelines.tasks import SavedOptions
 from backpack_rank.reranking.load import is_address, local_folder, refuse_ways_of_asking
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote import RemoteScorer
@@ -20,7 +20,7 @@ from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import Policy
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class ChosenRanker:
     """Use it to find the ranker that an evaluation is about, and to load it.
 
@@ -35,8 +35,8 @@ class ChosenRanker:
         labels: of a classifier with two labels, the relevant one first; None: as its folder says.
     """
 
-    checkpoint: str | None
-    output: str
+    checkpoint: str | None = None
+    output: str = "outputs"
     attribute: Attribute
     scoring: ScoringSettings | None = None
     cache: SenseCache | None = None
@@ -44,7 +44,7 @@ class ChosenRanker:
     template: PromptTemplate | None = None
     labels: Sequence[str] | None = None
 
-    def find(self) -> Path | str:
+    def find_ranker(self) -> Path | str:
         """Folder of the ranker, downloaded where it is on the hub, or the address of its server.
 
         Raises:
@@ -56,7 +56,7 @@ class ChosenRanker:
             return self.checkpoint
         return local_folder(self.checkpoint, "checkpoint")
 
-    def load(self, checkpoint: Path | str) -> PointwiseReranker:
+    def load_ranker(self, checkpoint: Path | str) -> PointwiseReranker:
         """A saved ranker at alpha = 1; :meth:`PointwiseReranker.with_policy` sets another alpha.
 
         Args:
@@ -73,42 +73,19 @@ class ChosenRanker:
 
 
 @dataclass(kw_only=True, eq=False)
-class RankerOptions:
+class RankerOptions(ChosenRanker):
     """Options of ``conf/evaluate.yaml`` that every task takes which loads a ranker.
 
     Attributes:
         saved: all options, for ``config.yaml``.
         chosen_data: which collection is ranked.
-        ranker: which ranker is meant, and how it is loaded.
     """
 
     saved: SavedOptions
     data: Mapping[str, Any] | None = None
     first_stage: Mapping[str, Any] | None = None
-    attribute: Attribute
     policy: Policy
     alpha: float | str = 1.0
-    checkpoint: str | None = None
-    output: str = "outputs"
-    split_attribute: bool = True
-    template: PromptTemplate | None = None
-    labels: Sequence[str] | None = None
-    scoring: ScoringSettings | None = None
-    cache: SenseCache | None = None
 
     def __post_init__(self) -> None:
         self.chosen_data = ChosenData(self.data, self.first_stage)
-        self.ranker = ChosenRanker(
-            self.checkpoint,
-            self.output,
-            self.attribute,
-            self.scoring,
-            self.cache,
-            self.split_attribute,
-            self.template,
-            self.labels,
-        )
-
-    def find_ranker(self) -> Path | str:
-        """See :meth:`ChosenRanker.find`."""
-        return self.ranker.find()

@@ -23,12 +23,11 @@ from backpack_rank.pipelines.experiment import ExperimentTask
 from backpack_rank.pipelines.explain import ExplainScore
 from backpack_rank.pipelines.fitted_policy import fitted_policy, write_fitted_policy
 from backpack_rank.pipelines.libraries import quiet_libraries
-from backpack_rank.pipelines.made_options import several
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of, rank_all
+from backpack_rank.pipelines.nodes import several
 from backpack_rank.pipelines.run_folder import CONFIG
-from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import EvaluationTask, made_task
+from backpack_rank.pipelines.tasks import EvaluationTask, SavedOptions, made_task
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.recalibration import Recalibration
 from backpack_rank.reranking.rerankers import FirstStageOrder, RecalibratedRun, Reranker
@@ -153,11 +152,11 @@ class RankUnderAlpha(EvaluationSettings, EvaluationTask):
 
     def run(self, folder: Path, quiet: bool = False) -> Report:
         """Rank, measure, and write everything to the folder."""
-        checkpoint = self.ranker.find()
+        checkpoint = self.find_ranker()
         # Of data=..., or else the data that the ranker was trained on.
         dataset = self.chosen_data.of(checkpoint)
         metrics = metrics_of(self.measures, self.bias, self.attribute, dataset)
-        unchanged = self.ranker.load(checkpoint)
+        unchanged = self.load_ranker(checkpoint)
 
         load = evaluation_loader(self, dataset, metrics, unchanged.scorer.cut)
         policy = self.policy

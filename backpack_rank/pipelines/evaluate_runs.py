@@ -14,7 +14,6 @@ from backpack_rank.evaluation.results import Report
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results
-from backpack_rank.pipelines.made_options import several
 from backpack_rank.pipelines.metrics import (
     MetricSuite,
     SystemRuns,
@@ -22,8 +21,8 @@ from backpack_rank.pipelines.metrics import (
     metrics_of,
     rank_all,
 )
-from backpack_rank.pipelines.saved_options import SavedOptions
-from backpack_rank.pipelines.tasks import EvaluationTask
+from backpack_rank.pipelines.nodes import several
+from backpack_rank.pipelines.tasks import EvaluationTask, SavedOptions
 from backpack_rank.reporting.comparison import distinct_labels
 from backpack_rank.reranking.rerankers import SavedRun
 

@@ -15,8 +15,8 @@ from backpack_rank.pipelines.breakdowns import write_gaps_by
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.metrics import MetricSuite, SystemRuns
 from backpack_rank.pipelines.report import write_evaluation_page
-from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.pipelines.settings import slugify
+from backpack_rank.pipelines.tasks import SavedOptions
 from backpack_rank.progress import printable
 from backpack_rank.reporting.comparison import print_comparison, write_comparison
 from backpack_rank.reporting.measure_files import write_per_query, write_report

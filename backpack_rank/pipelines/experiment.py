@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 from backpack_rank.evaluation.results import Report
 from backpack_rank.pipelines.nodes import build, constructor_of
-from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import EvaluationTask
+from backpack_rank.pipelines.tasks import EvaluationTask, SavedOptions
 
 _NOT_FOR_EXPERIMENTS = ("alpha", "budget")
 """Options of the settings that experiments have of their own or not at all."""

@@ -42,9 +42,9 @@ class ExplainScore(RankerOptions, EvaluationTask):
             ValueError: an id that the data do not have, or ``explain.by=senses`` where the score
                 does not split into senses.
         """
-        checkpoint = self.ranker.find()
+        checkpoint = self.find_ranker()
         query, document = self.explain.texts(lambda: self.chosen_data.of(checkpoint))
-        reranker = self.ranker.load(checkpoint).with_policy(self.policy, self.alpha)  # type: ignore[arg-type]  # no text but auto is an alpha
+        reranker = self.load_ranker(checkpoint).with_policy(self.policy, self.alpha)  # type: ignore[arg-type]  # no text but auto is an alpha
         explanation = reranker.explain(query, document, by=self.explain.by)
         self.saved.write(folder)
         write_explanations(folder / "explanation.json", [explanation])

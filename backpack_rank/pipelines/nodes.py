@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
@@ -29,6 +29,7 @@ from backpack_rank.constructors import (
     check_arguments,
     check_complete,
     check_fields,
+    made,
     shown,
 )
 from backpack_rank.files import resource_folder
@@ -135,6 +136,36 @@ def build(node: Mapping[str, Any], option: str, **more: Any) -> Any:
 def build_or_none(node: Mapping[str, Any] | None, option: str) -> Any:
     """The object of a node that may be null."""
     return None if node is None else build(node, option)
+
+
+def made_options(values: Mapping[str, Any], call: Any) -> dict[str, Any]:
+    """The options that a class or function names, each as it takes it.
+
+    A node is made into an object of the class that it is annotated with, by its own constructor
+    where it names one. What is annotated as a mapping, such as the data, stays a node.
+    """
+    arguments = {}
+    for name, annotation in annotations_of(call).items():
+        if name in values:
+            arguments[name] = _made(values[name], annotation, name)
+    return arguments
+
+
+def _made(value: Any, annotation: Any, option: str) -> Any:
+    kinds = [*get_args(annotation), annotation]
+    if not isinstance(value, Mapping) or any("Mapping" in str(kind) for kind in kinds):
+        return value
+    if "_target_" in value:
+        return build(value, option)
+    (kind,) = [kind for kind in kinds if isinstance(kind, type) and kind is not type(None)]
+    return made(kind, value, option)
+
+
+def several(value: Any) -> tuple[str, ...]:
+    """One path or several, or none."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(map(str, value))
 
 
 def constructor_of(node: Mapping[str, Any], option: str) -> Any:

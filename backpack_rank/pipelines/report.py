@@ -20,7 +20,7 @@ from backpack_rank.pipelines.page_sections import (
     changed_queries,
     senses_of,
 )
-from backpack_rank.pipelines.saved_options import SavedOptions
+from backpack_rank.pipelines.tasks import SavedOptions
 from backpack_rank.reporting.answer import Answer, answer
 from backpack_rank.reporting.comparison import comparison_tables
 from backpack_rank.reporting.page.build import page_of_rows

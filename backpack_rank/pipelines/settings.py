@@ -17,10 +17,9 @@ from backpack_rank.data.rotation import Rotation
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.chosen_ranker import RankerOptions
-from backpack_rank.pipelines.made_options import made_options
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of
-from backpack_rank.pipelines.nodes import merged
-from backpack_rank.pipelines.saved_options import SavedOptions
+from backpack_rank.pipelines.nodes import made_options, merged
+from backpack_rank.pipelines.tasks import SavedOptions
 from backpack_rank.reranking.pointwise import PointwiseReranker
 
 
@@ -80,8 +79,8 @@ class EvaluationSettings(RankerOptions):
         return metrics_of(self.measures, self.bias, self.attribute, dataset)
 
     def reranker(self, checkpoint: Path | str) -> PointwiseReranker:
-        """See :meth:`ChosenRanker.load`."""
-        return self.ranker.load(checkpoint)
+        """See :meth:`ChosenRanker.load_ranker`."""
+        return self.load_ranker(checkpoint)
 
     def save(self, folder: str | Path, checkpoint: Path | str | None = None) -> None:
         """See :meth:`SavedOptions.write`."""

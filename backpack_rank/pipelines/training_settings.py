@@ -17,14 +17,14 @@ from backpack_rank.models.factory import find_ranker
 from backpack_rank.parts import option_types
 from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.nodes import build, check_options, plain_options, with_nodes, yaml_of
-from backpack_rank.pipelines.option_checks import (
+from backpack_rank.pipelines.option_types import (
+    AnyTrainingOptions,
     check_chosen,
     check_ranking,
     check_sharding,
     check_trainer,
     check_trainer_options,
 )
-from backpack_rank.pipelines.option_types import AnyTrainingOptions
 from backpack_rank.pipelines.run_folder import (
     CONFIG,
     comparable,

@@ -30,9 +30,8 @@ from backpack_rank.digests import digest
 from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.models.utils import pick_device
 from backpack_rank.pipelines.chosen_data import ChosenData
-from backpack_rank.pipelines.chosen_ranker import ChosenRanker, RankerOptions
-from backpack_rank.pipelines.made_options import made_options
-from backpack_rank.pipelines.nodes import check_options, plain_options
+from backpack_rank.pipelines.chosen_ranker import ChosenRanker
+from backpack_rank.pipelines.nodes import build, check_options, made_options, plain_options
 from backpack_rank.pipelines.option_types import (
     Alpha,
     Alphas,
@@ -135,18 +134,10 @@ class RerankSettings:
         self.workers = workers or _default_workers(options["scoring"]["device"], self.threads)
         self.folder = self._folder()
 
-        made = made_options(options, RankerOptions)
-        self._policy: Policy = made["policy"]
+        self._policy: Policy = build(options["policy"], "policy")
         self._data = ChosenData(options.get("data"), options.get("first_stage"))
         # No cache of sense vectors: a pair is scored at all alphas before the next one is read.
-        self._ranker = ChosenRanker(
-            options["checkpoint"],
-            str(options["output"]),
-            attribute=made["attribute"],
-            scoring=made["scoring"],
-            template=made.get("template"),
-            labels=options["labels"],
-        )
+        self._ranker = ChosenRanker(**made_options(options, ChosenRanker))
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> RerankSettings:
@@ -210,7 +201,7 @@ class RerankSettings:
     @cached_property
     def checkpoint(self) -> Path | str:
         """Folder of the ranker. Raises ``FileNotFoundError`` where there is none."""
-        return self._ranker.find()
+        return self._ranker.find_ranker()
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -224,7 +215,7 @@ class RerankSettings:
 
     def sweep(self) -> AlphaSweep:
         """The ranker at the alphas. Raises ``ValueError`` where the policy does not fit it."""
-        return AlphaSweep(self._ranker.load(self.checkpoint), self.alphas, self._policy)
+        return AlphaSweep(self._ranker.load_ranker(self.checkpoint), self.alphas, self._policy)
 
     def candidates(self) -> Candidates:
         """What is ranked anew, from the run or from the first stage of the data.

@@ -15,10 +15,9 @@ from backpack_rank.evaluation.results import Report
 from backpack_rank.files import write_text
 from backpack_rank.pipelines.evaluate_runs import MeasureRuns
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results
-from backpack_rank.pipelines.made_options import several
 from backpack_rank.pipelines.metrics import rank_all
-from backpack_rank.pipelines.nodes import build
-from backpack_rank.pipelines.saved_options import SavedOptions
+from backpack_rank.pipelines.nodes import build, several
+from backpack_rank.pipelines.tasks import SavedOptions
 from backpack_rank.position.aggregation.aggregate import Aggregator
 from backpack_rank.position.aggregation.runs import FusedQuery, fuse
 from backpack_rank.reporting.writers import csv_text

@@ -16,9 +16,8 @@ from backpack_rank.pipelines.evaluation_files import Ranked, write_results
 from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.metrics import metrics_of, rank_all
 from backpack_rank.pipelines.nodes import build_or_none, merged
-from backpack_rank.pipelines.saved_options import SavedOptions
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.pipelines.tasks import EvaluationTask
+from backpack_rank.pipelines.tasks import EvaluationTask, SavedOptions
 from backpack_rank.position.aggregation.aggregate import Aggregator, Borda
 from backpack_rank.position.lists.rank_llm import read_requests, reordered, write_requests
 from backpack_rank.position.lists.rewritten import RewrittenLists

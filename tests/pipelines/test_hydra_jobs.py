@@ -12,7 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
 from backpack_rank.checks import UsageError
-from backpack_rank.pipelines import command
+from backpack_rank.pipelines import hydra_jobs
 
 COMMANDS: list[list[str]] = []
 """What ``sys.argv`` was in each job."""
@@ -33,7 +33,7 @@ def run_and_record(*arguments: str, folder: Path) -> list[DictConfig]:
         configurations.append(config)
 
     folders = [f"hydra.run.dir={folder}", f"hydra.sweep.dir={folder}", "hydra/job_logging=none"]
-    command.compose_and_run("train", [*arguments, *folders, "hydra/hydra_logging=none"], job)
+    hydra_jobs.compose_and_run("train", [*arguments, *folders, "hydra/hydra_logging=none"], job)
     return configurations
 
 
@@ -72,7 +72,7 @@ def test_a_wrong_value_is_refused_before_a_folder_is_made(
 ) -> None:
     """What would be marked there as unfinished, resume=true would take up."""
     with pytest.raises(SystemExit) as ended:
-        command.run(
+        hydra_jobs.run(
             script, [*option.split(), f"output={tmp_path / 'outputs'}", "hydra/hydra_logging=none"]
         )
     assert ended.value.code == 2
@@ -107,12 +107,12 @@ def test_a_sweep_that_a_configuration_asks_for_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where somebody has added ``hydra.mode`` to a file of conf/: no option names Hydra."""
-    conf = shutil.copytree(command.resource_folder("conf"), tmp_path / "conf")
+    conf = shutil.copytree(hydra_jobs.resource_folder("conf"), tmp_path / "conf")
     recipe = TWO_SEEDS.replace("FOLDER", str(tmp_path / "output"))
     (conf / "recipe" / "two_seeds.yaml").write_text(recipe)
-    monkeypatch.setattr(command, "resource_folder", lambda _name: conf)
+    monkeypatch.setattr(hydra_jobs, "resource_folder", lambda _name: conf)
     configurations: list[DictConfig] = []
-    command.compose_and_run("train", ["recipe=two_seeds"], configurations.append)
+    hydra_jobs.compose_and_run("train", ["recipe=two_seeds"], configurations.append)
     assert [config.seed for config in configurations] == [1, 2]
 
 
@@ -147,4 +147,4 @@ def test_a_defect_of_a_job_is_raised_as_it_is(tmp_path: Path) -> None:
 
     folder = f"hydra.run.dir={tmp_path}"
     with pytest.raises(OSError, match="a defect"):
-        command.compose_and_run("train", [folder, "hydra/job_logging=none"], job)
+        hydra_jobs.compose_and_run("train", [folder, "hydra/job_logging=none"], job)

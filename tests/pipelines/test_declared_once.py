@@ -1,0 +1,57 @@
+"""An option is declared once: a new default is one line of Python, and conf/ says the same."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from backpack_rank.files import resource_folder
+from backpack_rank.models.configuration import SENSES, BackpackConfig
+
+PACKAGE = Path(__file__).resolve().parents[2] / "backpack_rank"
+CONF = resource_folder("conf")
+
+
+def defaults(folder: Path, *names: str) -> Iterator[tuple[str, ast.expr]]:
+    """Every default of an argument or a field of one of these names, with its place."""
+    for file in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                if node.target.id in names and node.value is not None:
+                    yield f"{file.name}:{node.lineno}", node.value
+            elif isinstance(node, ast.FunctionDef):
+                arguments = [*node.args.posonlyargs, *node.args.args]
+                plain = node.args.defaults
+                pairs = [
+                    *zip(arguments[len(arguments) - len(plain) :], plain, strict=True),
+                    *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
+                ]
+                for argument, default in pairs:
+                    if argument.arg in names and default is not None:
+                        yield f"{file.name}:{node.lineno}", default
+
+
+@pytest.mark.parametrize(
+    "option", ["split_attribute", "certificate_pairs", "certificate", "recalibrate"]
+)
+def test_an_option_of_an_evaluation_has_its_default_at_one_place(option: str) -> None:
+    places = [place for place, _ in defaults(PACKAGE / "pipelines", option)]
+    assert len(places) == 1
+
+
+def test_the_default_number_of_senses_is_one_constant() -> None:
+    values = dict(defaults(PACKAGE, "senses", "num_senses"))
+    assert values
+    for place, value in values.items():
+        # Where it is no constant of its own: nothing, or the one name.
+        is_name = isinstance(value, ast.Name) and value.id == "SENSES"
+        is_none = isinstance(value, ast.Constant) and not isinstance(value.value, int)
+        assert is_name or is_none, place
+    assert BackpackConfig().num_senses == SENSES
+    for file in (CONF / "model").glob("*.yaml"):
+        ranker = yaml.safe_load(file.read_text("utf-8")).get("ranker") or {}
+        assert ranker.get("senses", SENSES) == SENSES, file.name
