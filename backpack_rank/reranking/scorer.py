@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -74,8 +74,6 @@ class ScoringSettings:
             device computes in it.
         tokens_per_batch: tokens of a packed batch; None chooses by device.
         workers: processes that read and tokenise.
-        cache_dtype: number format of cached sense vectors; None is that of ``dtype`` (bfloat16 as
-            float32).
         readout: where a Backpack with a linear head reads its score, ``pooled`` (one token) or
             ``mean_sigmoid`` (all of them); None: as it was saved.
         long_documents: ``cut`` reads the beginning of a document that does not fit behind its
@@ -91,7 +89,6 @@ class ScoringSettings:
     dtype: Annotated[str, OneOf(FORMATS)] = "float32"
     tokens_per_batch: Count | Annotated[None, Note("to choose by device")] = None
     workers: Workers = 0
-    cache_dtype: Literal["float32", "float16"] | None = None
     readout: Annotated[str, OneOf(READOUTS)] | Annotated[None, Note("as it was saved")] = None
     long_documents: Annotated[str, OneOf(STRATEGIES)] = CUT.long_documents
     max_chunks_per_doc: Count | Annotated[None, Note("for all")] = CUT.max_chunks_per_doc
@@ -712,10 +709,8 @@ class Scorer(TextScorer):
         With ``starts``, those of all chunks, whose number is given. [S, k, d]
         """
         shape = self._shape_of_senses(number)
-        dtype: str | None = self.settings.cache_dtype
-        if dtype is None:
-            # numpy has no bfloat16.
-            dtype = "float16" if self.settings.dtype == "float16" else "float32"
+        # numpy has no bfloat16.
+        dtype = "float16" if self.settings.dtype == "float16" else "float32"
         key = self._cache_key(pairs, dtype if shift is None else f"{shift.key}-{dtype}")
         return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, shift, starts))
 

@@ -92,8 +92,9 @@ OTHERS = [
     ("options", "other", "message"), OTHERS, ids=[f"{o[0]}-{other}" for o, other, _ in OTHERS]
 )
 def test_an_option_that_the_task_does_not_take_is_refused(
-    options: list[str], other: str, message: str
+    options: list[str], other: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("BACKPACK_RANK_DATA", "/nowhere")
     with pytest.raises(ValueError) as refused:  # noqa: PT011  the sentence is compared as a whole
         task_of(configured("evaluate", *options, other))
     assert str(refused.value).startswith(message)

@@ -232,10 +232,9 @@ def test_other_weights_texts_limits_and_formats_are_other_entries(
     assert entries(make_backpack(seed=1)) == 2
     assert entries(make_backpack(), max_length=40) == 3
     assert entries(make_backpack(), run={"q1": RUN["q1"]}) == 4
-    assert entries(make_backpack(), cache_dtype="float16") == 5
-    assert entries(make_backpack(), dtype="bfloat16") == 6
+    assert entries(make_backpack(), dtype="bfloat16") == 5
     tiny_collection.queries["q1"] = "nurse in the ward"
-    assert entries(make_backpack()) == 7
+    assert entries(make_backpack()) == 6
 
 
 def test_other_layer_scales_of_the_same_weights_are_other_entries(
@@ -247,15 +246,6 @@ def test_other_layer_scales_of_the_same_weights_are_other_entries(
     for ranker in (first, second):
         ranked(Scorer(ranker, pair_tokenizer), tiny_collection, cache=SenseCache(tmp_path))
     assert len(list(tmp_path.glob("*.npy"))) == 2
-
-
-def test_a_half_precision_cache_is_near(
-    make_backpack, pair_tokenizer, tiny_collection, backpack_scorer, tmp_path
-):
-    half = Scorer(make_backpack(), pair_tokenizer, ScoringSettings(cache_dtype="float16"))
-    scores = flat(ranked(half, tiny_collection, cache=SenseCache(tmp_path)))
-    exact = flat(ranked(backpack_scorer, tiny_collection))
-    assert scores == pytest.approx(exact, abs=1e-2 * max(map(abs, exact)))
 
 
 def test_a_ranker_without_senses_is_scored_without_weights_and_refused_with(
@@ -307,9 +297,7 @@ def test_rewritten_texts_have_the_score_of_what_they_are_rewritten_to(
     assert np.abs(changes[-1]) < 1e-5, "no word of the last pair is rewritten"
 
 
-@pytest.mark.parametrize(
-    "options", [{"dtype": "float64"}, {"dtype": "fp32"}, {"cache_dtype": "bfloat16"}]
-)
+@pytest.mark.parametrize("options", [{"dtype": "float64"}, {"dtype": "fp32"}])
 def test_unknown_number_formats_are_refused(options):
     ((name, value),) = options.items()
     with pytest.raises(ValueError, match=rf"scoring\.{name}={value}"):

@@ -22,7 +22,6 @@ EVALUATION = {
     "scoring.tokens_per_batch": NO_COUNT,
     "scoring.workers": ("-1", "1.5", "abc", "true", "100000", "null"),
     "scoring.dtype": ("int4", "true", "null"),
-    "scoring.cache_dtype": ("bfloat16", "3"),
     "scoring.long_documents": ("all", "true", "null"),
     "scoring.max_chunks_per_doc": (*NO_COUNT, "3"),  # 3 needs chunks
     "scoring.chunk_overlap": ("-1", "1.5", "nan", "abc", "true", "null", "3"),
