@@ -290,6 +290,12 @@ def remove_leftovers(folder: str | Path) -> int:
     return len(leftovers)
 
 
+def remove_leftovers_of(path: Path) -> None:
+    """The same for one file or folder, which nobody else writes now."""
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
 def seal(path: Path) -> None:
     """Write length and checksum of a file, or of every file in a folder, for :func:`intact`."""
     seal_file = _seal_of(path)
@@ -337,8 +343,7 @@ def intact(path: str | Path) -> bool:
     it is of a killed process, and goes.
     """
     path = Path(path)
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    remove_leftovers_of(path)
     try:
         why = damage(path)
     except FileNotFoundError:

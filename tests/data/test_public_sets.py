@@ -9,12 +9,15 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import public_files
 import pytest
@@ -24,7 +27,7 @@ from public_files import PublicServer, serving
 
 from backpack_rank import cli
 from backpack_rank.checks import UsageError
-from backpack_rank.data.public import sets
+from backpack_rank.data.public import builders, sets
 from backpack_rank.data.public.builders import build_gender_sentences, build_nq_open_oracle
 from backpack_rank.data.public.downloads import ATTEMPTS, Downloads, PublicFile
 from backpack_rank.data.public.layout import content_digest
@@ -106,6 +109,58 @@ def test_a_file_that_is_not_the_published_one_is_refused_and_not_kept(
     assert list(downloads.folder.iterdir()) == []
     server.files[PLACE] = CONTENT
     assert downloads.fetch(FILE).read_bytes() == CONTENT
+
+
+def bad_archives() -> dict[str, bytes]:
+    """What stands where an archive should be."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as files:
+        files.writestr("WikiQACorpus/WikiQA-dev.tsv", "h\n" + "a\tb\n" * 200)
+    empty = io.BytesIO()
+    zipfile.ZipFile(empty, "w").close()
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as files:
+        files.writestr("WikiQACorpus/WikiQA-dev.tsv", b"0" * (builders.MOST_UNPACKED + 1))
+    damaged = bytearray(whole.getvalue())
+    damaged[60] ^= 0xFF
+    return {
+        "a proxy's page": b"<html><body>Please log in</body></html>",
+        "nothing": b"",
+        "half of it": whole.getvalue()[:-40],
+        "another checksum": bytes(damaged),
+        "no member": empty.getvalue(),
+        "other columns": whole.getvalue(),
+        "too much": bomb.getvalue(),
+    }
+
+
+@pytest.mark.parametrize("name", ["wikiqa", "grep_biasir", "nq_open_oracle", "gender_sentences"])
+@pytest.mark.parametrize("kind", sorted(bad_archives()))
+def test_a_download_that_cannot_be_read_is_forgotten(server, downloads, tmp_path, name, kind):
+    places = [urlsplit(file.url) for file in SETS[name].files]
+    for place in places:
+        server.files[f"/{place.netloc}{place.path}"] = bad_archives()[kind]
+    root = tmp_path / "data"
+    for _ in range(2):
+        server.asked.clear()
+        with pytest.raises(ValueError, match=f"{name} cannot be built of http"):
+            get(name, root, downloads)
+        assert server.asked, "the server is asked again"
+        assert [path for path in root.iterdir() if path.name != f".{name}.lock"] == []
+
+
+def test_a_part_of_another_file_is_no_beginning(server, downloads):
+    downloads.folder.mkdir()
+    (downloads.folder / "file.bin.part").write_bytes(b"x" * (len(CONTENT) + 5))
+    assert downloads.fetch(FILE).read_bytes() == CONTENT
+
+
+def test_what_a_killed_command_left_goes_with_the_next(server, downloads, tmp_path):
+    root = tmp_path / "data"
+    (root / ".wikiqa.abc123.tmp" / "wikiqa").mkdir(parents=True)
+    with pytest.raises(ConnectionError):
+        get("wikiqa", root, downloads)
+    assert not list(root.glob(".wikiqa.*.tmp"))
 
 
 def test_a_file_that_is_not_there_is_said_with_its_address(downloads: Downloads) -> None:

@@ -16,6 +16,8 @@ from backpack_rank.data.public.downloads import Downloads, PublicFile
 from backpack_rank.data.public.layout import shipped, shipped_files, write_lines, write_qrels
 from backpack_rank.data.text_files import fail
 
+MOST_UNPACKED = 200_000_000
+"""Bytes that a file of an archive may unpack to; the largest that is published has 12 MB."""
 _PASSAGES = "msmarco-passage"
 
 
@@ -152,8 +154,12 @@ def build_nq_open_oracle(folder: Path, source: Path) -> None:
     queries: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
     pairs: list[tuple[str, str]] = []
+    unpacked = 0
     with gzip.open(source, "rt", encoding="utf-8") as file:
-        for number, line in enumerate(file):
+        # A line at a time, and none longer than all of the file may be.
+        for number, line in enumerate(iter(lambda: file.readline(MOST_UNPACKED), "")):
+            unpacked += len(line)
+            _check_unpacked(source, unpacked)
             try:
                 record = json.loads(line)
                 (passage,) = record["ctxs"]
@@ -232,9 +238,9 @@ def build_wikiqa(folder: Path, archive: Path) -> None:
     queries: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(archive) as files:
         for split in ("dev", "test", "train"):
-            (name,) = [entry for entry in files.namelist() if _named(entry, f"WikiQA-{split}.tsv")]
+            name = _only_member(files, f"WikiQA-{split}.tsv")
             rows: list[tuple[str, str, int]] = []
-            text = files.read(name).decode("utf-8")
+            text = _content(files, name).decode("utf-8")
             # Not splitlines: sentences may hold separators that only Unicode counts as line ends.
             for number, line in enumerate(
                 text.replace("\r\n", "\n").rstrip("\n").split("\n")[1:], 2
@@ -265,7 +271,8 @@ def build_grep_biasir(folder: Path, archive: Path) -> None:
             name = PurePosixPath(entry).name
             if "csv_formatted" not in entry or not name.endswith(".csv"):
                 continue
-            table = list(_csv_rows(files.read(entry).decode("utf-8-sig"), archive / entry))
+            text = _content(files, entry).decode("utf-8-sig")
+            table = list(_csv_rows(text, archive / entry))
             if name == "queries.csv":
                 categories = {row["q_id"]: row["category"] for row in table}
             else:
@@ -301,6 +308,27 @@ def copy_files(folder: Path, downloads: Downloads, files: tuple[PublicFile, ...]
 def _distinct(answers: list[dict[str, Any]]) -> list[tuple[int, str]]:
     """Starts and texts; annotators often chose the same words."""
     return list(dict.fromkeys((answer["answer_start"], answer["text"]) for answer in answers))
+
+
+def _only_member(files: zipfile.ZipFile, name: str) -> str:
+    """The entry of an archive with this file name."""
+    entries = [entry for entry in files.namelist() if _named(entry, name)]
+    if len(entries) != 1:
+        raise ValueError(f"{files.filename} has {len(entries)} files {name} in place of one")
+    return entries[0]
+
+
+def _content(files: zipfile.ZipFile, entry: str) -> bytes:
+    """The bytes of an entry; what an archive says of their number is not believed."""
+    with files.open(entry) as member:
+        content = member.read(MOST_UNPACKED + 1)
+    _check_unpacked(f"{files.filename}: {entry}", len(content))
+    return content
+
+
+def _check_unpacked(place: object, number: int) -> None:
+    if number > MOST_UNPACKED:
+        raise ValueError(f"{place} unpacks to more than {MOST_UNPACKED // 10**6} MB")
 
 
 def _named(entry: str, name: str) -> bool:

@@ -97,9 +97,18 @@ class Downloads:
             ) from error
         return Path(path)
 
+    def forget(self, file: PublicFile) -> None:
+        """Remove what was kept of a file, so that the next call asks the server for it."""
+        for path in (self.folder / file.name, self._part(file.url)):
+            path.unlink(missing_ok=True)
+
+    def _part(self, url: str) -> Path:
+        """What arrived of a file so far."""
+        return self.folder / f"{urlsplit(url).path.rsplit('/', 1)[1]}.part"
+
     def _download(self, url: str, output: object, _: object) -> None:
         """What pooch calls: fill the file ``output``."""
-        part = self.folder / f"{urlsplit(url).path.rsplit('/', 1)[1]}.part"
+        part = self._part(url)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._go_on(url, part)
@@ -121,8 +130,12 @@ class Downloads:
         if have:
             headers["Range"] = f"bytes={have}-"
         with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-            if response.status_code == 416:
+            if response.status_code == 416 and _whole_length(response) == have:
                 return  # nothing is missing
+            if response.status_code == 416:
+                # What is here is no beginning of what is there: it is of another file.
+                part.unlink()
+                raise requests.ConnectionError(f"{have} bytes of another file were here")
             if not response.ok:
                 raise ConnectionError(f"{url}: the server answers {response.status_code}")
             if response.status_code != 206:
@@ -144,6 +157,15 @@ class Downloads:
                     left -= len(piece)
             if left > 0:  # not every version of requests notices
                 raise requests.ConnectionError(f"{left} bytes are missing")
+
+
+def _whole_length(response: requests.Response) -> int | None:
+    """Bytes of the whole file, as a server says it that has no more of it; None: it does not say.
+
+    The header is ``Content-Range: bytes */LENGTH`` (RFC 9110, section 15.5.17).
+    """
+    _, _, length = response.headers.get("Content-Range", "").partition("*/")
+    return int(length) if length.isdigit() else None
 
 
 def _what_arrived(part: Path) -> str:

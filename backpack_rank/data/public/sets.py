@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import logging
 import shutil
+import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from filelock import FileLock
 
 from backpack_rank.checks import UsageError
 from backpack_rank.data.public import builders
@@ -20,7 +26,7 @@ from backpack_rank.data.public.names import (
     SOURCE,
 )
 from backpack_rank.digests import digest
-from backpack_rank.files import atomic_path
+from backpack_rank.files import atomic_path, remove_leftovers_of
 
 """In each folder: where it is from, and how it compares with what was measured."""
 _SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
@@ -37,6 +43,19 @@ _WIKIQA = (
 _GREP = (
     "https://codeload.github.com/KlaraKrieg/GrepBiasIR/zip/b68f5975887d4527872b745275dff89f97760a87"
 )
+UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    RuntimeError,  # an archive with a password, or of another compression
+    csv.Error,
+    gzip.BadGzipFile,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What the builders' readers raise for content that is not what its owner publishes."""
 log = logging.getLogger(__name__)
 
 
@@ -296,11 +315,39 @@ def get(name: str, root: Path, downloads: Downloads) -> Built:
         raise FileExistsError(f"{folder} is there already; remove it to build it anew")
     root.mkdir(parents=True, exist_ok=True)
     chosen_set = SETS[name]
-    with atomic_path(folder) as temporary:
-        chosen_set.build(temporary, downloads)
-        built = compared(name, temporary)
-        (temporary / SOURCE).write_text(_source(name, downloads, built), encoding="utf-8")
+    lock = root / f".{name}.lock"
+    with FileLock(lock):
+        remove_leftovers_of(folder)
+        with atomic_path(folder) as temporary:
+            try:
+                chosen_set.build(temporary, downloads)
+            except UNREADABLE as error:
+                raise _unreadable(name, downloads, error) from error
+            built = compared(name, temporary)
+            (temporary / SOURCE).write_text(_source(name, downloads, built), encoding="utf-8")
+    lock.unlink(missing_ok=True)
     return Built(folder, built.same, built.other)
+
+
+def _unreadable(name: str, downloads: Downloads, error: Exception) -> ValueError:
+    """What is said of a set that cannot be built of its downloads, which are then forgotten.
+
+    They would be taken for whole by every later command. Files with a checksum are what was
+    published, and stay.
+    """
+    forgotten = []
+    for file in SETS[name].files:
+        if file.sha256 is None:
+            downloads.forget(file)
+            forgotten.append(file.url)
+    why = " ".join(str(error).split())[:300] or type(error).__name__
+    if not forgotten:
+        return ValueError(f"{name} cannot be built: {why}")
+    return ValueError(
+        f"{name} cannot be built of {', '.join(forgotten)}: {why}. What was downloaded is removed, "
+        "and the same command asks for it again: a proxy may have answered in the server's place, "
+        "or its owner may have changed it"
+    )
 
 
 def compared(name: str, folder: Path) -> Built:
