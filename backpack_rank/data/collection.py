@@ -118,6 +118,7 @@ class Collection(ShownInNotebooks):
         fields: gives further fields of documents, or None where the source has none.
         ignore_identical_ids: whether queries are documents of the collection, as in ArguAna and
             Quora: the document whose id is the query's is then no candidate of it.
+        depth: how many candidates BM25 gives a query where nobody says otherwise.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Collection(ShownInNotebooks):
 
     fields: DocumentFields | None = None
     ignore_identical_ids: bool = False
+    depth: int = 100
 
     def field_values(self, name: str, doc_ids: Iterable[str]) -> dict[str, Any]:
         """Use it for what documents say beside their text; ``group`` is that of ``groups``.

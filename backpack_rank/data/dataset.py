@@ -102,12 +102,14 @@ class Dataset:
 
         Args:
             test: the collection.
-            first_stage: None takes the collection's own candidates where it has some, else BM25.
+            first_stage: None takes the collection's own candidates where it has some, else as many
+                of BM25 as the collection says.
             name: of the dataset; the collection's when None.
             options: further attributes of :class:`Dataset`.
         """
         if first_stage is None:
-            first_stage = Bm25() if test.candidates is None else GivenCandidates()
+            given = test.candidates is not None
+            first_stage = GivenCandidates() if given else Bm25(depth=test.depth)
         stage = first_stage
         return cls(name or test.name, {"test": lambda: test}, {"": lambda: stage}, **options)
 

@@ -53,7 +53,7 @@ from backpack_rank.models.lora_folder import (
     is_language_model,
     is_lora,
 )
-from backpack_rank.models.modular_cross_encoder import MODULES, is_modular, load_modular
+from backpack_rank.models.modular_cross_encoder import is_modular, load_modular
 from backpack_rank.models.pooled_layer import default_sense_keys
 from backpack_rank.models.prompted_ranker import TEMPLATE, PromptTemplate, load_prompted
 from backpack_rank.models.rankers import (
@@ -64,6 +64,7 @@ from backpack_rank.models.rankers import (
     Ranker,
 )
 from backpack_rank.models.ranking_heads import HEADS
+from backpack_rank.models.sentence_transformers_files import MODULES
 from backpack_rank.models.sequence_classifier import load_classifier
 from backpack_rank.models.utils import DTYPES, backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking
@@ -464,11 +465,13 @@ def _load_ranker(
         _refuse_labels(labels, folder, names[0])
         prompt = _prompt_of(template, names[0], folder)
         return load_prompted(folder, load_tokenizer(folder), prompt)
-    _refuse_template(template, folder, names[0])
     if names[0] not in classes:
         check_model_type(config_file, config)
     if names[0] not in classes and is_classifier(names[0]) and not is_modular(folder):
-        return load_classifier(folder, load_tokenizer(folder), labels)
+        prompt_of_pair = _prompt_of_classifier(template, folder)
+        tokenizer = load_tokenizer(folder)
+        return load_classifier(folder, tokenizer, labels, template=prompt_of_pair)
+    _refuse_template(template, folder, names[0])
     _refuse_labels(labels, folder, names[0])
     if names[0] not in classes and is_modular(folder):
         return load_modular(folder, load_tokenizer(folder))
@@ -507,8 +510,8 @@ def _load_adapted(
         _refuse_labels(labels, folder, architecture)
         prompt = _prompt_of(template, architecture, folder, adapter.base)
         return load_prompted(folder, tokenizer, prompt)
-    _refuse_template(template, folder, architecture)
     if is_modular(folder):
+        _refuse_template(template, folder, architecture)
         _refuse_labels(labels, folder, architecture)
         return load_modular(folder, tokenizer)
     if architecture in _own_classes() or not is_classifier(architecture):
@@ -516,7 +519,8 @@ def _load_adapted(
             f"{folder}: an adapter of a {architecture} is no ranker, which is a classifier of "
             "pairs (task_type=SEQ_CLS) or a language model that answers a prompt (CAUSAL_LM)"
         )
-    return load_classifier(folder, tokenizer, labels, adapter.base)
+    prompt_of_pair = _prompt_of_classifier(template, folder, adapter.base)
+    return load_classifier(folder, tokenizer, labels, adapter.base, prompt_of_pair)
 
 
 def _unnamed(config_file: Path, config: dict[str, Any]) -> str:
@@ -554,6 +558,16 @@ def _prompt_of(template: Template | None, architecture: str, *folders: Path) -> 
         "give template=qwen3_reranker (or another of conf/template, or a YAML file), or put such "
         f"a file into its folder as {TEMPLATE}"
     )
+
+
+def _prompt_of_classifier(
+    template: Template | None, *folders: Path | None
+) -> PromptTemplate | None:
+    """The template that was given, or that a folder holds; a classifier can do without one."""
+    if template is None:
+        has_one = [folder for folder in folders if folder and (folder / TEMPLATE).is_file()]
+        return PromptTemplate.of(has_one[0] / TEMPLATE) if has_one else None
+    return template if isinstance(template, PromptTemplate) else PromptTemplate.of(template)
 
 
 def _refuse_template(template: Template | None, folder: Path, architecture: str) -> None:

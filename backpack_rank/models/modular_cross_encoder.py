@@ -20,23 +20,26 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedTokenizerBase
 
-from backpack_rank.data.json_lines import json_file, json_object_file
-from backpack_rank.data.tokenisation import load_tokenizer
+from backpack_rank.data.json_lines import json_file
+from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
+from backpack_rank.models.chat_template import chat_pair_tokenizer
 from backpack_rank.models.checkpoint import key_problems
 from backpack_rank.models.lora_folder import load_network
 from backpack_rank.models.packed_body import pack_body
+from backpack_rank.models.sentence_transformers_files import (
+    ADVICE,
+    MODEL_FILE,
+    MODULES,
+    TRANSFORMER_FILE,
+    settings_of,
+)
 from backpack_rank.models.sequence_classifier import (
     SequenceClassifierForRanking,
-    TemplatePairTokenizer,
     longest_pair,
     ranker_of,
 )
 
-MODULES = "modules.json"
-MODEL_FILE = "config_sentence_transformers.json"
-TRANSFORMER_FILE = "sentence_bert_config.json"
 _TOKENS, _POOLED, _SCORES = "token_embeddings", "sentence_embedding", "scores"
-ADVICE = "rank with sentence-transformers itself, and measure its run: run=FILE"
 
 Features = dict[str, Tensor]
 """What modules hand on, by name: vectors of tokens [B, n, d], the mask [B, n], pooled [B, d]."""
@@ -215,7 +218,7 @@ def is_modular(folder: str | Path) -> bool:
 
 def load_modular(
     folder: str | Path, tokenizer: PreTrainedTokenizerBase | None = None
-) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
+) -> tuple[SequenceClassifierForRanking, PairTokenizer]:
     """Use this to load a cross-encoder in modules; its scores are those of ``predict``.
 
     ::
@@ -239,11 +242,6 @@ def load_modular(
             f"{folder} is a {kind} of sentence-transformers, which gives vectors of texts; a "
             "ranker scores pairs of a query and a document (a CrossEncoder)"
         )
-    if model.get("default_prompt_name"):
-        raise ValueError(
-            f"{folder / MODEL_FILE}: default_prompt_name={model['default_prompt_name']} puts a "
-            f"prompt before every query, which is not read here; {ADVICE}"
-        )
     if entries[0].name != "Transformer":
         raise ValueError(
             f"{folder / MODULES}: the first module is {entries[0].name} and must be Transformer; "
@@ -263,7 +261,10 @@ def load_modular(
     pooling = network.modules_behind[0]
     first_token_alone = isinstance(pooling, Pooling) and pooling.modes == ["cls"]
     reads_packed = pack_body(network, "transformer", first_token_alone)
-    return ranker_of(network.eval(), tokenizer, min(max_length, limit), reads_packed)
+    settings = settings_of(entries[0].folder / TRANSFORMER_FILE)
+    max_length = min(max_length, limit)
+    prompts = chat_pair_tokenizer(folder, tokenizer, settings, max_length)
+    return ranker_of(network.eval(), tokenizer, max_length, reads_packed, prompts=prompts)
 
 
 def activation_named(path: str) -> nn.Module:
@@ -432,11 +433,6 @@ def _check_scores(network: ModularNetwork, folder: Path) -> None:
         raise ValueError(f"{folder / MODULES}: the modules do not fit together: {error}") from error
     if scores.ndim != 2 or scores.shape[1] != 1:
         raise ValueError(f"{folder} gives {scores.shape[-1]} scores for a pair; a ranker gives one")
-
-
-def settings_of(file: Path) -> dict[str, Any]:
-    """Use this to read a file that may be missing; then there are no settings."""
-    return json_object_file(file) if file.is_file() else {}
 
 
 def _first(tokens: Tensor, mask: Tensor) -> Tensor:

@@ -35,6 +35,7 @@ TEMPLATE = "reranker_template.yaml"
 """The file of a folder with the prompt of its model."""
 _QUERY, _DOCUMENT = "{query}", "{document}"
 _PLACES = re.compile(r"\{(query|document|instruction)\}")
+_SIGNS = re.compile(r"[^\w{]*")
 _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 """Settings of models that change logits behind the last matrix."""
 
@@ -44,12 +45,12 @@ class PromptTemplate:
     """Use it to say how a language model is asked about a document.
 
     >>> template = PromptTemplate(["Q: {query} D: {document}", " Relevant?"], "yes", "no")
-    >>> template.query_part, template.document_part
-    ('Q: {query} D:', ' {document}')
+    >>> template.parts
+    (('Q: {query} D:',), (' ', ''), (' Relevant?',))
 
     Attributes:
-        pieces: of the prompt, each tokenised by itself, with places for ``{query}``, behind it
-            ``{document}``, and ``{instruction}``. A document ends its piece.
+        pieces: of the prompt, each tokenised by itself, with places for ``{query}``,
+            ``{document}`` and ``{instruction}``. Either of the two texts may stand first.
         relevant: its first token's logit is the score.
         not_relevant: the logit of its first token is subtracted; None: nothing is.
         instruction: stands in its place.
@@ -67,56 +68,31 @@ class PromptTemplate:
         for place in (_QUERY, _DOCUMENT):
             if text.count(place) != 1:
                 raise ValueError(f"pieces hold {place} {text.count(place)} times; it must be once")
-        if text.index(_QUERY) > text.index(_DOCUMENT):
-            raise ValueError("the query must stand before the document, which alone is cut")
-        if not self.pieces[self._document_piece].endswith(_DOCUMENT):
-            raise ValueError(f"{_DOCUMENT} must end its piece: begin a new one behind it")
         if ("{instruction}" in text) != (self.instruction is not None):
             raise ValueError("pieces must hold {instruction} where one is given, and only there")
         if not self.relevant:
             raise ValueError("relevant is empty; give the answer whose logit is the score")
 
     @property
-    def _document_piece(self) -> int:
-        return next(n for n, piece in enumerate(self.pieces) if _DOCUMENT in piece)
+    def document_first(self) -> bool:
+        """Whether the document stands before the query."""
+        text = "\0".join(self.pieces)
+        return text.index(_DOCUMENT) < text.index(_QUERY)
 
-    @property
-    def _query_piece(self) -> int:
-        return next(n for n, piece in enumerate(self.pieces) if _QUERY in piece)
+    @cached_property
+    def parts(self) -> tuple[tuple[str, ...], tuple[str, str], tuple[str, ...]]:
+        """What stands before the document, directly around it, and behind it.
 
-    @property
-    def before(self) -> Sequence[str]:
-        """Pieces before the query's."""
-        return self.pieces[: self._query_piece]
-
-    @property
-    def query_part(self) -> str:
-        """The piece with the query, up to the document where both are in one piece."""
-        piece = self.pieces[self._query_piece]
-        if self._query_piece == self._document_piece:
-            piece = piece.removesuffix(self.document_part)
-        return piece
-
-    @property
-    def between(self) -> Sequence[str]:
-        """Pieces between the query's and the document."""
-        if self._query_piece == self._document_piece:
-            return ()
-        document_piece = self.pieces[self._document_piece].removesuffix(self.document_part)
-        pieces = [*self.pieces[self._query_piece + 1 : self._document_piece], document_piece]
-        return [piece for piece in pieces if piece]
-
-    @property
-    def document_part(self) -> str:
-        """The document's place with the blank before it: one token holds both blank and word."""
-        piece = self.pieces[self._document_piece]
-        has_blank = piece.removesuffix(_DOCUMENT).endswith(" ")
-        return f" {_DOCUMENT}" if has_blank else _DOCUMENT
-
-    @property
-    def after(self) -> Sequence[str]:
-        """Pieces behind the document's."""
-        return self.pieces[self._document_piece + 1 :]
+        A tokenizer joins a blank to the word behind it, and signs to those before them: such
+        signs beside the document are tokenised with it.
+        """
+        place = next(n for n, piece in enumerate(self.pieces) if _DOCUMENT in piece)
+        before, _, after = self.pieces[place].partition(_DOCUMENT)
+        blank = " " if before.endswith(" ") else ""
+        signs = _SIGNS.match(after)[0].removesuffix(" ")  # type: ignore[index]  # of any length
+        head = (*self.pieces[:place], before.removesuffix(blank))
+        tail = (after.removeprefix(signs), *self.pieces[place + 1 :])
+        return tuple(filter(None, head)), (blank, signs), tuple(filter(None, tail))
 
     def filled(self, piece: str, query: str = "") -> str:
         """A piece with what stands in its places; the query may hold any signs."""
@@ -183,16 +159,22 @@ class PromptTokenizer(PairTokenizer):
         return digest(f"{self.template} {super().fingerprint}")
 
     @cached_property
-    def _before(self) -> np.ndarray:
-        return self._literal(self._template.before)
+    def _with_query(self) -> Sequence[str]:
+        """The pieces on the query's side of the document."""
+        head, _, tail = self._template.parts
+        return tail if self._template.document_first else head
 
     @cached_property
-    def _between(self) -> np.ndarray:
-        return self._literal(self._template.between)
+    def _fixed(self) -> np.ndarray:
+        """Token ids on the other side of the document."""
+        head, _, tail = self._template.parts
+        return self._literal(head if self._template.document_first else tail)
 
     @cached_property
-    def _after(self) -> np.ndarray:
-        return self._literal(self._template.after)
+    def _signs(self) -> np.ndarray:
+        """Token ids of the signs directly behind the document."""
+        _, (_, signs), _ = self._template.parts
+        return self._literal([signs] if signs else [])
 
     def _literal(self, pieces: Sequence[str]) -> np.ndarray:
         """Token ids of pieces without query and document, special tokens among them."""
@@ -204,8 +186,8 @@ class PromptTokenizer(PairTokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of documents as they stand in the prompt, nothing cut."""
-        blank = self._template.document_part.removesuffix(_DOCUMENT)
-        return self._encoded([blank + text for text in texts])
+        _, (blank, signs), _ = self._template.parts
+        return self._encoded([blank + text + signs for text in texts])
 
     def _encoded(self, texts: Sequence[str]) -> list[np.ndarray]:
         if not texts:
@@ -216,7 +198,7 @@ class PromptTokenizer(PairTokenizer):
         return [np.asarray(ids, dtype=np.int32) for ids in encoded]
 
     def encode_query(self, text: str) -> np.ndarray:
-        """Token ids of all that stands before the document.
+        """Token ids of all that stands on the query's side of the document.
 
         Raises:
             ValueError: the query is empty or leaves no room for a document.
@@ -225,8 +207,13 @@ class PromptTokenizer(PairTokenizer):
             raise ValueError("the query is empty: a ranker needs at least one token of query text")
         # No more of a very long query is tokenised than could be read.
         query = self.cut(text)
-        (ids,) = self._encoded([self._template.filled(self._template.query_part, query)])
-        ids = np.concatenate([self._before, ids, self._between])
+        parts: list[np.ndarray] = []
+        for piece in self._with_query:
+            if _QUERY in piece:
+                parts += self._encoded([self._template.filled(piece, query)])
+            else:
+                parts.append(self._literal([piece]))
+        ids = np.concatenate(parts)
         if self.room(ids) < 1:
             raise ValueError(
                 f"the query has {len(ids)} tokens with its prompt and max_length="
@@ -236,12 +223,18 @@ class PromptTokenizer(PairTokenizer):
         return ids
 
     def room(self, query: np.ndarray) -> int:
-        """Tokens of a document that fit behind the query, whose ids are given."""
-        return self.max_length - len(query) - len(self._after)
+        """Tokens of a document that fit beside the query, whose ids are given."""
+        return self.max_length - len(query) - len(self._fixed)
 
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
         """The prompt, the document cut to fit ``max_length``."""
-        return np.concatenate([query, document[: self.room(query)], self._after])
+        room = self.room(query)
+        if len(document) > room:
+            kept = max(0, room - len(self._signs))
+            document = np.concatenate([document[:kept], self._signs])[:room]
+        if self._template.document_first:
+            return np.concatenate([self._fixed, document, query])
+        return np.concatenate([query, document, self._fixed])
 
 
 class AnswerLayer(nn.Module):
@@ -369,17 +362,21 @@ def load_prompted(
             f"{folder}: {template.relevant!r} and {template.not_relevant!r} begin with the same "
             "token, so every score would be 0"
         )
-    _check_special_tokens(folder, tokenizer, template)
+    check_special_tokens(folder, tokenizer, template)
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     max_length = min(template.max_length, positions or template.max_length)
     pair_tokenizer = PromptTokenizer(tokenizer, max_length, None, template)
     return PromptedForRanking(model.eval(), answers), pair_tokenizer
 
 
-def _check_special_tokens(
+def check_special_tokens(
     folder: str | Path, tokenizer: PreTrainedTokenizerBase, template: PromptTemplate
 ) -> None:
-    """Refuse a template of another model: its signs would be read as common words."""
+    """Use this to refuse a template of another model: its signs would be read as common words.
+
+    Raises:
+        ValueError: it names a special token that the tokenizer has not, or beside a text.
+    """
     for sign in re.findall(r"<\|\w+\|>|<bos>|<eos>", "".join(template.pieces)):
         if sign not in tokenizer.all_special_tokens and sign not in tokenizer.get_added_vocab():
             raise ValueError(

@@ -21,10 +21,17 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.pretrained import no_panic
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backbone import depends_on_others
+from backpack_rank.models.chat_template import chat_pair_tokenizer
 from backpack_rank.models.label_pair import score_columns
 from backpack_rank.models.lora_folder import load_network
 from backpack_rank.models.packed_body import pack_body
+from backpack_rank.models.prompted_ranker import (
+    PromptTemplate,
+    PromptTokenizer,
+    check_special_tokens,
+)
 from backpack_rank.models.rankers import Ranker, RankerOutput
+from backpack_rank.models.sentence_transformers_files import TRANSFORMER_FILE, settings_of
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 
 _LIMIT = 512
@@ -167,7 +174,7 @@ class SequenceClassifierForRanking(Ranker):
     def __init__(
         self,
         classifier: Any,
-        pair_tokenizer: TemplatePairTokenizer,
+        pair_tokenizer: TemplatePairTokenizer | PromptTokenizer,
         columns: tuple[int] | tuple[int, int] = (0,),
     ) -> None:
         """A ranker around a classifier.
@@ -180,8 +187,12 @@ class SequenceClassifierForRanking(Ranker):
         super().__init__(classifier.config)
         self.classifier = classifier
         self.columns = columns
-        self._spelled = pair_tokenizer.spelled
-        self._separator = None if self._spelled is None else pair_tokenizer.middle[0]
+        # A prompt is one text, whose tokens are of one type.
+        self._spelled: int | None = None
+        self._separator: int | None = None
+        if isinstance(pair_tokenizer, TemplatePairTokenizer) and pair_tokenizer.spelled is not None:
+            self._spelled = pair_tokenizer.spelled
+            self._separator = pair_tokenizer.middle[0]
         self._padding = pair_tokenizer.tokenizer.pad_token_id or 0
         self.one_by_one = False
         self._last_layers = [
@@ -274,7 +285,8 @@ def load_classifier(
     tokenizer: PreTrainedTokenizerBase,
     labels: Sequence[str] | None = None,
     base: Path | None = None,
-) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
+    template: PromptTemplate | None = None,
+) -> tuple[SequenceClassifierForRanking, PairTokenizer]:
     """Use this to load a classifier from a folder in the form of transformers.
 
     Code in the folder is not run.
@@ -284,6 +296,8 @@ def load_classifier(
         tokenizer: its tokenizer.
         labels: of a classifier with two, the relevant one first; None: what its folder says.
         base: folder of the base model of an adapter.
+        template: how query and document are put into a prompt; None: as the folder says, which a
+            chat template of the tokenizer does.
 
     Raises:
         ValueError: it has several labels and none was named, weights are missing, or the
@@ -295,7 +309,14 @@ def load_classifier(
         # Whoever compares rankers by their configurations has to see which label was taken.
         model.config.reranker_columns = list(columns)
     max_length = longest_pair(model.config, tokenizer)
-    return ranker_of(model, tokenizer, max_length, pack_body(model), columns)
+    prompts: PromptTokenizer | None
+    if template is not None:
+        check_special_tokens(folder, tokenizer, template)
+        prompts = PromptTokenizer(tokenizer, min(max_length, template.max_length), None, template)
+    else:
+        settings = settings_of(folder / TRANSFORMER_FILE)
+        prompts = chat_pair_tokenizer(folder, tokenizer, settings, max_length)
+    return ranker_of(model, tokenizer, max_length, pack_body(model), columns, prompts)
 
 
 def longest_pair(config: Any, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -312,7 +333,8 @@ def ranker_of(
     max_length: int,
     reads_packed: bool = False,
     columns: tuple[int] | tuple[int, int] = (0,),
-) -> tuple[SequenceClassifierForRanking, TemplatePairTokenizer]:
+    prompts: PromptTokenizer | None = None,
+) -> tuple[SequenceClassifierForRanking, PairTokenizer]:
     """Use this to make a ranker of a network that gives logits for each text.
 
     Args:
@@ -322,13 +344,19 @@ def ranker_of(
         reads_packed: whether it reads its texts without padding
             (:mod:`backpack_rank.models.packed_body`).
         columns: see :class:`SequenceClassifierForRanking`.
+        prompts: puts texts into prompts; None: they are joined as the tokenizer does it.
 
     Raises:
         ValueError: the tokenizer's template is not understood.
     """
-    pair_tokenizer = TemplatePairTokenizer.of(tokenizer, max_length)
-    ranker = SequenceClassifierForRanking(classifier, pair_tokenizer, columns)
-    _check_types(ranker, pair_tokenizer)
+    pair_tokenizer: TemplatePairTokenizer | PromptTokenizer
+    if prompts is not None:
+        pair_tokenizer = prompts
+        ranker = SequenceClassifierForRanking(classifier, prompts, columns)
+    else:
+        pair_tokenizer = TemplatePairTokenizer.of(tokenizer, max_length)
+        ranker = SequenceClassifierForRanking(classifier, pair_tokenizer, columns)
+        _check_types(ranker, pair_tokenizer)
     if reads_packed:
         # What reads without padding cannot depend on it.
         return ranker, pair_tokenizer

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hydra.errors import InstantiationException
+from omegaconf import OmegaConf
 
 from backpack_rank.constructors import check_value
 from backpack_rank.data.collection import MissingSplitError
 from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.public.names import named_data_folder
 from backpack_rank.data.rotation import Rotation
-from backpack_rank.files import RANKER
+from backpack_rank.files import RANKER, read_yaml, resource_folder
 from backpack_rank.pipelines.nodes import build, check_options, merged, plain_options, yaml_of
 from backpack_rank.pipelines.option_types import EvaluationOptions
 from backpack_rank.pipelines.run_folder import run_config
@@ -140,6 +142,42 @@ def dataset_of(node: Mapping[str, Any], first_stage: Mapping[str, Any] | None = 
         requests=data.get("requests"),
         variants=None if data.get("variants") is None else loader("variants"),
     )
+
+
+def named_dataset(name: str) -> Dataset:
+    """Use this for the collection of ``data=NAME``, with all that the command line knows of it.
+
+    >>> named_dataset("synthetic").measures
+    ('MRR@10', 'nDCG@5', 'nDCG@10', 'R@100')
+
+    Raises:
+        ValueError: there is none of that name, or one that needs options.
+    """
+    folder = resource_folder("conf") / "data"
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
+        raise ValueError(
+            f"there is no data {name!r}: use one of {known}, or a collection of "
+            "backpack_rank.data.sources"
+        )
+    values = read_yaml(path)
+    missing = list(_without_value(values))
+    if missing:
+        raise ValueError(
+            f"data {name!r} needs {', '.join(missing)}: load the collection, such as by "
+            "load_beir(folder, 'test') of backpack_rank.data.sources.beir"
+        )
+    with named_data_folder():
+        return dataset_of(plain_options(OmegaConf.create(values)))
+
+
+def _without_value(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _without_value(value, f"{above}{name}.")
+        elif value == "???":
+            yield f"{above}{name}"
 
 
 def dataset_with(node: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[str, Dataset]:

@@ -43,6 +43,7 @@ from backpack_rank.evaluation.swap_stability import swap_measures, swap_stabilit
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.evaluation_notes import notes_on_groups
 from backpack_rank.reranking.rerankers import Reranker
+from backpack_rank.reranking.together import rerank_together
 
 log = logging.getLogger(__name__)
 _EPS = 1e-5
@@ -78,32 +79,58 @@ def rank_all(reranker: Reranker, data: EvaluationData) -> SystemRuns:
 
     Swapped wordings and variants are ranked only where the reranker compares texts.
     """
-    # Candidates come without the query's own document; a finished run may have it.
-    test = without_own(reranker.rerank(data.candidates, data.test), data.test)
-    if data.separate:
-        bias = without_own(reranker.rerank(data.bias_candidates, data.bias), data.bias)
-    else:
-        bias = select_queries(test, data.bias)
+    (runs,) = rank_together([reranker], data)
+    return runs
 
-    swapped = variants = None
-    if reranker.compares_texts and data.swapped is not None:
-        changed: Run = {}
-        if data.swapped.candidates:
-            changed = reranker.rerank(data.swapped.candidates, data.swapped.collection)
-        # What a swap does not change keeps its score, so only changed documents are scored again.
-        swapped = {}
-        for query_id, scores in bias.items():
-            swapped[query_id] = {**scores, **changed.get(query_id, {})}
-    if reranker.compares_texts and data.variants is not None:
-        variants = reranker.rerank(data.variants.candidates, data.variants.collection)
-    return SystemRuns(
-        label=reranker.name,
-        alpha=reranker.alpha,
-        test=test,
-        bias=bias,
-        swapped=swapped,
-        variants=variants,
-    )
+
+def rank_together(rerankers: Sequence[Reranker], data: EvaluationData) -> list[SystemRuns]:
+    """The same for several rerankers: a ranker among them at several alphas reads texts once."""
+
+    def ranked(chosen: Sequence[Reranker], run: Run, collection: Collection) -> list[Run]:
+        # Candidates come without the query's own document; a finished run may have it.
+        if len(chosen) == 1:
+            runs = [chosen[0].rerank(run, collection)]
+        else:
+            runs = rerank_together(chosen, run, collection)
+        return [without_own(ranking, collection) for ranking in runs]
+
+    test = ranked(rerankers, data.candidates, data.test)
+    if data.separate:
+        bias = ranked(rerankers, data.bias_candidates, data.bias)
+    else:
+        bias = [select_queries(run, data.bias) for run in test]
+
+    compared = [place for place, reranker in enumerate(rerankers) if reranker.compares_texts]
+    changed: dict[int, Run] = {}
+    variants: dict[int, Run] = {}
+    chosen = [rerankers[place] for place in compared]
+    if data.swapped is not None and data.swapped.candidates:
+        runs = ranked(chosen, data.swapped.candidates, data.swapped.collection)
+        changed = dict(zip(compared, runs, strict=True))
+    if data.variants is not None:
+        runs = ranked(chosen, data.variants.candidates, data.variants.collection)
+        variants = dict(zip(compared, runs, strict=True))
+
+    systems: list[SystemRuns] = []
+    for place, reranker in enumerate(rerankers):
+        in_swapped_wording: Run | None = None
+        if reranker.compares_texts and data.swapped is not None:
+            # What a swap does not change keeps its score, so only changed documents are scored
+            # again.
+            of_changed = changed.get(place, {})
+            in_swapped_wording = {}
+            for query_id, scores in bias[place].items():
+                in_swapped_wording[query_id] = {**scores, **of_changed.get(query_id, {})}
+        system = SystemRuns(
+            label=reranker.name,
+            alpha=reranker.alpha,
+            test=test[place],
+            bias=bias[place],
+            swapped=in_swapped_wording,
+            variants=variants.get(place),
+        )
+        systems.append(system)
+    return systems
 
 
 @dataclass(frozen=True)
@@ -143,7 +170,7 @@ class MetricSuite:
     def evaluate(self, rerankers: Sequence[Reranker], data: EvaluationData) -> ResultTable:
         """Rank everything by every reranker and measure it."""
         self.check(data)
-        return self.measure([rank_all(reranker, data) for reranker in rerankers], data)
+        return self.measure(rank_together(rerankers, data), data)
 
     def measure(self, systems: Sequence[SystemRuns], data: EvaluationData) -> ResultTable:
         """Use this for the values of every system of finished rankings.

@@ -159,7 +159,6 @@ def test_mistakes_are_refused(qwen3, tmp_path):
     for change, reason in {
         ('relevant: "yes"', 'relevant: "no"'): "begin with the same token",
         ("<|im_start|>", "<|start|>"): "no special token of its tokenizer",
-        ("{document}", "{document}."): "must end its piece",
         ("{query}", "{document}"): "0 times",
         ("relevant:", "relevance:"): "unexpected keyword argument",
     }.items():
@@ -177,7 +176,5 @@ def test_mistakes_are_refused(qwen3, tmp_path):
 def test_a_template_needs_both_places():
     with pytest.raises(ValueError, match=r"\{document\} 0 times"):
         PromptTemplate(["Q: {query}"], "yes")
-    with pytest.raises(ValueError, match="query must stand before"):
-        PromptTemplate(["D: {document}", "Q: {query}"], "yes")
     with pytest.raises(ValueError, match="instruction"):
         PromptTemplate(["Q: {query} D: {document}"], "yes", instruction="Rank")

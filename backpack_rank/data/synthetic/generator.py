@@ -140,6 +140,7 @@ def generate(settings: SplitSettings) -> Collection:
         queries=queries,
         qrels=_judge(rng, needs, query_ids, made, doc_ids),
         groups=groups,
+        depth=20,
     )
 
 
