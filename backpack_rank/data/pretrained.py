@@ -151,7 +151,8 @@ def _check_configuration(file: Path, content: dict[str, Any]) -> None:
     if content.get(_CODE) and not _is_published_backpack(file, content):
         raise ValueError(
             f"{file} names code ({_CODE}), and no code of a model is run; if transformers knows "
-            f"this kind of model without it, take {_CODE} out of the file"
+            f"this kind of model without it, take {_CODE} out of the file, else rank with the "
+            "model's own library, and measure its run: run=FILE"
         )
     # The words of added tokens may be called anything; they are counted by _check_added.
     checked = dict(content)

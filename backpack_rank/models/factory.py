@@ -41,6 +41,7 @@ from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
 from backpack_rank.models.foreign_folder import (
     RANKERS_ARE,
+    check_code,
     check_model_type,
     not_a_ranker,
     what_is_there,
@@ -461,6 +462,8 @@ def _load_ranker(
     if template is None and is_logit_score(folder):
         _refuse_labels(labels, folder, names[0])
         return load_logit_score(folder, load_tokenizer(folder))
+    if names[0] not in classes:
+        check_code(config_file, config, names[0])
     if is_language_model(names[0]):
         _refuse_labels(labels, folder, names[0])
         prompt = _prompt_of(template, names[0], folder)

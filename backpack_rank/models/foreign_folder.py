@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import transformers
 from transformers import CONFIG_MAPPING
 from transformers import __version__ as transformers_version
 
@@ -41,6 +42,7 @@ _OTHER_TASKS = {
     "ColBERT": "gives vectors of words (late interaction)",
 }
 """Those over whose weights none can be trained."""
+RUN_ADVICE = "rank with the model's own library, and measure its run: run=FILE"
 RANKERS_ARE = (
     "rankers are classifiers of transformers with one label (...ForSequenceClassification), "
     "cross-encoders of sentence-transformers, language models with a template (...ForCausalLM), "
@@ -133,13 +135,25 @@ def check_model_type(file: Path, config: Mapping[str, Any]) -> None:
     if model_type not in CONFIG_MAPPING and config.get("auto_map"):
         raise ValueError(
             f"{file} names code (auto_map) for a model of type {model_type}, which transformers "
-            "does not know, and no code of a model is run; rank with the model's own library, and "
-            "measure its run: run=FILE"
+            f"does not know, and no code of a model is run; {RUN_ADVICE}"
         )
     if model_type not in CONFIG_MAPPING:
         raise ValueError(
             f"{file}: model_type={model_type} is not known to transformers {transformers_version}; "
             "a newer version may know it, and code of a model is not run"
+        )
+
+
+def check_code(file: Path, config: Mapping[str, Any], architecture: str) -> None:
+    """Use this on a ``config.json``: its class must be one of transformers, not of the folder.
+
+    Raises:
+        ValueError: the class is code of the folder (``auto_map``), which is not run.
+    """
+    if config.get("auto_map") and not hasattr(transformers, architecture):
+        raise ValueError(
+            f"{file} names code (auto_map) for a {architecture}, which transformers does not have, "
+            f"and no code of a model is run; {RUN_ADVICE}"
         )
 
 
@@ -161,4 +175,6 @@ def not_a_ranker(file: Path, architecture: str) -> ValueError:
                     "model.ranker.name"
                 )
             break
+    if not advice:
+        advice = f"; {RUN_ADVICE}"
     return ValueError(f"{text}; {RANKERS_ARE}{advice}")
