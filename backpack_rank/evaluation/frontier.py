@@ -15,7 +15,7 @@ training would change is told by the spread over seeds alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backpack_rank.evaluation.bootstrap import bootstrap_intervals
 from backpack_rank.evaluation.frontier_points import Point
@@ -61,7 +61,9 @@ def curves_of(points: Iterable[Point], methods: Sequence[str] | None = None) -> 
     """Use it for the curves of the points of one collection.
 
     A method that turns a dial begins at alpha 1, with the ranker as it is. All curves have the
-    seeds that every method has: means over different seeds could not be compared.
+    seeds that every method has, and of each measure the queries of which every method has a value
+    at its smallest alpha: means over different seeds or queries could not be compared. AWRF_JS, for
+    example, has no value where the first documents of a ranking are of no known group.
 
     Args:
         points: as of :class:`~backpack_rank.evaluation.frontier_points.PointFile`.
@@ -98,7 +100,31 @@ def curves_of(points: Iterable[Point], methods: Sequence[str] | None = None) -> 
             by_seed.append(tuple(values[place][seed] for seed in shared))
         alphas = tuple(alpha for _, alpha in places[method])
         curves.append(Curve(method, rankers[method], alphas, shared, tuple(by_seed)))
-    return curves
+    return _of_common_queries(curves)
+
+
+def _of_common_queries(curves: Sequence[Curve]) -> list[Curve]:
+    common: dict[str, set[str]] = {}
+    for curve in curves:
+        for measure, by_query in curve.values().values.items():
+            common[measure] = common.get(measure, set(by_query)) & set(by_query)
+    of_common = []
+    for curve in curves:
+        by_seed = []
+        for of_alpha in curve.by_seed:
+            by_seed.append(tuple(_restricted(values, common) for values in of_alpha))
+        of_common.append(replace(curve, by_seed=tuple(by_seed)))
+    return of_common
+
+
+def _restricted(values: PerQuery, query_ids: Mapping[str, set[str]]) -> PerQuery:
+    """Values of each measure of its queries alone; without the measures that have none."""
+    kept: dict[str, dict[str, float]] = {}
+    for measure, by_query in values.values.items():
+        wanted = query_ids.get(measure)
+        if wanted:
+            kept[measure] = {name: value for name, value in by_query.items() if name in wanted}
+    return replace(values, values=kept)
 
 
 def better_by(measure: str, difference: float) -> bool:

@@ -39,7 +39,18 @@ from backpack_rank.reporting.wording import AS_IT_IS
 
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _COLUMNS = (
-    *("collection", "method", "ranker", "alpha", "seeds", "measure", "mean", "low", "high"),
+    *(
+        "collection",
+        "method",
+        "ranker",
+        "alpha",
+        "seeds",
+        "measure",
+        "queries",
+        "mean",
+        "low",
+        "high",
+    ),
     *("lowest_seed", "highest_seed", "p_holm_to_reference", "beaten_by"),
 )
 
@@ -92,10 +103,13 @@ def frontier_table(
             records += _records(collection, curve, (effectiveness, *biases), p_values, beaten)
         sections.append(Section(collection, rows))
         seeds = ", ".join(map(str, of_collection[0].seeds))
-        queries = len(systems[reference].values[effectiveness])
+        numbers = []
+        for measure in (effectiveness, *biases):
+            if measure in systems[reference].values:
+                numbers.append(f"{measure} {len(systems[reference].values[measure])}")
         notes.append(
-            f"{collection}: {queries} queries, means over seeds {seeds}; tested against "
-            f"{reference}."
+            f"{collection}: means over seeds {seeds}; tested against {reference}. Queries of which "
+            f"every method has a value: {', '.join(numbers)}."
         )
     notes += [
         "Each method at its smallest alpha. Bold: no other method is better in both "
@@ -192,7 +206,8 @@ def _records(
             if measure not in values.values:
                 continue
             line = [collection, curve.method, curve.ranker, alpha, len(curve.seeds), measure]
-            line += [values.mean(measure), *(values.interval(measure) or (None, None))]
+            line += [len(values.values[measure]), values.mean(measure)]
+            line += [*(values.interval(measure) or (None, None))]
             line += curve.spread(measure, place)
             p_value, others = None, ""
             if is_last:

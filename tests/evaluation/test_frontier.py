@@ -176,3 +176,19 @@ def test_a_wrong_line_of_points_is_named(tmp_path: Path, line: str):
     path.write_text('{"queries": {"nDCG@10": ["q1"]}}\n' + line + "\n")
     with pytest.raises(ValueError, match=r"dl19\.jsonl.*line 2"):
         PointFile(path)
+
+
+def test_means_are_over_the_queries_of_which_every_method_has_a_value():
+    # AWRF_JS has no value of a query whose first documents have no group.
+    def of(values: dict[str, float]) -> PerQuery:
+        return PerQuery({"nDCG@10": {"q1": 0.5, "q2": 0.5, "q3": 0.5}, "AWRF_JS@20": values})
+
+    points = [
+        Point("plain", "plain", 1.0, 0, of({"q1": 0.9, "q2": 0.1, "q3": 0.8})),
+        Point("dial", "plain", 0.0, 0, of({"q1": 0.7, "q3": 0.6})),
+        Point("other", "other", 1.0, 0, of({"q1": 0.5, "q2": 0.9})),
+    ]
+    curves = {curve.method: curve.values() for curve in curves_of(points)}
+    found = {method: values.values["AWRF_JS@20"] for method, values in curves.items()}
+    assert found == {"plain": {"q1": 0.9}, "dial": {"q1": 0.7}, "other": {"q1": 0.5}}
+    assert {len(values.values["nDCG@10"]) for values in curves.values()} == {3}
