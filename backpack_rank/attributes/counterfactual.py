@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from backpack_rank.attributes.first_names import FirstNames
 from backpack_rank.attributes.lexicon import Lexicon, WordPairs
-from backpack_rank.data.words import composed
+from backpack_rank.data.words import Word, composed, readable, words_of
 
 POSSESSIVES = frozenset({"him", "his", "her", "hers"})
 """Forms of the English third person that no pair list can tell apart: "her" is "him" and "his"."""
@@ -123,7 +123,7 @@ class LexiconSwap:
             word = match.group()
             lower = word.lower()
             if self.pronouns and lower in POSSESSIVES:
-                partner = _pronoun(lower, word, original, match.end())
+                partner = _pronoun(lower, word, original, match)
             else:
                 partner = self._partner[lower]
             pieces.append(original[copied : match.start()])
@@ -142,7 +142,7 @@ class LexiconSwap:
         text: str,
         words: Collection[str] | None = None,
         kept_names: Collection[str] = (),
-    ) -> Iterator[re.Match[str]]:
+    ) -> Iterator[Word]:
         """The words to replace in a composed text, in its order.
 
         Args:
@@ -153,13 +153,13 @@ class LexiconSwap:
         if words is None:
             words = self._partner
         # Most texts have none of the words, and findall is much faster than a match for each word.
-        if not any(word in words for word in _WORD.findall(text.lower())):
+        if not any(word in words for word in _WORD.findall(readable(text).lower())):
             return
         starts_of_names: set[int] = set()
         if self.swapped_names is not None:
             for match in self.swapped_names.matches(text):
                 starts_of_names.add(match.start())
-        for match in _WORD.finditer(text):
+        for match in words_of(text):
             word = match.group()
             lower = word.lower()
             if lower not in words or self._is_name(word):
@@ -169,21 +169,21 @@ class LexiconSwap:
                     yield match
                 continue
             if lower in _TITLES:
-                before_name = _NAME_FOLLOWS.match(text, match.end()) is not None
+                before_name = _NAME_FOLLOWS.match(_following(text, match.end())) is not None
                 if not _is_capitalised(word) or not before_name:
                     continue
             yield match
 
-    def names(self, text: str, kept_names: Collection[str] = ()) -> Iterator[re.Match[str]]:
+    def names(self, text: str, kept_names: Collection[str] = ()) -> Iterator[Word]:
         """The first names of a composed text that are left alone."""
         if self.swapped_names is not None:
             for match in self.swapped_names.matches(text):
                 if match.group().lower() in kept_names:
                     yield match
             return
-        if not self._names or self._names.isdisjoint(_WORD.findall(text.lower())):
+        if not self._names or self._names.isdisjoint(_WORD.findall(readable(text).lower())):
             return
-        for match in _WORD.finditer(text):
+        for match in words_of(text):
             if self._is_name(match.group()):
                 yield match
 
@@ -202,6 +202,11 @@ _NEXT = re.compile(
     r"(?P<word>[^\W_]+)(?P<compound>-[^\W_])?(?P<of_or_than>\s+(?:of|than)\b)?"
 )
 _SLASH_HER = re.compile(r"\s?/\s?her\b", re.IGNORECASE)
+# "his/her", "him/her" and the like: what stands behind both decides, and one tells of the other.
+_SLASHED = re.compile(r"\s?/\s?(him|his|hers?)\b", re.IGNORECASE)
+_SLASHED_BEFORE = re.compile(r"(?<![^\W_])(him|his)\s?/\s?$", re.IGNORECASE)
+_LOOK_AHEAD = 200
+"""Characters behind a word that are looked at, such as white space and the next words."""
 
 # Words that cannot begin a noun phrase after a determiner, so that "her" before them is an object:
 # "saw her and left".
@@ -243,26 +248,37 @@ _CLOSED_AFTER_HIS = frozenset(_CLOSED_WORDS_AFTER_HIS.split())
 _BEFORE_OF_OR_THAN = frozenset({"one", "some", "much", "many", "most", "more", "less"})
 
 
-def _pronoun(lower: str, word: str, text: str, end: int) -> str:
+def _following(text: str, end: int) -> str:
+    """What can be read directly behind a place of a text."""
+    return readable(text[end : end + _LOOK_AHEAD])
+
+
+def _pronoun(lower: str, word: str, text: str, match: Word) -> str:
     """Partner of him, his, her or hers.
 
     Args:
         lower: the pronoun, lower-cased.
         word: the pronoun as it is written.
         text: the text that it stands in.
-        end: place behind it.
+        match: where.
     """
+    end = match.end()
     if lower == "him":
         return "her"
     if lower == "hers":
         return "his"
     if lower == "her":
+        beside = _SLASHED.match(_following(text, end)) or _SLASHED_BEFORE.search(
+            readable(text[max(0, match.start() - 8) : match.start()])
+        )
+        if beside is not None and beside[1].lower() != "her":
+            return "him" if beside[1].lower() == "him" else "his"
         return "his" if _is_before_noun(_CLOSED, text, end) else "him"
     if _is_before_title(word, text, end):
         return "her"
     if _is_before_noun(_CLOSED_AFTER_HIS, text, end):
         return "her"
-    if _SLASH_HER.match(text, end) is not None:
+    if _SLASH_HER.match(_following(text, end)) is not None:
         return "her"
     return "hers"
 
@@ -272,7 +288,7 @@ def _is_before_title(his: str, text: str, end: int) -> bool:
     # After "His" or "HIS" a capital says nothing: all words of the text may have one.
     if his != "his":
         return False
-    following = _NEXT.match(text, end)
+    following = _NEXT.match(_following(text, end))
     if following is None:
         return False
     return _is_capitalised(following["word"]) and following["word"] != "I"
@@ -280,7 +296,9 @@ def _is_before_title(his: str, text: str, end: int) -> bool:
 
 def _is_before_noun(closed: frozenset[str], text: str, end: int) -> bool:
     """Whether a noun phrase can begin with the word behind a place in the text."""
-    following = _NEXT.match(text, end)
+    behind = _following(text, end)
+    slashed = _SLASHED.match(behind)
+    following = _NEXT.match(behind, 0 if slashed is None else slashed.end())
     if following is None:
         return False
     next_word = following["word"].lower()

@@ -41,6 +41,7 @@ from pathlib import Path
 from backpack_rank.attributes.lexicon import Lexicon, find_lexicon
 from backpack_rank.attributes.word_files import WordFile
 from backpack_rank.checks import one_of
+from backpack_rank.data.words import Word, readable, word_tokens, words_of
 
 CLEAR, SHARED = "clear", "shared"
 MARKS = (CLEAR, SHARED, "word", "place", "month")
@@ -189,17 +190,17 @@ class FirstNames:
         name replaced, another person would get the name.
         """
         kept = set()
-        for word in _WORD.findall(query.lower()):
+        for word in word_tokens(query):
             if word in self.partner:
                 kept |= {word, self.partner[word]}
         return frozenset(kept)
 
-    def matches(self, text: str) -> Iterator[re.Match[str]]:
+    def matches(self, text: str) -> Iterator[Word]:
         """The names of a composed text that stand as names, in its order."""
-        if self.partner.keys().isdisjoint(_WORD.findall(text.lower())):
+        if self.partner.keys().isdisjoint(_WORD.findall(readable(text).lower())):
             return
         end_of_name = -1
-        for match in _WORD.finditer(text):
+        for match in words_of(text):
             if match.group().lower() not in self.partner:
                 continue
             is_second = match.start() == end_of_name + 1 and text[end_of_name] in " \u00a0-"
@@ -207,7 +208,7 @@ class FirstNames:
                 end_of_name = match.end()
                 yield match
 
-    def _stands_as_name(self, text: str, match: re.Match[str], is_second: bool) -> bool:
+    def _stands_as_name(self, text: str, match: Word, is_second: bool) -> bool:
         """The rule at the head of this module; ``is_second``: a name stands directly before it."""
         word = match.group()
         is_clear = self.marks[word.lower()] == CLEAR
