@@ -137,6 +137,8 @@ class ResultTable(PlottedInNotebooks):
             shared = shared_measures(systems.values())
             if measures is not None:
                 shared = [measure for measure in shared if measure in measures]
+            # AWRF_JS, for example, has no value where no ranked document is of a known group.
+            shared = [measure for measure in shared if _has_common_query(measure, systems)]
             if shared:
                 where = self.names.get(name, name)
                 comparisons.append(compare(systems, shared, where=where))
@@ -182,6 +184,11 @@ class ResultTable(PlottedInNotebooks):
         for system in self.systems:
             names.update(dict.fromkeys(system.values))
         return list(names)
+
+
+def _has_common_query(measure: str, systems: Mapping[str, PerQuery]) -> bool:
+    queries = [set(values.values[measure]) for values in systems.values()]
+    return bool(set.intersection(*queries))
 
 
 def _check_known(what: str, wanted: Iterable[str], known: Sequence[str]) -> None:

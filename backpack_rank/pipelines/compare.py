@@ -38,7 +38,6 @@ def evaluate(
     >>> dials = []  # doctest: +SKIP
     >>> for alpha in (1, 0.5, 0):  # doctest: +SKIP
     ...     dials.append(reranker.with_policy("paired_tokens", alpha))
-    >>> evaluate(dials, "synthetic").summary()  # doctest: +SKIP
     >>> from backpack_rank.data.sources.beir import load_beir  # doctest: +SKIP
     >>> evaluate(dials, load_beir("my_collection", "test")).summary()  # doctest: +SKIP
 

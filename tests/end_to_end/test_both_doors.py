@@ -49,7 +49,7 @@ def same(of_command: Report, of_python: Report) -> None:
     expected, found = figures(of_command), figures(of_python)
     assert found.keys() == expected.keys()
     for key, (mean, queries) in expected.items():
-        assert found[key][0] == pytest.approx(mean, abs=1e-6), key
+        assert found[key][0] == pytest.approx(mean, abs=1e-6, nan_ok=True), key
         assert found[key][1] == queries, key
 
 
@@ -110,9 +110,8 @@ def test_every_attribute_and_preset(
 ) -> None:
     if attribute != "gender" and preset != "default":
         pytest.skip("the papers' presets are of gender")
-    measures = ["nDCG@10", "RR(rel=2)@10", "RaB(tc)@7"]
-    if attribute == "gender":
-        measures.append("AWRF_JS@5")
+    # Documents of this collection have no words of age or religion: no query has an AWRF_JS.
+    measures = ["nDCG@10", "RR(rel=2)@10", "RaB(tc)@7", "AWRF_JS@5"]
     options = [f"attribute={attribute}", f"bias={preset}", f"measures={json.dumps(measures)}"]
     of_command = evaluated(
         trained, tmp_path / "out", "alpha=0", "policy=renditions", *options, quiet=False
