@@ -21,6 +21,7 @@ FEW = (
 )
 
 
+@pytest.mark.slow
 def test_rankers_are_trained_once_and_compared_in_both_readouts(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,11 @@ def test_options_of_the_groups_are_taken_or_named(
     assert wrong(group_leaves(file), every=len(VALUES)) == []
 
 
+def test_an_option_of_every_group_is_tried() -> None:
+    tried = {file.partition("/")[0] for file in group_files() if group_leaves(file)}
+    assert tried == {file.partition("/")[0] for file in group_files()} - {"variants"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("file", group_files())
 def test_options_of_the_groups_with_every_value(

@@ -79,10 +79,7 @@ class Leaf:
 
 def own_leaves(script: str) -> list[Leaf]:
     """Every option of a script's own file."""
-    return [
-        Leaf(script, (), option)
-        for option in _options(OmegaConf.load(ROOT / "conf" / f"{script}.yaml"))
-    ]
+    return [Leaf(script, (), option) for option in _own(script)]
 
 
 def group_files() -> list[str]:
@@ -92,15 +89,52 @@ def group_files() -> list[str]:
 
 
 def group_leaves(file: str) -> list[Leaf]:
-    """Every option of such a file."""
+    """Options of such a file that no file before it has: those of its own constructors.
+
+    The same argument of the same constructor is looked at by the same annotation, wherever it
+    stands, so it is tried once.
+    """
     parts = file.removesuffix(".yaml").split("/")
     group, script, place, more = _where(tuple(parts))
     name = "/".join(parts[len(group.partition("@")[0].split("/")) :])
-    options = _options(OmegaConf.load(ROOT / "conf" / file))
     return [
         Leaf(script, (f"{group}={name}", *more), f"{place}.{option}" if place else option)
-        for option in options
+        for option in _first_seen()[file]
     ]
+
+
+@cache
+def _first_seen() -> dict[str, list[str]]:
+    """By file, the options that are tried there."""
+    seen = {(script, option) for script in ("evaluate", "train") for option in _own(script)}
+    options_by_file: dict[str, list[str]] = {}
+    for file in group_files():
+        config = OmegaConf.load(ROOT / "conf" / file)
+        # Files of these groups have options of the whole script, and others those of the group.
+        group = file.partition("/")[0]
+        owner = {"experiment": "evaluate", "recipe": "train"}.get(group, group)
+        options_by_file[file] = []
+        for option in _options(config):
+            taken_by = _constructor_and_argument(config, option) or (owner, option)
+            if taken_by not in seen:
+                seen.add(taken_by)
+                options_by_file[file].append(option)
+    return options_by_file
+
+
+def _own(script: str) -> list[str]:
+    return list(_options(OmegaConf.load(ROOT / "conf" / f"{script}.yaml")))
+
+
+def _constructor_and_argument(config: Any, option: str) -> tuple[str, str] | None:
+    """What takes an option: a constructor that the file names above it; None where it names none."""
+    found = None
+    node, names = config, option.split(".")
+    for place, name in enumerate(names):
+        if "_target_" in node:
+            found = (str(node["_target_"]), ".".join(names[place:]))
+        node = node._get_node(name)
+    return found
 
 
 def _where(parts: tuple[str, ...]) -> tuple[str, str, str, tuple[str, ...]]:
