@@ -43,9 +43,9 @@ def friendly_errors() -> Iterator[None]:
         with no_panic("the tokenizer's folder"):
             yield
     except MISTAKES as error:
-        if wants_traceback() or not _is_mistake(error):
+        if wants_traceback() or not is_mistake(error):
             raise
-        log.error("%s (HYDRA_FULL_ERROR=1 shows where)", _sentence(error))
+        log.error("%s (HYDRA_FULL_ERROR=1 shows where)", sentence_of(error))
         raise SystemExit(2) from error
 
 
@@ -55,10 +55,10 @@ def run_safely(job: Callable[[], object]) -> bool:
         job()
     except Exception as error:
         # Whatever it is: the measures of the other jobs must not be lost with it.
-        if wants_traceback() or not _is_mistake(error):
+        if wants_traceback() or not is_mistake(error):
             log.exception("this job failed, the others go on")
         else:
-            log.error("%s (HYDRA_FULL_ERROR=1 shows where)", _sentence(error))
+            log.error("%s (HYDRA_FULL_ERROR=1 shows where)", sentence_of(error))
         return False
     return True
 
@@ -140,9 +140,9 @@ def composition_sentence(
     if isinstance(error, OSError) and not isinstance(error, HydraException):
         if error.filename is None and folders:
             error = OSError(error.errno, error.strerror, ", ".join(map(str, folders)))
-        return _sentence(error)
+        return sentence_of(error)
     if isinstance(error, OmegaConfBaseException):
-        return _sentence(error)
+        return sentence_of(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first_line = lines[0] if lines else type(error).__name__
     unknown = re.match(
@@ -166,18 +166,19 @@ def wants_traceback() -> bool:
     return os.environ.get(TRACEBACK) == "1"
 
 
-def _is_mistake(error: BaseException | None) -> bool:
+def is_mistake(error: BaseException | None) -> bool:
     """Whether an error is a mistake of the user: one sentence, and no traceback."""
     # Hydra wraps what a constructor raises, a mistake or not.
     if isinstance(error, InstantiationException):
-        return error.__cause__ is None or _is_mistake(error.__cause__)
+        return error.__cause__ is None or is_mistake(error.__cause__)
     # A KeyError with a key alone is a defect of this package; with a sentence it is for the user.
     if isinstance(error, KeyError):
         return " " in str(error.args[0] if error.args else "")
     return isinstance(error, MISTAKES)
 
 
-def _sentence(error: BaseException) -> str:
+def sentence_of(error: BaseException) -> str:
+    """What a mistake is, in one sentence."""
     if no_space(error) is not None and not isinstance(error, DiskFullError):
         return _sentence_of_full_disk(error)
     if isinstance(error, InstantiationException) and error.__cause__ is not None:
@@ -186,7 +187,7 @@ def _sentence(error: BaseException) -> str:
         # The first line names what was called: another call below it may have raised the same.
         if node and unknown and unknown[1] in str(error).partition("\n")[0]:
             return f"{node[1]}.{unknown[2]}: {unknown[1]} has no such option"
-        return _sentence(error.__cause__)
+        return sentence_of(error.__cause__)
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value: give {error.full_key}=..."
     if isinstance(error, OmegaConfBaseException):

@@ -131,17 +131,19 @@ def test_small_files_are_read_into_memory_and_big_ones_are_not(tmp_path: Path) -
     assert isinstance(open_documents(path, memory_limit=size - 1), OffsetStore)
 
 
-def test_the_index_is_built_once_and_anew_when_the_file_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_is_built_once_and_anew_when_the_file_changes(tmp_path: Path) -> None:
     path = _write(tmp_path / "c.jsonl", ROWS)
     first = OffsetStore(path)
     assert len(first) == 4
-    with monkeypatch.context() as patched:
-        patched.setattr(stores, "_build_index", None)  # calling it would fail
-        again = OffsetStore(path)
-        assert again.get_many(["a"]) == {"a": "plain"}
-        assert again.fingerprint == first.fingerprint
+    (database,) = (tmp_path / "cache").glob("documents/*/*.sqlite")
+    built = database.stat()
+    again = OffsetStore(path)
+    assert again.get_many(["a"]) == {"a": "plain"}
+    assert again.fingerprint == first.fingerprint
+    assert (database.stat().st_ino, database.stat().st_mtime_ns) == (
+        built.st_ino,
+        built.st_mtime_ns,
+    )
     path.write_text(_jsonl({"_id": "a", "text": "new"}))
     os.utime(path, ns=(1, 1))
     changed = OffsetStore(path)

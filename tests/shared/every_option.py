@@ -23,7 +23,7 @@ from backpack_rank.checks import UsageError
 from backpack_rank.options import groups_of
 from backpack_rank.parts import evaluations
 from backpack_rank.pipelines.calibrate import Calibrating
-from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
+from backpack_rank.pipelines.errors import MISTAKES, is_mistake, sentence_of
 from backpack_rank.pipelines.evaluate import task_of
 from backpack_rank.pipelines.nodes import check_options
 from backpack_rank.pipelines.option_types import AnyTrainingOptions
@@ -237,9 +237,9 @@ def _tried(leaf: Leaf, config: DictConfig) -> tuple[str, str]:
     except UsageError as error:
         message = str(error)
     except MISTAKES as error:
-        if not _is_mistake(error):
+        if not is_mistake(error):
             return "bad", f"{type(error).__name__}: {error}"
-        message = _sentence(error)
+        message = sentence_of(error)
     except Exception as error:
         return "bad", f"{type(error).__name__}: {error}"
     else:

@@ -24,7 +24,7 @@ from readers_of_files import FILES, FileKind, Mutation
 from backpack_rank.checks import UsageError
 from backpack_rank.evaluation.alpha_search import parse_budgets
 from backpack_rank.options import groups_of, own_options
-from backpack_rank.pipelines.errors import MISTAKES, _is_mistake, _sentence
+from backpack_rank.pipelines.errors import MISTAKES, is_mistake, sentence_of
 from backpack_rank.pipelines.given import check_names, parsed, quoted
 
 VERDICTS = ("clear", "accepted", "unclear", "traceback", "silently wrong", "wrongly refused")
@@ -62,8 +62,8 @@ def verdict(case: Case) -> tuple[str, str]:
     except UsageError as error:
         message = str(error)
     except MISTAKES as error:
-        message = _sentence(error)
-        if not _is_mistake(error):
+        message = sentence_of(error)
+        if not is_mistake(error):
             return "traceback", f"{type(error).__name__}: {message}"
     except Exception as error:
         return "traceback", f"{type(error).__name__}: {error}"

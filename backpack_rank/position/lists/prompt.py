@@ -352,7 +352,7 @@ class PromptTokenizer:
         lengths = np.array(passage_lengths)
         # The answer must fit behind the prompt: generating it reads its tokens too.
         room = self.max_length - num_fixed - len(self.answer(range(count)))
-        longest = _common_length(lengths, room)
+        longest = common_length(lengths, room)
         if longest < min(1, lengths.max()):
             raise ValueError(
                 f"query {shown.query_id or shown.query[:80]!r}: prompt {self.prompt.name} for "
@@ -446,7 +446,7 @@ def _joined_lines(texts: Sequence[str]) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _common_length(lengths: np.ndarray, room: int) -> int:
+def common_length(lengths: np.ndarray, room: int) -> int:
     """The largest c for which sum of min(length, c) <= room.
 
     It is the longest length when all fit, and below 0 if nothing does.

@@ -21,7 +21,7 @@ from backpack_rank.position.lists.identifiers import (
     without_identifiers,
 )
 from backpack_rank.position.lists.passages import PassageList
-from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer, _common_length
+from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer, common_length
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -328,7 +328,7 @@ def test_the_common_length_is_the_largest_that_fits(lengths, room):
     for common in range(max(lengths) + 1):
         if np.minimum(lengths, common).sum() <= room:
             expected = common
-    assert _common_length(np.array(lengths), room) == expected
+    assert common_length(np.array(lengths), room) == expected
 
 
 @pytest.mark.parametrize("kind", ["numeric", "alphabetic"])
