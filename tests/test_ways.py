@@ -1,5 +1,5 @@
-"""docs/architecture.md lists the files that a query and alpha pass; both are followed through a
-small evaluation.
+"""docs/architecture.md lists the files that an option, a query and alpha pass; all are followed
+through a small evaluation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from workplace import ROOT
 
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.factory import save_ranker
+from backpack_rank.pipelines import hydra_jobs
 from backpack_rank.pipelines.evaluate import evaluate
 
 ALPHA = 0.4375
@@ -119,6 +120,31 @@ def followed(make_backpack, tokenizer, tmp_path_factory: pytest.TempPathFactory)
     finally:
         sys.setprofile(before)
     return record
+
+
+def test_an_option_passes_the_listed_functions_in_their_order(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    section = " ".join(text.partition("## The way of an option\n")[2].partition("\n## ")[0].split())
+    steps = re.findall(r"`(backpack_rank/[\w/]+\.py)` `(\w+)`", section)
+    assert len(steps) == 7
+    called: dict[tuple[str | None, str], None] = {}
+
+    def record(frame: FrameType, event: str, _: Any) -> None:
+        name = frame.f_code.co_name
+        # Of the values that are looked at, that of alpha.
+        of_alpha = name != "check_value" or frame.f_locals.get("option") == "alpha"
+        if event == "call" and of_alpha and (file_of(frame), name) in steps:
+            called.setdefault((file_of(frame), name))
+
+    options = [f"alpha={ALPHA}", f"output={tmp_path}", "hydra/hydra_logging=none"]
+    before = sys.getprofile()
+    sys.setprofile(record)
+    try:
+        with pytest.raises(SystemExit):  # there is no trained ranker
+            hydra_jobs.run("evaluate", options)
+    finally:
+        sys.setprofile(before)
+    assert list(called) == steps
 
 
 def test_alpha_is_checked_once(followed: Followed) -> None:

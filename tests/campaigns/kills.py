@@ -241,9 +241,8 @@ def one_kill(
 
 def campaign(kills: int, seed: int, folder: Path) -> dict:
     """Kill until so many processes were killed; what happened, by kind of command."""
-    import backpack_rank.pipelines.jobs
-
     import backpack_rank.pipelines.evaluate
+    import backpack_rank.pipelines.hydra_jobs
     import backpack_rank.pipelines.sweep
     import backpack_rank.pipelines.train  # noqa: F401  imported once, before the forks
 
