@@ -409,6 +409,9 @@ def _fits_plain(value: Any, annotation: Any, origin: Any) -> bool:
         return all(fits(key, key_type) and fits(entry, entry_type) for key, entry in value.items())
     if not isinstance(kind, type):
         return True
+    if _declares_options(kind) and isinstance(value, Mapping):
+        declared = annotations_of(kind)
+        return all(fits(entry, declared.get(name, Any)) for name, entry in value.items())
     if getattr(kind, "_is_protocol", False):
         return not isinstance(value, (str, int, float, list, tuple, Mapping, type(None)))
     return isinstance(value, kind)

@@ -15,11 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from backpack_rank.data.model_files import (
+    check_number,
+    check_settings,
+    folders_of,
+)
 from backpack_rank.files import hub_or_folder, read_text
 
 ADAPTER = "adapter_config.json"
-LAYERS, HEADS, ADDED_TOKENS = 1_000, 10_000, 10_000
-"""What a configuration or a tokenizer may have: ten times as many as the largest published ones."""
+ADDED_TOKENS = 10_000
+"""What a tokenizer may have: ten times as many as the largest published ones."""
 LARGEST = 256 * 10**6
 """Bytes of such a file at most."""
 # A key of a configuration whose value names classes in Python files of the folder.
@@ -27,9 +32,6 @@ _CODE = "auto_map"
 # Implementations of attention may be names of packages on the hub, which transformers downloads and
 # runs.
 _KERNELS = re.compile("_?(attn|experts)_implementation|attention")
-_LAYERS = re.compile(r"(n|num)_(\w+_)?layers?|(en|de)coder_layers")
-_HEADS = re.compile(r"(n|num)_(\w+_)?heads?|(en|de)coder_attention_heads")
-_SIZES = re.compile(r"(\w+_)?size|n_embd|n_inner|n_positions|d_model|d_ff|dim|num_senses")
 _NO_CONFIGURATION = ("vocab.json", "model.safetensors.index.json")
 """Tables of words and of weights, which may be large and in which a word may be called anything."""
 _READ = (
@@ -97,19 +99,27 @@ def check_folder(folder: Path) -> None:
 
         check_folder(Path("downloads/ranker"))
 
+    The folders that ``modules.json`` names are looked at too.
+
     Raises:
-        ValueError: a file names code or sizes that no model has, or adds too many tokens. It is
-            named.
+        ValueError: a file names code or sizes that no model has, holds what :data:`FILES
+            <backpack_rank.data.model_files.FILES>` does not allow, adds too many tokens, or is
+            none. It is named.
     """
-    for file in sorted(folder.glob("*.json")):
-        if file.name in _NO_CONFIGURATION or not file.is_file():
-            continue
-        content = _content(file)
-        if not isinstance(content, dict):
-            continue
-        _check_added(file, content)
-        if file.name != _TABLE_OF_TOKENS:
-            _check_configuration(file, content)
+    for part in folders_of(folder):
+        for file in sorted(part.glob("*.json")):
+            if file.name not in _NO_CONFIGURATION and file.is_file():
+                _check_file(file)
+    check_settings(folder)
+
+
+def _check_file(file: Path) -> None:
+    content = _content(file)
+    if not isinstance(content, dict):
+        return
+    _check_added(file, content)
+    if file.name != _TABLE_OF_TOKENS:
+        _check_configuration(file, content)
 
 
 @contextmanager
@@ -168,7 +178,7 @@ def _check_configuration(file: Path, content: dict[str, Any]) -> None:
                 "is run: take it out of the file"
             )
         if isinstance(value, int) and not isinstance(value, bool):
-            _check_size(file, name, value)
+            check_number(file, name, value)
 
 
 def _is_published_backpack(file: Path, content: dict[str, Any]) -> bool:
@@ -181,21 +191,6 @@ def _is_published_backpack(file: Path, content: dict[str, Any]) -> bool:
         and content.get("model_type") == "gpt2"
         and "num_senses" in content
     )
-
-
-def _check_size(file: Path, name: str, value: int) -> None:
-    if _LAYERS.fullmatch(name):
-        most = LAYERS
-    elif _HEADS.fullmatch(name):
-        most = HEADS
-    elif _SIZES.fullmatch(name):
-        most = 2**31
-    else:
-        return
-    if not 0 <= value <= most:
-        raise ValueError(
-            f"{file}: {name}={str(value)[:20]} must lie in [0, {most}]; no model has another"
-        )
 
 
 def _check_added(file: Path, content: dict[str, Any]) -> None:

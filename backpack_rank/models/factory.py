@@ -23,6 +23,7 @@ from backpack_rank.constructors import (
     Width,
 )
 from backpack_rank.data.json_lines import json_object_file
+from backpack_rank.data.model_files import MODULES
 from backpack_rank.data.pretrained import ADAPTER, from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.files import LATEST, RANKER, atomic_path
@@ -65,7 +66,6 @@ from backpack_rank.models.rankers import (
     Ranker,
 )
 from backpack_rank.models.ranking_heads import HEADS
-from backpack_rank.models.sentence_transformers_files import MODULES
 from backpack_rank.models.sequence_classifier import load_classifier
 from backpack_rank.models.utils import DTYPES, backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking

@@ -19,10 +19,11 @@ from transformers import PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from backpack_rank.data.json_lines import json_object_file
+from backpack_rank.data.model_files import READ_FOLDERS, check_settings, folders_of
 from backpack_rank.data.pretrained import no_panic
 from backpack_rank.digests import digest
 from backpack_rank.files import read_text
-from backpack_rank.models.foreign_folder import check_not_quantised
+from backpack_rank.models.foreign_folder import check_not_quantised, quantised
 from backpack_rank.models.pooled_map import MAP_FILE
 from backpack_rank.models.utils import input_embeddings
 
@@ -58,8 +59,9 @@ _READ_SUFFIXES = (
     ".py",
     ".gguf",
 )
-_READ_FOLDERS = ("additional_chat_templates", "custom_generate")
 _FOR_PEOPLE = re.compile(r"(readme|licen[sc]e|notice|changelog|requirements)\b.*", re.IGNORECASE)
+_LAST_LAYERS = re.compile(r"head\.|classifier\.(classifier|score|modules_behind)\b")
+"""Names of the weights that make a score of a vector."""
 _SHARE = 0.9
 """Of the rows of an embedding table that must have a token; tables are padded to round numbers."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -90,9 +92,13 @@ def check_files(folder: str | Path) -> None:
 
     Raises:
         ValueError: a file is missing, cut, changed or added; weights are integers, or cannot be
-            read. The file is named.
+            read; or what :func:`~backpack_rank.data.model_files.check_settings` refuses. It is
+            named.
     """
     folder = Path(folder)
+    if not folder.is_dir():
+        return  # an id of the hub
+    check_settings(folder)
     known = _saved(folder / CHECKSUMS)
     for name, saved in known.items():
         file = folder / name
@@ -107,11 +113,12 @@ def check_files(folder: str | Path) -> None:
             raise ValueError(f"{file} is not what was saved (another checksum): {_CHANGED}")
     if known:
         _check_added(folder, known)
-    config_file = folder / "config.json"
-    if config_file.is_file():
-        check_not_quantised(config_file, json_object_file(config_file))
-    for file in sorted(folder.glob("*.safetensors")):
-        _check_formats(file)
+    for part in folders_of(folder):
+        config_file = part / "config.json"
+        if config_file.is_file():
+            check_not_quantised(config_file, json_object_file(config_file))
+        for file in sorted(part.glob("*.safetensors")):
+            _check_formats(file)
 
 
 def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -125,7 +132,7 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
     for name, values in model.named_parameters():
         if not bool(torch.isfinite(values).all()):
             raise ValueError(f"{folder}: {name} holds values that are not finite")
-        if name.startswith("head.") and values.ndim > 1 and not bool(values.any()):
+        if _LAST_LAYERS.match(name) and values.ndim > 1 and not bool(values.any()):
             raise ValueError(f"{folder}: {name} is all zeros, so every score is the same")
     _check_embeddings(folder, model, tokenizer)
     _check_end(folder, model.config, tokenizer)
@@ -177,7 +184,7 @@ def _check_added(folder: Path, known: Collection[str]) -> None:
     An adapter beside the weights, for example, would change every score.
     """
     files = [file for file in folder.iterdir() if file.suffix.lower() in _READ_SUFFIXES]
-    for name in _READ_FOLDERS:
+    for name in READ_FOLDERS:
         files += (folder / name).rglob("*")
     for file in sorted(files):
         listed = file.relative_to(folder).as_posix() in known or file.name in _NOT_COVERED
@@ -206,10 +213,7 @@ def _check_formats(file: Path) -> None:
     for name, number_format in formats.items():
         # I8, U8, I32 ..., and floats of eight bits, which need scales that transformers leaves out.
         if name.endswith("weight") and number_format[:2] not in ("F1", "F3", "F6", "BF"):
-            raise ValueError(
-                f"{file}: {name} is quantised ({number_format}), and quantised weights are not "
-                "read: take the model in float32, bfloat16 or float16"
-            )
+            raise quantised(file, name, number_format)
 
 
 def _check_embeddings(

@@ -123,6 +123,14 @@ def check_not_quantised(file: Path, config: Mapping[str, Any]) -> None:
             )
 
 
+def quantised(file: Path, name: str, number_format: str) -> ValueError:
+    """Use this for weights that are no floats of 16 bits or more: the error says which."""
+    return ValueError(
+        f"{file}: {name} is quantised ({number_format}), and quantised weights are not read: take "
+        "the model in float32, bfloat16 or float16"
+    )
+
+
 def check_model_type(file: Path, config: Mapping[str, Any]) -> None:
     """Use this on a ``config.json``: transformers must know its kind of model.
 

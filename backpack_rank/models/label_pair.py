@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backpack_rank.files import read_yaml
+from backpack_rank.data.model_files import read_settings
 
 LABELS = "reranker_labels.yaml"
 """The file of a folder that says what its two labels mean."""
@@ -53,7 +53,7 @@ class LabelPair:
         file = folder / LABELS
         if not file.is_file():
             return None
-        content = read_yaml(file)
+        content = read_settings(file)
         if set(content) != {"relevant", "not_relevant"}:
             raise ValueError(
                 f"{file} must hold relevant: LABEL and not_relevant: LABEL, and nothing else"

@@ -16,6 +16,7 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
+from backpack_rank.data.model_files import MODULES
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.chat_template import chat_pair_tokenizer
 from backpack_rank.models.lora_folder import load_network
@@ -24,7 +25,6 @@ from backpack_rank.models.prompted_ranker import PromptedForRanking
 from backpack_rank.models.sentence_transformers_files import (
     ADVICE,
     MODEL_FILE,
-    MODULES,
     TRANSFORMER_FILE,
     settings_of,
 )

@@ -25,6 +25,7 @@ from transformers.utils import logging as transformers_logging
 
 from backpack_rank.commands import install
 from backpack_rank.data.json_lines import json_object_file
+from backpack_rank.data.model_files import read_settings
 from backpack_rank.data.pretrained import ADAPTER, from_pretrained
 from backpack_rank.models.checkpoint import key_problems
 from backpack_rank.models.folder_checks import check_files
@@ -41,7 +42,6 @@ _KINDS = {"SEQ_CLS": CLASSIFIER, "CAUSAL_LM": LANGUAGE_MODEL}
 """Ends of the names of transformers' classes, by the task of an adapter."""
 _BUFFERS = ("position_ids", "token_type_ids", "masked_bias", "attn.bias", "rotary_emb.inv_freq")
 """Ends of names that older versions saved, and that are made anew."""
-_LARGEST_RANK = 2**14
 _NOTHING: tuple[Any, ...] = (None, False, [], {}, "")
 
 
@@ -163,7 +163,7 @@ class LoraFolder:
         """
         self.folder = Path(folder)
         self._file = self.folder / ADAPTER
-        self._settings = json_object_file(self._file)
+        self._settings = read_settings(self._file)
         kind = self._settings.get("peft_type")
         if kind != "LORA":
             raise ValueError(
@@ -288,13 +288,6 @@ class LoraFolder:
         if self._settings.get("megatron_config") not in _NOTHING:
             # peft would import the module that megatron_core names.
             raise ValueError(f"{self._file}: megatron_config is not read here")
-        ranks = [self._settings.get("r"), *(self._settings.get("rank_pattern") or {}).values()]
-        for rank in ranks:
-            if not isinstance(rank, int) or not 1 <= rank <= _LARGEST_RANK:
-                raise ValueError(
-                    f"{self._file}: r={str(rank)[:20]} must be a whole number in [1, "
-                    f"{_LARGEST_RANK}]"
-                )
         known = peft.LoraConfig.__dataclass_fields__
         options = {}
         for name, value in self._settings.items():

@@ -21,15 +21,16 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedTokenizerBase
 
 from backpack_rank.data.json_lines import json_file
+from backpack_rank.data.model_files import MODULES
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.models.chat_template import chat_pair_tokenizer
 from backpack_rank.models.checkpoint import key_problems
+from backpack_rank.models.foreign_folder import quantised
 from backpack_rank.models.lora_folder import load_network
 from backpack_rank.models.packed_body import pack_body
 from backpack_rank.models.sentence_transformers_files import (
     ADVICE,
     MODEL_FILE,
-    MODULES,
     TRANSFORMER_FILE,
     settings_of,
 )
@@ -385,6 +386,9 @@ def _weights(folder: Path) -> Mapping[str, Tensor]:
             return load_file(safetensors)
         if older.is_file():
             weights: Mapping[str, Tensor] = torch.load(older, map_location="cpu", weights_only=True)
+            for name, values in weights.items():
+                if not values.is_floating_point():
+                    raise quantised(older, name, str(values.dtype).removeprefix("torch."))
             return weights
     except (SafetensorError, UnpicklingError, EOFError, RuntimeError, OSError) as error:
         raise ValueError(

@@ -20,11 +20,12 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from backpack_rank.constructors import Count, FilePath, Length, Name
+from backpack_rank.data.model_files import TemplateSettings, read_settings
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.pretrained import no_panic
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.digests import digest
-from backpack_rank.files import read_yaml, resource_folder
+from backpack_rank.files import resource_folder
 from backpack_rank.models.attention import BACKEND, packed_trunk
 from backpack_rank.models.backbone import PACKED_TYPES
 from backpack_rank.models.lora_folder import load_network
@@ -118,7 +119,7 @@ class PromptTemplate:
                 "file"
             )
         try:
-            options = dict(read_yaml(path))
+            options = read_settings(path, TemplateSettings)
             # Files of conf/ say what evaluate.py makes of them; here it is known.
             options.pop("_target_", None)
             return cls(**options)

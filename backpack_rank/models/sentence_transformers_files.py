@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from backpack_rank.data.json_lines import json_object_file
+from backpack_rank.data.model_files import read_settings
 
-MODULES = "modules.json"
 MODEL_FILE = "config_sentence_transformers.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
 ADVICE = "rank with sentence-transformers itself, and measure its run: run=FILE"
@@ -15,4 +14,4 @@ ADVICE = "rank with sentence-transformers itself, and measure its run: run=FILE"
 
 def settings_of(file: Path) -> dict[str, Any]:
     """Use this to read a file that may be missing; then there are no settings."""
-    return json_object_file(file) if file.is_file() else {}
+    return read_settings(file) if file.is_file() else {}

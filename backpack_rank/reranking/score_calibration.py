@@ -25,7 +25,8 @@ import numpy as np
 
 from backpack_rank.checks import UsageError, one_of
 from backpack_rank.commands import install
-from backpack_rank.files import read_text, write_text
+from backpack_rank.data.model_files import CalibrationSettings, read_settings
+from backpack_rank.files import write_text
 
 log = logging.getLogger(__name__)
 CALIBRATION = "calibration.json"
@@ -248,18 +249,19 @@ class Calibration:
             FileNotFoundError: there is no such file.
             ValueError: it is another file, or damaged.
         """
+        content = read_settings(Path(path), CalibrationSettings)
         try:
-            content = json.loads(read_text(path))
             if content["format"] != FORMAT:
                 raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
-            maps = {}
+            maps: dict[float, CalibrationMap] = {}
+            kind = PlattMap if content["method"] == "platt" else IsotonicMap
             for row in content["maps"]:
+                alpha = float(row["alpha"])
+                if alpha in maps:
+                    raise ValueError(f"it has two maps for alpha={alpha:g}")
                 numbers = {name: value for name, value in row.items() if name != "alpha"}
-                kind = PlattMap if content["method"] == "platt" else IsotonicMap
-                maps[float(row["alpha"])] = kind(**numbers)
-            if not maps:
-                raise ValueError("it has no maps")
-            names = (str(content[name]) for name in ("policy", "method", "data"))
+                maps[alpha] = kind(**numbers)
+            names = (content[name] for name in ("policy", "method", "data"))
             return cls(maps, *names)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is no calibration of a ranker: {error}") from error

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.checks import located
+from backpack_rank.checks import decimal, integer, located
 from backpack_rank.constructors import Count, FilePath, OneOf, Range, checked, made
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
@@ -34,6 +34,8 @@ from backpack_rank.senses.renditions import MeanOfRenditions
 from backpack_rank.senses.views import View
 
 _PARTS = ("mean", "left", "right")
+_WIDEST = 65_536
+"""Numbers of a vector."""
 _PORTION = 1000
 """Candidates whose texts are looked through at a time."""
 
@@ -268,11 +270,23 @@ def _read_map(path: Path) -> tuple[dict[str, str], PooledMap, int, float]:
     try:
         with safe_open(path, "pt") as file:
             about = file.metadata()
+            # Shapes stand in the file's head: nothing is read that does not fit together.
+            _check_shapes({part: tuple(file.get_slice(part).get_shape()) for part in _PARTS})
             tensors = {part: file.get_tensor(part) for part in _PARTS}
-        fitted_map = PooledMap(**tensors)
-        return about, fitted_map, int(about["texts"]), float(about["score of mean"])
+        for part, values in tensors.items():
+            if not values.is_floating_point() or not bool(torch.isfinite(values).all()):
+                raise ValueError(f"{part} must hold finite decimal numbers")
+        return about, PooledMap(**tensors), integer(about["texts"]), decimal(about["score of mean"])
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: no map of the policy erase can be read: {error}") from error
+
+
+def _check_shapes(shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """A map of vectors of d numbers takes out r <= d directions: [d], [d, r] and [r, d]."""
+    mean, left, right = (shapes[part] for part in _PARTS)
+    fits = len(mean) == 1 and len(left) == 2 and 1 <= left[1] <= left[0] == mean[0]
+    if not fits or right != left[::-1] or mean[0] > _WIDEST:
+        raise ValueError(f"mean, left and right have the shapes {mean}, {left} and {right}")
 
 
 def _check_head(ranker: Ranker, fitted_map: PooledMap, expected: float, name: str) -> None:

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 
 from backpack_rank.checks import one_of
 from backpack_rank.constructors import Count, FilePath, Name, NonNegative, OneOf, Seed
+from backpack_rank.data.model_files import read_settings
 from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.files import atomic_path, hub_or_folder
@@ -173,11 +174,8 @@ def _settings(folder: Path) -> dict[str, Any]:
     file = folder / LISTWISE_FILE
     if not file.is_file():
         return {}
-    try:
-        settings = json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file} is not JSON ({error}); save the ranker again") from error
-    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
+    settings = read_settings(file)
+    if settings.get("format") != FORMAT:
         raise ValueError(f"{file} does not describe a listwise ranker: format is not {FORMAT!r}")
     if settings.get("version") != VERSION:
         raise ValueError(
