@@ -46,7 +46,6 @@ def run(name: str, *options: str) -> str:
         ("backbones", ["--threads", "1"], ["backbones"]),
         ("rankers", ["--threads", "1"], ["rankers"]),
         ("prefixes", ["--threads", "1"], ["lists", "goals"]),
-        ("kemeny", ["--seeds", "1", "--repeats", "1"], ["instances"]),
         ("rerank", [], ["way", "plans", "goals"]),
         ("long_documents", [], ["characters", "seconds", "goals"]),
         ("serving", [], ["serving", "goals"]),
