@@ -157,3 +157,39 @@ def behind_separator(batch: PackedBatch, separator_id: int) -> Tensor:
     before_token = separators.cumsum(0) - separators
     before_text = before_token[batch.offsets[:-1].long()][batch.text_ids]
     return before_token > before_text
+
+
+def distinct(batch: PackedBatch) -> tuple[PackedBatch, Tensor]:
+    """The different texts of a batch, so that each is read once.
+
+    Returns:
+        The D different texts in the order of their first places, and for each text of the batch its
+        number among them [B].
+    """
+    # Ids one higher, so that a token with id 0 is not taken for padding.
+    _, groups = torch.unique(batch.pad(batch.input_ids + 1), dim=0, return_inverse=True)
+    places = torch.arange(len(batch), device=groups.device)
+    # Torch orders groups by their tokens, so the first place of each text is looked up, as the
+    # minimum of its places. The table starts with len(batch), which is above every place.
+    first_of_group = torch.full_like(places, len(batch)).scatter_reduce(0, groups, places, "amin")
+    first_places = first_of_group[groups]  # [B]
+    is_first = first_places == places
+    if bool(is_first.all()):
+        return batch, places
+    numbers = is_first.long().cumsum(0) - 1  # number of each first text among the D. [B]
+    return picked(batch, is_first.nonzero().squeeze(-1)), numbers[first_places]
+
+
+def picked(batch: PackedBatch, rows: Tensor) -> PackedBatch:
+    """Some texts of a batch, by number in ascending order. [b]"""
+    is_picked = torch.zeros(len(batch), dtype=torch.bool, device=rows.device)
+    is_picked[rows] = True
+    kept = batch.select(is_picked[batch.text_ids])  # still B texts, the others empty
+    numbers = is_picked.long().cumsum(0) - 1
+    return PackedBatch(
+        input_ids=kept.input_ids,
+        position_ids=kept.position_ids,
+        text_ids=numbers[kept.text_ids],
+        offsets=torch.cat([kept.offsets[:-1][is_picked], kept.offsets[-1:]]),
+        max_length=kept.max_length,
+    )

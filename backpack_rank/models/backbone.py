@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
+from typing_extensions import Self
 
 from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.models.attention import BACKEND, packed_hidden, packed_trunk, use_fast_gelu
 from backpack_rank.models.configuration import BackboneConfig
 from backpack_rank.models.pooled_layer import pool_last_layer
+from backpack_rank.models.similarity import JointLayers, JointReading
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 from backpack_rank.models.utils import eval_mode, input_embeddings
 
@@ -44,6 +46,7 @@ class BackboneMixin(Mixin):
 
     config: Any
     backbone: PreTrainedModel
+    joint: JointLayers | None
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The backbone's word embeddings."""
@@ -102,6 +105,44 @@ class BackboneMixin(Mixin):
         mask = batch.padding_mask()
         last, below = both.chunk(2, dim=1)  # two of [B, n, d]
         return last[mask], below[mask]
+
+    def new_joint_layers(self) -> JointLayers | None:
+        """The layers of a similarity, where the configuration has one; the encoder is then frozen.
+
+        Raises ``ValueError`` where the backbone cannot have them.
+        """
+        if self.config.similarity is None:
+            return None
+        if not supports_packing(self.config):
+            raise ValueError(
+                "similarity needs an encoder that reads texts without padding: leave "
+                "model.ranker.attention out"
+            )
+        self.backbone.requires_grad_(False)
+        return JointLayers(self.backbone, self.config.similarity)
+
+    def train(self, mode: bool = True) -> Self:
+        """As of every module; an encoder whose similarity is a part of the score stays itself."""
+        super().train(mode)
+        if self.joint is not None:
+            self.backbone.eval()
+        return self
+
+    def read_jointly(
+        self, batch: PackedBatch, token_shift: TokenShift | None = None
+    ) -> JointReading:
+        """What the joint layers read of B rows; arguments of :meth:`hidden_states`."""
+        assert self.joint is not None
+        with shifted_embeddings(self.get_input_embeddings(), token_shift):
+            return self.joint.read(self.backbone, batch, self.config.separator_id)
+
+    def text_similarity(
+        self, batch: PackedBatch, token_shift: TokenShift | None = None
+    ) -> Tensor:
+        """The similarity of B rows alone; arguments of :meth:`hidden_states`. float32 [B]"""
+        assert self.joint is not None
+        with shifted_embeddings(self.get_input_embeddings(), token_shift):
+            return self.joint.text_similarity(self.backbone, batch, self.config.separator_id)
 
     @cached_property
     def _last_layer_pools(self) -> bool:

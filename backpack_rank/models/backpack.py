@@ -49,13 +49,14 @@ from transformers import initialization as init
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.pytorch_utils import Conv1D
 
-from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.packing import PackedBatch, picked
 from backpack_rank.models.attribute_senses import AttributeSenses, GroupParts, SplitVectors
 from backpack_rank.models.backbone import BackboneMixin, new_backbone
 from backpack_rank.models.checkpoint import StrictLoading
 from backpack_rank.models.configuration import BELOW_LAST, BackpackConfig
 from backpack_rank.models.pooled_layer import check_pools_last_layer
 from backpack_rank.models.sense_network import SenseNetwork, TokenStateCache
+from backpack_rank.models.similarity import JointReading, with_similarity
 from backpack_rank.models.token_shift import TokenShift
 
 
@@ -133,6 +134,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             }
         self.sense_network = SenseNetwork(config, embeddings.embedding_dim)  # type: ignore[arg-type]
         self.sense_weight_net = SenseWeightNetwork(config)
+        self.joint = self.new_joint_layers()
         self.attribute_senses: AttributeSenses | None = None
         if config.attribute_senses is not None:
             vocabulary: int = embeddings.num_embeddings  # type: ignore[assignment]
@@ -145,8 +147,11 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         token_shift: TokenShift | None = None,
         token_states: TokenStateCache | None = None,
         split: bool = True,
+        texts: PackedBatch | None = None,
     ) -> Tensor:
         """Sense vectors o^(l) of each text at its pooled token. [B, k + G, d]
+
+        With a similarity they have one number more, :meth:`_similarity_of_senses`.
 
         The backbone reads all T tokens, the sense network each distinct token of the batch once.
 
@@ -156,9 +161,74 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             token_states: remembers h(x) from batch to batch; None: h(x) is computed anew.
             split: False adds the senses of attributes to the k senses, and gives these alone
                 [B, k, d]. The sum over senses is the same, and takes less time.
+            texts: the batch before :meth:`read`, whose similarity counts; None: it is the same.
         """
-        weights = self.pooled_weights(batch, token_shift)
-        return self.weighted_senses(weights, batch, token_shift, token_states, split)
+        if self.joint is None:
+            weights = self.pooled_weights(batch, token_shift)
+            return self.weighted_senses(weights, batch, token_shift, token_states, split)
+        reading = self.read_jointly(batch, token_shift)
+        weights = self.sense_weight_net.weights(reading.pooled, reading.below, batch)
+        senses = self.weighted_senses(weights, batch, token_shift, token_states, split)
+        parts = self._similarity_of_senses(reading.similarity, batch, texts, token_shift, split)
+        return with_similarity(senses, parts)
+
+    def _similarity_of_senses(
+        self,
+        similarity: Tensor,
+        batch: PackedBatch,
+        texts: PackedBatch | None,
+        token_shift: TokenShift | None,
+        split: bool,
+    ) -> Tensor:
+        """The part of each sense in the similarity; their sum is that of the texts as they are.
+
+        The similarity of texts whose forms are read as one, sim_0, belongs to the k senses in equal
+        parts. What the forms add to it, sim - sim_0, belongs to the senses of their groups, each in
+        the share of the document's forms that it has. So weights of groups act on it as on the rest
+        of what a word does, linearly in alpha.
+
+        Args:
+            similarity: sim_0. [B]
+            batch: as :meth:`read` gives it.
+            texts: before that.
+            token_shift, split: as of :meth:`pooled_senses`.
+
+        Returns:
+            float32 [B, k + G], or [B, k] where ``split`` is False.
+        """
+        senses = self.config.num_senses
+        groups = len(self.config.groups)
+        whole = similarity
+        attribute_senses = self.attribute_senses
+        has_forms = texts is not None and texts is not batch
+        if has_forms and attribute_senses is not None:
+            assert texts is not None
+            places = (batch.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)
+            row_of_form = batch.text_ids[places]
+            rows = row_of_form.unique()
+            whole = similarity.clone()
+            whole[rows] = self.text_similarity(picked(texts, rows), token_shift)
+        if not split or attribute_senses is None:
+            return (whole / senses)[:, None].expand(-1, senses)
+        of_groups = similarity.new_zeros((len(batch), groups))
+        if has_forms:
+            forms = batch.input_ids[places] - attribute_senses.vocabulary
+            group_of_form = attribute_senses.group_of[forms].long()
+            cells = row_of_form * groups + group_of_form
+            counts = cells.bincount(minlength=len(batch) * groups).view(-1, groups)
+            shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
+            of_groups = (whole - similarity)[:, None] * shares
+        of_senses = (similarity / senses)[:, None].expand(-1, senses)
+        return torch.cat([of_senses, of_groups], dim=1)
+
+    def read_jointly(
+        self, batch: PackedBatch, token_shift: TokenShift | None = None
+    ) -> JointReading:
+        """See :meth:`BackboneMixin.read_jointly`; forms are read where the batch has them."""
+        if self.attribute_senses is None:
+            return super().read_jointly(batch, token_shift)
+        with self.attribute_senses.embedded(self.get_input_embeddings()):
+            return super().read_jointly(batch, token_shift)
 
     def read(self, batch: PackedBatch) -> PackedBatch:
         """The batch as the other methods take it: with attribute senses, each form at one position.
@@ -191,6 +261,9 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         senses is trained to resemble. Keys are read from the last hidden states too, or from below
         the last layer, as ``sense_keys`` of the configuration says.
         """
+        if self.joint is not None:
+            reading = self.read_jointly(batch, token_shift)
+            return reading.pooled, reading.below
         if self._keys_below:
             return self.pooled_and_below(batch, token_shift)
         hidden = self.hidden_states(batch, token_shift)

@@ -55,6 +55,8 @@ class BackboneConfig(PreTrainedConfig):
             lets the ranker read texts without padding where the backbone can.
         dropout: in the new parts.
         initializer_range: standard deviation of new weights.
+        similarity: options of :class:`~backpack_rank.models.similarity.JointLayers`, whose cosine
+            of query and document is a part of the score; None: without.
     """
 
     sub_configs = {"backbone_config": AutoConfig}
@@ -65,6 +67,7 @@ class BackboneConfig(PreTrainedConfig):
     attention: str | None = None
     dropout: float = 0.1
     initializer_range: float = 0.02
+    similarity: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs) -> None:
         if isinstance(self.backbone_config, dict):
@@ -99,6 +102,11 @@ class BackboneConfig(PreTrainedConfig):
     def hidden_size(self) -> int:
         """Hidden size d of the backbone."""
         return self.text_config.hidden_size
+
+    @property
+    def pooled_size(self) -> int:
+        """Numbers that the head makes a score of; a similarity is one more than the hidden size."""
+        return self.hidden_size + (self.similarity is not None)
 
     @property
     def vocab_size(self) -> int:
@@ -185,6 +193,11 @@ class BackpackConfig(BackboneConfig):
         one_of("sense_keys", self.sense_keys, SENSE_KEYS)
         one_of("input_form", self.input_form, INPUT_FORMS)
         check_readout(self, self.readout)
+        if self.similarity is not None and (self.head, self.input_form) != ("mlp", "separated"):
+            raise ValueError(
+                "similarity is for Backpacks with head=mlp and input_form=separated: leave it out "
+                "(model.ranker.similarity=null), or these"
+            )
 
     @property
     def groups(self) -> tuple[tuple[str, str], ...]:

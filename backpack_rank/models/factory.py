@@ -13,12 +13,15 @@ from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, Pre
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.commands import called
 from backpack_rank.constructors import (
+    CountOrZero,
     Dropout,
     Layers,
     Name,
+    Note,
     OneOf,
     PathText,
     Positions,
+    Positive,
     Spread,
     Width,
 )
@@ -65,8 +68,9 @@ from backpack_rank.models.rankers import (
     GPT2ForRanking,
     Ranker,
 )
-from backpack_rank.models.ranking_heads import HEADS
+from backpack_rank.models.ranking_heads import HEADS, RankingHead
 from backpack_rank.models.sequence_classifier import load_classifier
+from backpack_rank.models.similarity import POOLINGS
 from backpack_rank.models.utils import DTYPES, backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking
 from backpack_rank.parts import folder_kind
@@ -79,6 +83,9 @@ Where = Annotated[str, OneOf(WHERE)]
 Head = Annotated[str, OneOf(HEADS)]
 InputForm = Annotated[str, OneOf(INPUT_FORMS)]
 SenseKeys = Annotated[str, OneOf(SENSE_KEYS)]
+Similarity = Positive | Annotated[None, Note("for a score without it")]
+SimilarityPooling = Annotated[str, OneOf(POOLINGS)]
+LayersApart = CountOrZero | Annotated[None, Note("for two thirds of the layers")]
 RANKERS: tuple[type[Ranker], ...] = (
     BackpackForRanking,
     CrossEncoderForRanking,
@@ -197,6 +204,9 @@ def backpack_on_backbone(
     attention: Name | None = None,
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
     keys: SenseKeys | None = None,
+    similarity: Similarity = None,
+    similarity_pooling: SimilarityPooling = "mean",
+    layers_apart: LayersApart = None,
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
     head: Head = "mlp",
@@ -223,6 +233,12 @@ def backpack_on_backbone(
             ``below_last``, which encoders of five types can give: scoring and training take about
             as long as with a cross-encoder. None: ``below_last`` where the backbone can. See
             :class:`~backpack_rank.models.configuration.BackpackConfig`.
+        similarity: factor of the encoder's cosine of query and document, which is then a part of
+            the score, and the encoder is not trained (:mod:`backpack_rank.models.similarity`);
+            None: without.
+        similarity_pooling: how the encoder makes a vector of a text, ``mean`` or ``first``.
+        layers_apart: with a similarity, lower layers in which query and document do not see each
+            other; None: two thirds of them.
         attribute_senses, attribute_senses_where, head, input_form: as of :func:`new_backpack`.
 
     Raises:
@@ -238,10 +254,14 @@ def backpack_on_backbone(
         sense_keys=keys or default_sense_keys(backbone),
         head=head,
         input_form=input_form,
+        similarity=_similarity(backbone, similarity, similarity_pooling, layers_apart),
         **options,
     )
     ranker = BackpackForRanking(config)
     _take_weights(ranker.backpack, backbone)
+    if ranker.backpack.joint is not None:
+        assert isinstance(ranker.head, RankingHead)
+        ranker.head.start_at_zero()
     cast_parameters(ranker.backpack.backbone, dtype)
     _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
     return ranker.train()
@@ -255,6 +275,9 @@ def cross_encoder(
     pooling: Literal["first", "last"] | None = None,
     attention: Name | None = None,
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
+    similarity: Similarity = None,
+    similarity_pooling: SimilarityPooling = "mean",
+    layers_apart: LayersApart = None,
 ) -> CrossEncoderForRanking:
     """Use it to train a plain cross-encoder, a head on any pretrained encoder or decoder.
 
@@ -262,8 +285,11 @@ def cross_encoder(
     """
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
+    options["similarity"] = _similarity(backbone, similarity, similarity_pooling, layers_apart)
     ranker = CrossEncoderForRanking(CrossEncoderConfig(**options))
     _take_weights(ranker, backbone)
+    if ranker.joint is not None:
+        ranker.head.start_at_zero()
     cast_parameters(ranker.backbone, dtype)
     return ranker.train()
 
@@ -652,6 +678,20 @@ def _backbone(
     return backbone, options
 
 
+def _similarity(
+    backbone: PreTrainedModel,
+    scale: float | None,
+    pooling: str,
+    layers_apart: int | None,
+) -> dict[str, Any] | None:
+    """What a configuration says of a similarity; None without."""
+    if scale is None:
+        return None
+    if layers_apart is None:
+        layers_apart = backbone.config.num_hidden_layers * 2 // 3
+    return {"scale": scale, "pooling": pooling, "apart": layers_apart}
+
+
 def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: Attribute) -> None:
     """Use it to give a loaded Backpack senses of an attribute that it was not trained with.
 
@@ -719,6 +759,8 @@ def _take_weights(network: BackboneMixin, pretrained: PreTrainedModel) -> None:
     # Backbones of rankers have no pooler.
     weights = {key: value for key, value in weights.items() if not key.startswith("pooler.")}
     network.backbone.load_state_dict(weights)
+    if network.joint is not None:
+        network.joint.take_weights(network.backbone)
     # Asked now, so that a backbone that cannot be read is refused before it is trained.
     network.reads_one_by_one()
 

@@ -210,9 +210,13 @@ def pool_last_layer(backbone: PreTrainedModel) -> bool:
     """
     if not can_pool_last_layer(backbone):
         return False
-    layer = _last_layer(backbone)
-    layer.__class__ = _CLASSES[type(layer)]
+    pool_layer(_last_layer(backbone))
     return True
+
+
+def pool_layer(layer: Any) -> None:
+    """Let a layer of one of these encoders take ``rows`` and ``keep_input``."""
+    layer.__class__ = _CLASSES.get(type(layer), type(layer))
 
 
 def _last_layer(backbone: PreTrainedModel) -> nn.Module | None:

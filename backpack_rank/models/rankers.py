@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2Model, GPT2PreTrainedModel, PreTrainedModel
 
 from backpack_rank.data.as_coded_input import EndlessPairTokenizer, UnseparatedPairTokenizer
-from backpack_rank.data.packing import PackedBatch, behind_separator
+from backpack_rank.data.packing import PackedBatch, behind_separator, distinct
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.attention import BACKEND, packed_trunk, use_fast_gelu
 from backpack_rank.models.backbone import BackboneMixin, new_backbone
@@ -46,6 +46,7 @@ from backpack_rank.models.configuration import (
 )
 from backpack_rank.models.ranking_heads import LinearSigmoidHead, RankingHead, new_head
 from backpack_rank.models.sense_network import TokenStateCache
+from backpack_rank.models.similarity import with_similarity
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 
 
@@ -152,13 +153,15 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         super().__init__(config)
         self.backpack = BackpackModel(config)
         self.head: RankingHead | LinearSigmoidHead = new_head(
-            config.head, config.hidden_size, config.dropout
+            config.head, config.hidden_size, config.dropout, config.similarity is not None
         )
         self.post_init()
 
     @property
     def pair_tokenizer_class(self) -> type[PairTokenizer]:  # type: ignore[override]
-        """What joins query and document, as ``input_form`` says."""
+        """What joins query and document, as ``input_form`` and ``similarity`` say."""
+        if self.config.similarity is not None:
+            return DualPairTokenizer
         if self.config.input_form == "separated":
             return PairTokenizer
         if self.reads_all_positions:
@@ -197,7 +200,7 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         """
         if token_shift is not None:
             batch = token_shift.merge_ids(batch)
-        batch = self.backpack.read(batch)
+        texts, batch = batch, self.backpack.read(batch)
         # The sum over senses is the same with attribute senses split off or not. So they are split
         # off only where they are weighed or returned, and alpha = 1 saves the work.
         split = return_senses or sense_weights is not None
@@ -205,7 +208,7 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
             direction = self.head.out.weight[0]
             senses = self.backpack.logit_parts(direction, batch, token_shift, token_states, split)
         else:
-            senses = self.backpack.pooled_senses(batch, token_shift, token_states, split)
+            senses = self.backpack.pooled_senses(batch, token_shift, token_states, split, texts)
         scores = self.score_senses(senses, sense_weights)
         return RankerOutput(scores, senses if return_senses else None)
 
@@ -284,8 +287,14 @@ class CrossEncoderForRanking(BackboneRanker):
     def __init__(self, config: CrossEncoderConfig) -> None:
         super().__init__(config)
         self.backbone = new_backbone(config)
-        self.head = RankingHead(config.hidden_size, config.dropout)
+        self.joint = self.new_joint_layers()
+        self.head = RankingHead(config.hidden_size, config.dropout, self.joint is not None)
         self.post_init()
+
+    @property
+    def pair_tokenizer_class(self) -> type[PairTokenizer]:  # type: ignore[override]
+        """What joins query and document; with a similarity they are texts of their own."""
+        return PairTokenizer if self.joint is None else DualPairTokenizer
 
     @property
     def pooled_head(self) -> nn.Module:
@@ -301,6 +310,9 @@ class CrossEncoderForRanking(BackboneRanker):
     ) -> RankerOutput:
         """Scores [B] from the head on the pooled token; ``token_shift`` moves word embeddings."""
         self.refuse_senses(sense_weights, return_senses)
+        if self.joint is not None:
+            reading = self.read_jointly(batch, token_shift)
+            return RankerOutput(self.head(with_similarity(reading.pooled, reading.similarity)))
         hidden = self.pooled_states(batch, token_shift)
         # The backbone may be in half precision; the head is in float32.
         return RankerOutput(self.head(hidden.to(self.head.dense.weight.dtype)))
@@ -432,6 +444,7 @@ class DualEncoderForRanking(BackboneRanker):
     def __init__(self, config: DualEncoderConfig) -> None:
         super().__init__(config)
         self.backbone = new_backbone(config)
+        self.joint = None
         self.post_init()
 
     def forward(
@@ -472,33 +485,3 @@ class DualEncoderForRanking(BackboneRanker):
     def encode_documents(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Vectors of B documents [start, document, end]; they depend on no query. [B, d]"""
         return self.pooled_states(batch, token_shift)
-
-
-def distinct(batch: PackedBatch) -> tuple[PackedBatch, Tensor]:
-    """The different texts of a batch, so that each is read once.
-
-    Returns:
-        The D different texts in the order of their first places, and for each text of the batch its
-        number among them [B].
-    """
-    # Ids one higher, so that a token with id 0 is not taken for padding.
-    _, groups = torch.unique(batch.pad(batch.input_ids + 1), dim=0, return_inverse=True)
-    places = torch.arange(len(batch), device=groups.device)
-    # Torch orders groups by their tokens, so the first place of each text is looked up, as the
-    # minimum of its places. The table starts with len(batch), which is above every place.
-    first_of_group = torch.full_like(places, len(batch)).scatter_reduce(0, groups, places, "amin")
-    first_places = first_of_group[groups]  # [B]
-    is_first = first_places == places
-    if bool(is_first.all()):
-        return batch, places
-    kept = batch.select(is_first[batch.text_ids])  # still B texts, the repeated ones empty
-    numbers = is_first.long().cumsum(0) - 1  # number of each first text among the D. [B]
-    offsets = torch.cat([kept.offsets[:-1][is_first], kept.offsets[-1:]])
-    texts = PackedBatch(
-        input_ids=kept.input_ids,
-        position_ids=kept.position_ids,
-        text_ids=numbers[kept.text_ids],
-        offsets=offsets,
-        max_length=kept.max_length,
-    )
-    return texts, numbers[first_places]

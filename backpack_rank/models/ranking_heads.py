@@ -15,18 +15,34 @@ class RankingHead(nn.Module):
 
     Scores are raw logits. A sigmoid would leave a ranking unchanged, and not training: softmax over
     values in [0, 1] cannot tell a list's documents far apart.
+
+    With a similarity (:mod:`backpack_rank.models.similarity`), vectors have one number more, which
+    is added to the score as it is.
     """
 
-    def __init__(self, size: int, dropout: float) -> None:
+    def __init__(self, size: int, dropout: float, adds_similarity: bool = False) -> None:
         super().__init__()
+        self.adds_similarity = adds_similarity
         self.dense = nn.Linear(size, size)
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(size, 1)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Vectors to scores: [..., d] -> [...]."""
+        """Vectors to scores: [..., d] -> [...], or [..., d + 1] -> [...] with a similarity."""
+        if self.adds_similarity:
+            learned = self._learned(vectors[..., :-1].to(self.dense.weight.dtype))
+            return vectors[..., -1] + learned.to(vectors.dtype)
+        return self._learned(vectors)
+
+    def _learned(self, vectors: Tensor) -> Tensor:
         hidden = F.gelu(self.dense(vectors))
         return self.out(self.dropout(hidden)).squeeze(-1)
+
+    @torch.no_grad()
+    def start_at_zero(self) -> None:
+        """Let every score begin as the similarity alone."""
+        self.out.weight.zero_()
+        self.out.bias.zero_()
 
 
 class LinearSigmoidHead(nn.Module):
@@ -49,8 +65,10 @@ class LinearSigmoidHead(nn.Module):
         return torch.sigmoid(self.out(vectors)).squeeze(-1)
 
 
-def new_head(name: str, size: int, dropout: float) -> RankingHead | LinearSigmoidHead:
+def new_head(
+    name: str, size: int, dropout: float, adds_similarity: bool = False
+) -> RankingHead | LinearSigmoidHead:
     """The head of one of the names in :data:`HEADS`, for vectors of d = ``size``."""
     if name == "linear_sigmoid":
         return LinearSigmoidHead(size)
-    return RankingHead(size, dropout)
+    return RankingHead(size, dropout, adds_similarity)

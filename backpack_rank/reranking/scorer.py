@@ -430,7 +430,7 @@ class Scorer(TextScorer):
     def _shape_of_senses(self, number: int) -> tuple[int, int, int]:
         """[N, k, d], or [N, k, n] where each sense has a number for every position."""
         ranker = self._backpack()
-        width = ranker.config.hidden_size
+        width = ranker.config.pooled_size
         if ranker.reads_all_positions:
             width = self.pair_tokenizer.max_length
         return number, ranker.config.total_senses, width

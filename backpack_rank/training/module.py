@@ -259,8 +259,9 @@ class OptimizerConfig:
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:
                 continue
-            # The leading dot also catches a model whose first attribute is the backbone.
-            if ".backbone." in f".{name}":
+            # The leading dot also catches a model whose first attribute is the backbone. Joint
+            # layers start as the backbone's own.
+            if any(part in f".{name}" for part in (".backbone.", ".joint.layers.")):
                 backbone.append(parameter)
             else:
                 others.append(parameter)

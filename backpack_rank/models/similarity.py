@@ -1,0 +1,228 @@
+"""The similarity of an encoder in the score of a ranker of pairs, from one reading.
+
+An encoder of texts, such as all-MiniLM-L6-v2, knows more of relevance than a pair network learns
+from a few thousand labels. So a ranker may keep it whole and learn what it lacks::
+
+    score = scale * cos(e(query), e(document)) + what the pair network adds
+
+Query and document are read apart in the encoder's lower layers and by its upper ones; copies of the
+upper layers read them together, and these alone are trained::
+
+    embeddings, layers 1 .. L      of each text by itself, once in a batch
+      |- layers L + 1 .. n         of each text by itself  -> mean over its tokens -> e(text)
+      '- joint layers L + 1 .. n   of query and document   -> what a ranker reads of a pair
+
+The head of a new ranker starts at 0, so that it begins as the encoder's cosine. The encoder is
+never trained: e(text) stays what it was.
+
+Notation of the docstrings: B rows, each a query and a document as
+:class:`~backpack_rank.models.rankers.DualPairTokenizer` joins them; T tokens of all rows; U distinct
+texts; d hidden size.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from backpack_rank.checks import above, one_of, whole_number
+from backpack_rank.data.packing import PackedBatch, behind_separator, distinct
+from backpack_rank.models.pooled_layer import pool_layer
+
+ENCODER_TYPES = ("bert", "electra")
+"""Encoders whose layers can be called one by one on packed rows."""
+POOLINGS = ("mean", "first")
+"""How the vector of a text is made of those of its tokens."""
+
+
+@dataclass(frozen=True)
+class JointReading:
+    """What is read of B rows.
+
+    Attributes:
+        pooled: last hidden states of the joint layers at each row's first token. [B, d]
+        below: what the last of them reads. [T, d]
+        similarity: scale * cosine of query and document. float32 [B]
+    """
+
+    pooled: Tensor
+    below: Tensor
+    similarity: Tensor
+
+
+class JointLayers(nn.Module):
+    """The upper layers that read query and document together, and the cosine beside them.
+
+    Attributes:
+        scale: factor of the cosine, the inverse of the temperature that the encoder was trained
+            with.
+        apart: L, lower layers in which query and document do not see each other.
+        pooling: of a text's vector, one of :data:`POOLINGS`.
+        layers: those that are trained, the last one of which is computed at one token.
+    """
+
+    def __init__(self, backbone: PreTrainedModel, options: Mapping[str, Any]) -> None:
+        """
+        Args:
+            backbone: the encoder; its upper layers give the joint layers their shape.
+            options: ``scale``, ``apart`` and ``pooling``, of the ranker's configuration.
+
+        Raises:
+            ValueError: the encoder is of another type, or an option is out of its range.
+        """
+        super().__init__()
+        model_type = backbone.config.model_type
+        if model_type not in ENCODER_TYPES or getattr(backbone.config, "is_decoder", False):
+            raise ValueError(
+                f"similarity needs an encoder of type {' or '.join(ENCODER_TYPES)}, and this "
+                f"backbone is of type {model_type!r}: leave it out (model.ranker.similarity=null)"
+            )
+        encoder_layers: Any = backbone.encoder.layer  # type: ignore[union-attr]
+        self.scale: float = options["scale"]
+        self.apart: int = options["apart"]
+        self.pooling: str = options["pooling"]
+        above("similarity.scale", self.scale, 0)
+        whole_number("similarity.apart", self.apart, 0, most=len(encoder_layers) - 1)
+        one_of("similarity.pooling", self.pooling, POOLINGS)
+        self.layers = copy.deepcopy(encoder_layers[self.apart :]).requires_grad_(True)
+        pool_layer(self.layers[-1])
+
+    def take_weights(self, backbone: PreTrainedModel) -> None:
+        """Start as the encoder's own upper layers."""
+        upper: Any = backbone.encoder.layer[self.apart :]  # type: ignore[union-attr,index]
+        self.layers.load_state_dict(upper.state_dict())
+
+    def read(self, backbone: PreTrainedModel, batch: PackedBatch, separator_id: int) -> JointReading:
+        """Read rows of a query and a document.
+
+        Args:
+            backbone: the encoder.
+            batch: B rows.
+            separator_id: token that a query ends with.
+
+        Raises:
+            ValueError: a row has no document behind its query.
+        """
+        texts, places = apart_texts(batch, separator_id)
+        lower = self._lower_states(backbone, texts)
+        vectors = self._vectors(backbone, lower, texts)
+        of_queries, of_documents = vectors[places[:, 0]], vectors[places[:, 1]]
+        similarity = self.scale * (of_queries * of_documents).sum(dim=-1)
+
+        states = lower[rows_of_tokens(batch, texts, places, separator_id)]
+        for layer in self.layers[:-1]:
+            states = _layer_states(layer, states, batch)
+        first_tokens = batch.offsets[:-1].long()
+        pooled = _layer_states(self.layers[-1], states, batch, rows=first_tokens)
+        return JointReading(pooled, states, similarity)
+
+    def text_similarity(
+        self, backbone: PreTrainedModel, batch: PackedBatch, separator_id: int
+    ) -> Tensor:
+        """Scale * cosine of query and document, without the joint layers. float32 [B]"""
+        texts, places = apart_texts(batch, separator_id)
+        vectors = self._vectors(backbone, self._lower_states(backbone, texts), texts)
+        return self.scale * (vectors[places[:, 0]] * vectors[places[:, 1]]).sum(dim=-1)
+
+    @torch.no_grad()
+    def _lower_states(self, backbone: Any, texts: PackedBatch) -> Tensor:
+        """Hidden states of texts behind the layers that read them apart. [T', d]"""
+        states = backbone.embeddings(
+            input_ids=texts.input_ids[None], position_ids=texts.position_ids[None]
+        )
+        if hasattr(backbone, "embeddings_project"):  # ELECTRA's embeddings may be narrower
+            states = backbone.embeddings_project(states)
+        states = states[0]
+        for layer in backbone.encoder.layer[: self.apart]:
+            states = _layer_states(layer, states, texts)
+        return states
+
+    @torch.no_grad()
+    def _vectors(self, backbone: Any, states: Tensor, texts: PackedBatch) -> Tensor:
+        """e(text), from the states behind the lower layers. float32 [U, d]"""
+        for layer in backbone.encoder.layer[self.apart :]:
+            states = _layer_states(layer, states, texts)
+        # A cosine that is scaled by 20 has no digits to spare: half precision ends here.
+        states = states.float()
+        if self.pooling == "first":
+            vectors = states[texts.offsets[:-1].long()]
+        else:
+            sums = states.new_zeros((len(texts), states.shape[-1]))
+            sums = sums.index_add(0, texts.text_ids, states)
+            lengths = (texts.offsets[1:] - texts.offsets[:-1])[:, None]
+            vectors = sums / lengths
+        return F.normalize(vectors, dim=-1)
+
+
+def with_similarity(vectors: Tensor, similarity: Tensor) -> Tensor:
+    """Vectors with a number more, in float32: [..., d] and [...] -> [..., d + 1]."""
+    return torch.cat([vectors.float(), similarity.float()[..., None]], dim=-1)
+
+
+def apart_texts(batch: PackedBatch, separator_id: int) -> tuple[PackedBatch, Tensor]:
+    """The distinct texts of rows: queries and documents, each as it is read by itself.
+
+    >>> row = [101, 7, 102, 101, 8, 9, 102]  # [start] query [separator] [start] document [end]
+    >>> texts, places = apart_texts(PackedBatch.from_sequences([row, row]), separator_id=102)
+    >>> texts.lengths, places.tolist()
+    ([3, 4], [[0, 1], [0, 1]])
+
+    Returns:
+        U texts, and which of them the query and the document of each row are [B, 2].
+
+    Raises:
+        ValueError: a row has no document behind its query.
+    """
+    in_document = behind_separator(batch, separator_id)
+    # Query and document of row i are the texts 2 i and 2 i + 1; the tokens stay where they are.
+    text_ids = 2 * batch.text_ids + in_document
+    lengths = text_ids.bincount(minlength=2 * len(batch))
+    if not bool(lengths.all()):
+        row = int((lengths == 0).nonzero()[0]) // 2
+        raise ValueError(f"row {row} has no query or no document: join them with DualPairTokenizer")
+    offsets = F.pad(lengths.cumsum(0), (1, 0))
+    tokens = torch.arange(len(text_ids), device=text_ids.device)
+    apart = PackedBatch(
+        input_ids=batch.input_ids,
+        position_ids=tokens - offsets[text_ids],
+        text_ids=text_ids,
+        offsets=offsets.int(),
+        max_length=int(lengths.max()),
+    )
+    texts, places = distinct(apart)
+    return texts, places.view(-1, 2)
+
+
+def rows_of_tokens(
+    batch: PackedBatch, texts: PackedBatch, places: Tensor, separator_id: int
+) -> Tensor:
+    """Where each token of the rows stands among those of the distinct texts. [T]
+
+    Args:
+        batch: B rows.
+        texts, places: of :func:`apart_texts`.
+        separator_id: token that a query ends with.
+    """
+    in_document = behind_separator(batch, separator_id).long()
+    text_of_token = places[batch.text_ids, in_document]
+    # In a document, positions count from its own first token.
+    query_lengths = (texts.offsets[1:] - texts.offsets[:-1]).long()[places[:, 0]]
+    position = batch.position_ids - in_document * query_lengths[batch.text_ids]
+    return texts.offsets.long()[text_of_token] + position
+
+
+def _layer_states(
+    layer: nn.Module, states: Tensor, batch: PackedBatch, rows: Tensor | None = None
+) -> Tensor:
+    """What a layer makes of packed states: [T, d] -> [T, d], or [B, d] at some rows."""
+    options: dict[str, Any] = {} if rows is None else {"rows": rows}
+    # A 4-D mask is passed through unchanged; packed attention looks at the batch alone.
+    no_mask = states.new_zeros((1, 1, 1, 1), dtype=torch.bool)
+    return layer(states[None], no_mask, packed=batch, **options)[0]
