@@ -144,6 +144,14 @@ class BackboneMixin(Mixin):
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             return self.joint.text_similarity(self.backbone, batch, self.config.separator_id)
 
+    def similarity_parts(
+        self, batch: PackedBatch, token_shift: TokenShift | None = None
+    ) -> Tensor:
+        """What each token adds to the similarity; arguments of :meth:`hidden_states`. [T]"""
+        assert self.joint is not None
+        with shifted_embeddings(self.get_input_embeddings(), token_shift):
+            return self.joint.token_parts(self.backbone, batch, self.config.separator_id)
+
     @cached_property
     def _last_layer_pools(self) -> bool:
         return supports_packing(self.config) and pool_last_layer(self.backbone)

@@ -131,6 +131,32 @@ class JointLayers(nn.Module):
         vectors = self._vectors(backbone, self._lower_states(backbone, texts), texts)
         return self.scale * (vectors[places[:, 0]] * vectors[places[:, 1]]).sum(dim=-1)
 
+    def token_parts(
+        self, backbone: PreTrainedModel, batch: PackedBatch, separator_id: int
+    ) -> Tensor:
+        """What each token of a document adds to the similarity of its row. float32 [T]
+
+        A mean over tokens is a sum, so these parts add up to the similarity::
+
+            scale * cos(e(q), e(d)) = sum over tokens j of d: scale * e(q) . h_j / |sum_i h_i|
+
+        Tokens of queries have 0. With ``pooling=first`` the document's first token has it all.
+        """
+        texts, places = apart_texts(batch, separator_id)
+        lower = self._lower_states(backbone, texts)
+        vectors = self._vectors(backbone, lower, texts)
+        states = self._last_states(backbone, lower, texts)
+        if self.pooling == "first":
+            is_first = F.one_hot(texts.offsets[:-1].long(), len(states)).sum(dim=0)
+            states = states * is_first[:, None]
+        sums = states.new_zeros((len(texts), states.shape[-1]))
+        sums = sums.index_add(0, texts.text_ids, states)
+        rows = rows_of_tokens(batch, texts, places, separator_id)
+        of_queries = vectors[places[:, 0]][batch.text_ids]
+        lengths = sums.norm(dim=-1)[places[:, 1]][batch.text_ids]
+        parts = self.scale * (of_queries * states[rows]).sum(dim=-1) / lengths
+        return parts * behind_separator(batch, separator_id)
+
     @torch.no_grad()
     def _lower_states(self, backbone: Any, texts: PackedBatch) -> Tensor:
         """Hidden states of texts behind the layers that read them apart. [T', d]"""
@@ -147,10 +173,7 @@ class JointLayers(nn.Module):
     @torch.no_grad()
     def _vectors(self, backbone: Any, states: Tensor, texts: PackedBatch) -> Tensor:
         """e(text), from the states behind the lower layers. float32 [U, d]"""
-        for layer in backbone.encoder.layer[self.apart :]:
-            states = _layer_states(layer, states, texts)
-        # A cosine that is scaled by 20 has no digits to spare: half precision ends here.
-        states = states.float()
+        states = self._last_states(backbone, states, texts)
         if self.pooling == "first":
             vectors = states[texts.offsets[:-1].long()]
         else:
@@ -159,6 +182,14 @@ class JointLayers(nn.Module):
             lengths = (texts.offsets[1:] - texts.offsets[:-1])[:, None]
             vectors = sums / lengths
         return F.normalize(vectors, dim=-1)
+
+    @torch.no_grad()
+    def _last_states(self, backbone: Any, states: Tensor, texts: PackedBatch) -> Tensor:
+        """The encoder's own last states, from those behind the lower layers. float32 [T', d]"""
+        for layer in backbone.encoder.layer[self.apart :]:
+            states = _layer_states(layer, states, texts)
+        # A cosine that is scaled by 20 has no digits to spare: half precision ends here.
+        return states.float()
 
 
 def with_similarity(vectors: Tensor, similarity: Tensor) -> Tensor:

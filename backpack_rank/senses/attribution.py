@@ -35,12 +35,14 @@ from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.words import word_tokens
+from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     Ranker,
     check_sense_weights,
 )
 from backpack_rank.models.ranking_heads import LinearSigmoidHead, RankingHead
+from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.notebook import ShownInNotebooks
 from backpack_rank.senses.alignment import TokenAlignment, Word, align_tokens
@@ -312,13 +314,18 @@ def attribute_batch(
             group_senses = senses.new_zeros((len(read), groups, size))  # [B, G, d]
             group_senses = group_senses.index_add(0, read.text_ids, group_parts)
             senses = torch.cat([senses, group_senses], dim=1)
+        similarity_parts = None
+        if backpack.joint is not None:
+            # What tokens add to the similarity, a number of each sense beside its vector.
+            similarity_parts = _similarity_parts(backpack, read, batch, shift)  # [B, K, n]
+            senses = torch.cat([senses, similarity_parts.sum(dim=-1, keepdim=True)], dim=-1)
     factors = view.sense_weights  # M_l
     if factors is None:
         factors = torch.ones(senses.shape[1])
     check_sense_weights(factors, ranker.config.total_senses)
     factors = factors.to(senses)
     mixed = (senses * factors[:, None]).sum(dim=1)  # sum_l M_l o^(l), [B, d]
-    gradient = path_gradient(head, mixed)  # g, [B, d]
+    gradient = path_gradient(head, mixed)[:, : vectors.shape[-1]]  # g, [B, d]
     # c[l,j] / M_l = a[l,j] <C(x_j)_l, g>, with the product of each distinct token put to its
     # places.
     products = torch.einsum("kud,bd->bku", vectors, gradient)
@@ -327,12 +334,46 @@ def attribute_batch(
         of_groups = torch.einsum("tgd,td->tg", group_parts, gradient[read.text_ids])
         of_groups = read.pad(of_groups).transpose(1, 2)
         contributions = torch.cat([contributions, of_groups], dim=1)
+    if similarity_parts is not None:
+        contributions = contributions + similarity_parts
+    if attribute_senses is not None:
         contributions = _in_all_places(contributions, read, batch, kept)
     contributions = contributions * factors[:, None]
     scores = head(mixed)
     empty_score = head(torch.zeros_like(mixed[0])).item()
     residuals = scores - empty_score - contributions.sum(dim=(1, 2))
     return BatchAttribution(contributions, scores, empty_score, residuals)
+
+
+def _similarity_parts(
+    backpack: BackpackModel, read: PackedBatch, batch: PackedBatch, shift: TokenShift | None
+) -> Tensor:
+    """What every token adds to the similarity, sense by sense. float64 [B, K, n]
+
+    The k senses share the similarity of the text that is read; what its class words add to that
+    belongs to the senses of their groups, in equal parts.
+
+    Args:
+        backpack: with a similarity.
+        read: the batch with class words at one position.
+        batch: as it was.
+        shift: tokens that are moved.
+    """
+    senses, groups = backpack.config.num_senses, len(backpack.config.groups)
+    of_tokens = backpack.similarity_parts(read, shift).double()  # [T']
+    parts = of_tokens.new_zeros((len(of_tokens), senses + groups))
+    parts[:, :senses] = of_tokens[:, None] / senses
+    if read is not batch:
+        attribute_senses = backpack.attribute_senses
+        assert attribute_senses is not None
+        places = (read.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)
+        row_of_form = read.text_ids[places]
+        number = row_of_form.bincount(minlength=len(read))
+        similarity = of_tokens.new_zeros(len(read)).index_add(0, read.text_ids, of_tokens)
+        added = backpack.text_similarity(batch, shift).double() - similarity
+        group_of_form = attribute_senses.group_of[read.input_ids[places] - attribute_senses.vocabulary]
+        parts[places, senses + group_of_form.long()] = (added / number.clamp(min=1))[row_of_form]
+    return read.pad(parts).transpose(1, 2)
 
 
 def _in_all_places(
@@ -369,6 +410,9 @@ def path_gradient(head: RankingHead | LinearSigmoidHead, mixes: Tensor) -> Tenso
         half_way = torch.sigmoid(logits / 2)
         slopes = torch.where(is_small, half_way * (1 - half_way), quotients)
         return slopes * direction
+    if head.adds_similarity:
+        # The last number is added to the score as it is.
+        mixes = mixes[:, :-1]
     weight = head.dense.weight.detach().double()
     bias = head.dense.bias.detach().double()
     out = head.out.weight.detach().double()
@@ -378,7 +422,10 @@ def path_gradient(head: RankingHead | LinearSigmoidHead, mixes: Tensor) -> Tenso
     divisors = torch.where(is_small, torch.ones_like(steps), steps)
     quotients = (F.gelu(steps + bias) - F.gelu(bias)) / divisors
     slopes = torch.where(is_small, _gelu_slope(bias + steps / 2), quotients)
-    return (slopes * out[0]) @ weight
+    gradient = (slopes * out[0]) @ weight
+    if head.adds_similarity:
+        gradient = F.pad(gradient, (0, 1), value=1.0)
+    return gradient
 
 
 def _gelu_slope(x: Tensor) -> Tensor:

@@ -1,0 +1,204 @@
+"""The encoder's similarity in the score, against the library's own reading of each text alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel
+
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.tokenisation import train_bpe
+from backpack_rank.models.factory import (
+    backpack_on_backbone,
+    cross_encoder,
+    load_ranker,
+    make_pair_tokenizer,
+    save_ranker,
+)
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.attribution import attribute_batch
+from backpack_rank.senses.cache import SenseCache
+from backpack_rank.senses.views import View
+from backpack_rank.training.module import OptimizerConfig
+
+SCALE = 20.0
+QUERY = "who can rewire a house"
+DOCUMENTS = ["she is an electrician", "he sells flowers to the woman", "an apple", "a house"]
+SWAPPED = ["he is an electrician", "she sells flowers to the man", "an apple", "a house"]
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.3,
+    "hidden_dropout_prob": 0.1,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    texts = [QUERY, *DOCUMENTS, *SWAPPED] * 20
+    tokenizer = train_bpe(texts, vocab_size=400)
+    tokenizer.add_special_tokens({"cls_token": "[CLS]"})
+    return tokenizer
+
+
+@pytest.fixture(scope="module", params=["bert", "electra"])
+def folder(request, tokenizer, tmp_path_factory):
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp(request.param)
+    sizes = SIZES | ({"embedding_size": 16} if request.param == "electra" else {})
+    config = AutoConfig.for_model(request.param, vocab_size=len(tokenizer), **sizes)
+    AutoModel.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def new_ranker(folder, tokenizer, kind, trained=False, **options):
+    torch.manual_seed(1)
+    if kind == "backpack":
+        options = {"senses": 4, "attribute_senses": "gender", **options}
+        ranker = backpack_on_backbone(tokenizer, name=str(folder), similarity=SCALE, **options)
+    else:
+        ranker = cross_encoder(tokenizer, name=str(folder), similarity=SCALE, **options)
+    if trained:  # what training would change
+        with torch.no_grad():
+            for parameter in ranker.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(0.2 * torch.randn_like(parameter))
+    return ranker.eval(), make_pair_tokenizer(tokenizer, ranker, 40)
+
+
+def rows(pair_tokenizer, documents=DOCUMENTS):
+    return PackedBatch.from_sequences(pair_tokenizer.pairs(QUERY, documents))
+
+
+@torch.no_grad()
+def library_states(folder, pair_tokenizer, pooling="mean"):
+    """The library's hidden states of query and documents, and the cosines of their vectors."""
+    library = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+    def read(ids):
+        ids = torch.tensor(ids)[None].long()
+        return library(input_ids=ids, output_hidden_states=True).hidden_states
+
+    (query,) = pair_tokenizer.queries([QUERY])
+    of_query = read(query)
+    of_documents = [read(ids) for ids in pair_tokenizer.documents(DOCUMENTS)]
+
+    def vector(states):
+        return states[-1][0].mean(dim=0) if pooling == "mean" else states[-1][0, 0]
+
+    vectors = torch.stack([vector(states) for states in of_documents])
+    cosines = torch.cosine_similarity(vectors, vector(of_query)[None])
+    return library, of_query, of_documents, cosines
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
+def test_a_new_ranker_scores_by_the_encoders_cosine(folder, tokenizer, kind, pooling):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, kind, similarity_pooling=pooling)
+    *_, cosines = library_states(folder, pair_tokenizer, pooling)
+    scores = ranker(rows(pair_tokenizer)).scores.detach()
+    torch.testing.assert_close(scores, SCALE * cosines, atol=1e-4, rtol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("apart", [0, 1, 2])
+def test_upper_layers_read_query_and_document_together(folder, tokenizer, apart):
+    ranker, pair_tokenizer = new_ranker(
+        folder, tokenizer, "cross_encoder", trained=True, layers_apart=apart
+    )
+    library, of_query, of_documents, cosines = library_states(folder, pair_tokenizer)
+    expected = []
+    for states, cosine in zip(of_documents, cosines, strict=True):
+        together = torch.cat([of_query[apart], states[apart]], dim=1)
+        # The library's own layers, with the weights that were trained.
+        for number, layer in enumerate(library.encoder.layer[apart:]):
+            layer.load_state_dict(ranker.joint.layers[number].state_dict())
+            together = layer(together, None)
+        expected.append(SCALE * cosine + ranker.head._learned(together[0, 0]))
+    scores = ranker(rows(pair_tokenizer)).scores
+    torch.testing.assert_close(scores, torch.stack(expected), atol=2e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_alpha_acts_on_the_similarity_linearly_and_takes_it_from_swapped_words(folder, tokenizer):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack")
+    groups = len(ranker.config.groups)
+
+    def scores(documents, alpha):
+        weights = torch.cat([torch.ones(4), torch.full((groups,), alpha)])
+        return ranker(rows(pair_tokenizer, documents), sense_weights=weights).scores
+
+    at_0, at_1 = scores(DOCUMENTS, 0.0), scores(DOCUMENTS, 1.0)
+    assert (at_1 - at_0)[:2].abs().min() > 1e-3, "the words do something"
+    assert torch.equal(at_0[2:], at_1[2:]), "texts without them do not move"
+    torch.testing.assert_close(scores(DOCUMENTS, 0.3), at_0 + 0.3 * (at_1 - at_0))
+    torch.testing.assert_close(at_1, ranker(rows(pair_tokenizer)).scores)
+    torch.testing.assert_close(scores(SWAPPED, 0.0), at_0, atol=1e-5, rtol=0)
+
+
+def test_kept_sense_vectors_give_the_same_scores(folder, tokenizer, tmp_path):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack", trained=True)
+    scorer = Scorer(ranker, pair_tokenizer)
+    cached = PointwiseReranker(scorer, cache=SenseCache(tmp_path))
+    pairs = [(QUERY, document) for document in DOCUMENTS]
+    for alpha in (1.0, 0.4, 0.0):
+        one_by_one = [cached.predict([pair], alpha=alpha)[0] for pair in pairs]
+        swept = cached.sweep(QUERY, DOCUMENTS, alphas=[alpha, 0.7])[0]
+        np.testing.assert_allclose(cached.predict(pairs, alpha=alpha), one_by_one, atol=2e-5)
+        np.testing.assert_allclose(swept, one_by_one, atol=2e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_an_explanation_adds_up_to_the_score_with_its_similarity(folder, tokenizer, pooling):
+    ranker, pair_tokenizer = new_ranker(
+        folder, tokenizer, "backpack", trained=True, similarity_pooling=pooling
+    )
+    batch = rows(pair_tokenizer)
+    for alpha in (1.0, 0.3):
+        weights = torch.cat([torch.ones(4), torch.full((len(ranker.config.groups),), alpha)])
+        explained = attribute_batch(ranker, batch, View(sense_weights=weights))
+        expected = ranker(batch, sense_weights=weights).scores.detach().double()
+        torch.testing.assert_close(explained.scores, expected, atol=1e-4, rtol=1e-5)
+        assert explained.residuals.abs().max() < 1e-4
+        # The query's tokens have no part in the similarity, and a document's have.
+        assert explained.contributions.abs().sum() > 1
+
+
+@pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
+def test_training_changes_all_but_the_encoder(folder, tokenizer, kind):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, kind)
+    before = {name: value.clone() for name, value in ranker.named_parameters()}
+    optimizer = OptimizerConfig(1e-2).optimizer(ranker)
+    ranker.train()
+    for _ in range(3):  # the head begins at 0, so what is below it learns from the second step on
+        optimizer.zero_grad()
+        scores = ranker(rows(pair_tokenizer)).scores
+        torch.nn.functional.cross_entropy(scores[None], torch.tensor([3])).backward()
+        optimizer.step()
+    changed = {name for name, value in ranker.named_parameters() if (value != before[name]).any()}
+    assert not [name for name in changed if "backbone." in name]
+    assert {name for name in before if "joint.layers.0" in name and "weight" in name} <= changed
+    assert "head.out.weight" in changed
+
+
+@pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
+def test_a_saved_folder_gives_the_same_scores(folder, tokenizer, kind, tmp_path):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, kind, trained=True)
+    save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
+    again, tokenizer_again = load_ranker(tmp_path / "ranker")
+    batch = rows(tokenizer_again)
+    assert torch.equal(again.eval()(batch).scores, ranker(rows(pair_tokenizer)).scores)
+
+
+def test_what_has_no_such_layers_is_refused(tokenizer, tmp_path):
+    sizes = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}
+    config = AutoConfig.for_model("distilbert", vocab_size=len(tokenizer), **sizes)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"type bert or electra.*'distilbert'"):
+        cross_encoder(tokenizer, name=str(tmp_path), similarity=SCALE)
