@@ -6,12 +6,14 @@ The files of ``conf/attribute/`` name an attribute's lexicon, word classes and p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Annotated
 
 from backpack_rank.attributes.counterfactual import LexiconSwap
 from backpack_rank.attributes.first_names import FirstNames, clear_names
+from backpack_rank.attributes.group_queries import GroupQueries
 from backpack_rank.attributes.lexicon import (
     Lexicon,
     WordPairs,
@@ -65,6 +67,7 @@ class Attribute:
         wide_classes: Sequence[FilePath] | None = (),
         names: FilePath | None = None,
         neutral: FilePath | None = None,
+        needs: FilePath | None = None,
     ) -> None:
         """
         Args:
@@ -80,6 +83,8 @@ class Attribute:
             wide_classes: joined to them on request.
             names: first names, which swaps leave alone.
             neutral: neutral forms of words, for a rendition of no group.
+            needs: words by group of what one group alone needs, such as "pregnancy"; a query with
+                one of them asks for the group.
 
         Raises:
             ValueError: ``sign`` is no difference, or there are not two sides.
@@ -103,6 +108,7 @@ class Attribute:
         self.wide_class_files = tuple(wide_classes or ())
         self.names_file = names
         self.neutral_file = neutral
+        self._needs = needs
 
     @classmethod
     def named(cls, name: str) -> Attribute:
@@ -217,6 +223,17 @@ class Attribute:
         has_classes = self.class_files or (wide and self.wide_class_files)
         classes = self._classes(wide) if has_classes else None
         return Renditions(swap, classes, relations, neutral)
+
+    @cached_property
+    def group_queries(self) -> GroupQueries:
+        """Which queries ask for a group: those with a word of any of its lists, or of a need."""
+        words = set(self.lexicon().words)
+        if self.class_files:
+            words |= self.group_of_words().keys()
+        if self._needs is not None:
+            with located("attribute.needs"):
+                words |= load_lexicon(self._needs).words
+        return GroupQueries(frozenset(words))
 
     def group_of_words(self) -> dict[str, str]:
         """Group by word: of words of the classes that say it, and of those that a swap replaces.

@@ -94,6 +94,8 @@ class RankerGraph(nn.Module):
                 self.projection, self.offsets = _projection(self.backpack.sense_network)
             if self.attribute_senses is not None:
                 _ = self.attribute_senses.by_first
+                if self.attribute_senses.queries == "neutral_only":
+                    _ = self.attribute_senses.asking_by_first
                 self._keep_forms(self.attribute_senses)
 
     def _keep_forms(self, attribute_senses: AttributeSenses) -> None:
@@ -188,12 +190,12 @@ class RankerGraph(nn.Module):
             # Separators before each position: a document stands behind the first one.
             separators = (ids == attribute_senses.separator_id).long()
             may_be_form = mask & ((separators.cumsum(1) - separators) > 0)
+        if attribute_senses.queries == "neutral_only":
+            may_be_form = may_be_form & ~self._asks(ids)[:, None]
 
-        # A window of each position: the token before it, and as many as the longest form has.
         longest = attribute_senses.pieces.shape[1]
         n = ids.shape[1]
-        row = nn.functional.pad(ids, (1, longest), value=attribute_senses.vocabulary)
-        windows = torch.stack([row[:, place : place + n] for place in range(longest + 2)], dim=2)
+        windows = self._windows(ids, longest)
         forms = torch.where(may_be_form, attribute_senses.forms_of(windows), -1)
         pieces_of_forms = (attribute_senses.pieces >= 0).sum(dim=1)
         lengths = torch.where(forms >= 0, pieces_of_forms[forms.clamp(min=0)], 0)
@@ -220,6 +222,22 @@ class RankerGraph(nn.Module):
             torch.where(is_token, moved_forms, -1),
             is_token,
         )
+
+    def _windows(self, ids: Tensor, longest: int) -> Tensor:
+        """At each position the token before it, and as many as the longest word has. [B, n, L+2]"""
+        n = ids.shape[1]
+        row = nn.functional.pad(ids, (1, longest), value=self.attribute_senses.vocabulary)  # type: ignore[union-attr]
+        return torch.stack([row[:, place : place + n] for place in range(longest + 2)], dim=2)
+
+    def _asks(self, ids: Tensor) -> Tensor:
+        """Which texts have a query that asks for a group. bool [B]"""
+        attribute_senses = self.attribute_senses
+        assert attribute_senses is not None
+        separators = (ids == attribute_senses.separator_id).long()
+        in_query = separators.cumsum(1) == 0
+        windows = self._windows(ids, attribute_senses.asking.shape[1])
+        words = attribute_senses.forms_of(windows, attribute_senses.asking_by_first)
+        return ((words >= 0) & in_query).any(dim=1)
 
     @property
     def _embeddings(self) -> nn.Embedding:

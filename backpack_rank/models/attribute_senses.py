@@ -16,6 +16,10 @@ it, w_l(j) the contextual weights. Two exact steps:
    The sum over all k + G senses is the same as before, so nothing changes at alpha = 1. Words
    outside classes have d = 0.
 
+A text whose query asks for a group (:mod:`backpack_rank.attributes.group_queries`) is read without
+either step, unless the ranker was made for ``queries=all``: every word keeps its meaning, the
+senses of the groups are 0, and no alpha changes its score.
+
 By eq. 4 of Afzali et al. the k senses have s_l = 1 on the words of classes, and the senses of the
 groups 0, because one of the two vectors is zero. So the paper's rule, unchanged, picks the senses
 of the groups. Where both steps are taken, texts that differ in forms of the same classes have the
@@ -41,13 +45,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.group_queries import QUERIES
 from backpack_rank.checks import one_of
 from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.models.backbone import supports_packing
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.models.word_boundaries import WordBoundaries
-from backpack_rank.models.word_forms import word_forms
+from backpack_rank.models.word_forms import pieces_of_words, word_forms
 
 WHERE = ("documents", "all")
 """Where forms are read as one and split: in documents, so that a query's words keep their meaning,
@@ -60,6 +65,7 @@ def add_attribute_senses(
     attribute: Attribute,
     *,
     where: str = WHERE[0],
+    queries: str = QUERIES[0],
     read_as_one: bool = True,
     separator_id: int,
 ) -> None:
@@ -79,6 +85,8 @@ def add_attribute_senses(
         tokenizer: its tokenizer.
         attribute: whose words: all its classes, wide ones included.
         where: one of :data:`WHERE`.
+        queries: ``neutral_only``: texts whose query asks for a group are read as they are; ``all``:
+            no text is.
         read_as_one: whether the contextual network reads the forms of a class as one.
         separator_id: token that a query ends with.
 
@@ -89,6 +97,7 @@ def add_attribute_senses(
             :func:`~backpack_rank.models.word_forms.word_forms`.
     """
     one_of("attribute_senses_where", where, WHERE)
+    one_of("attribute_senses_queries", queries, QUERIES)
     config, earlier = backpack.config, backpack.attribute_senses
     if attribute.name in {name for name, _ in config.groups}:
         raise ValueError(f"the ranker has senses of {attribute.name} already")
@@ -98,6 +107,10 @@ def add_attribute_senses(
         if earlier.where != where:
             raise ValueError(
                 f"the ranker has attribute senses for words of {earlier.where}, and not of {where}"
+            )
+        if earlier.queries != queries:
+            raise ValueError(
+                f"the ranker has attribute senses for queries={earlier.queries}, and not {queries}"
             )
     forms = word_forms(
         tokenizer,
@@ -135,9 +148,20 @@ def add_attribute_senses(
         sense = groups.index((attribute.name, form.group))
         rows.append(FormRow(form.pieces, first_class + form.word_class, sense, read_as_one))
 
+    asking: list[tuple[int, ...]] = []
+    if queries == "neutral_only":
+        asking = pieces_of_words(tokenizer, sorted(attribute.group_queries.words))
+        # Those of earlier attributes ask for their groups.
+        if earlier is not None:
+            known = [tuple(row[row >= 0].tolist()) for row in earlier.asking]
+            asking = list(dict.fromkeys([*known, *asking]))
+
     config.attribute_senses = {
         "groups": [list(group) for group in groups],
         "where": where,
+        "queries": queries,
+        "asking": len(asking),
+        "asking_pieces": max(map(len, asking), default=1),
         "separator_id": separator_id,
         "forms": len(rows),
         "pieces": max(len(row.pieces) for row in rows),
@@ -145,6 +169,8 @@ def add_attribute_senses(
     embeddings = backpack.get_input_embeddings()
     senses = AttributeSenses(embeddings.num_embeddings, config.attribute_senses)
     senses.set_forms(rows, WordBoundaries.of(tokenizer))
+    for number, pieces in enumerate(asking):
+        senses.asking[number, : len(pieces)] = torch.tensor(pieces, dtype=torch.int32)
     backpack.attribute_senses = senses.to(embeddings.weight.device)
 
 
@@ -172,6 +198,7 @@ class FormIndex(NamedTuple):
         begins: by token id, where the forms that begin with it start in ``forms``; also for the id
             V, which is no token. [V + 1]
         counts: by token id, how many these are. [V + 1]
+        pieces: token ids of each form, -1 behind its last. [F, L]
         lengths: number of pieces of each form, by its number. [F]
         most: the largest of the counts, M.
     """
@@ -179,6 +206,7 @@ class FormIndex(NamedTuple):
     forms: Tensor
     begins: Tensor
     counts: Tensor
+    pieces: Tensor
     lengths: Tensor
     most: int
 
@@ -191,6 +219,7 @@ class FormIndex(NamedTuple):
             forms=forms,
             begins=counts.cumsum(0) - counts,
             counts=counts,
+            pieces=pieces,
             lengths=(pieces >= 0).sum(dim=1),
             most=int(counts.max()),
         )
@@ -235,6 +264,8 @@ class AttributeSenses(nn.Module):
         class_of, group_of: class and group of each form. int32 [F]
         read_as_one: whether the contextual network reads its class's mean in its place (step 1).
             bool [F]
+        asking: token ids of each word with which a query asks for a group, -1 behind the last.
+            int32 [A, M]
         continues, ends_inside_word: of each token, see
             :class:`~backpack_rank.models.word_boundaries.WordBoundaries`. bool [V]
     """
@@ -243,6 +274,7 @@ class AttributeSenses(nn.Module):
     class_of: Tensor
     group_of: Tensor
     read_as_one: Tensor
+    asking: Tensor
     continues: Tensor
     ends_inside_word: Tensor
 
@@ -257,12 +289,18 @@ class AttributeSenses(nn.Module):
         self.groups = len(sizes["groups"])
         self.where = sizes["where"]
         self.separator_id = sizes["separator_id"]
+        # Rankers of before version 0.4 read all texts in the same way.
+        self.queries = sizes.get("queries", "all")
         self._by_first: FormIndex | None = None
+        self._asking_by_first: FormIndex | None = None
         forms, longest = sizes["forms"], sizes["pieces"]
         self.register_buffer("pieces", torch.full((forms, longest), -1, dtype=torch.int32))
         self.register_buffer("class_of", torch.zeros(forms, dtype=torch.int32))
         self.register_buffer("group_of", torch.zeros(forms, dtype=torch.int32))
         self.register_buffer("read_as_one", torch.ones(forms, dtype=torch.bool))
+        if self.queries == "neutral_only":
+            shape = sizes["asking"], sizes["asking_pieces"]
+            self.register_buffer("asking", torch.full(shape, -1, dtype=torch.int32))
         self.register_buffer("continues", torch.zeros(vocabulary, dtype=torch.bool))
         self.register_buffer("ends_inside_word", torch.zeros(vocabulary, dtype=torch.bool))
 
@@ -294,6 +332,8 @@ class AttributeSenses(nn.Module):
         ids = batch.input_ids
         kept = torch.ones_like(ids, dtype=torch.bool)
         may_begin = kept if self.where == "all" else behind_separator(batch, self.separator_id)
+        if self.queries == "neutral_only":
+            may_begin = may_begin & ~self.asks(batch)[batch.text_ids]
         starts, forms = self.find(ids, may_begin, batch.text_ids)
         if len(starts) == 0:
             return batch, kept
@@ -321,32 +361,48 @@ class AttributeSenses(nn.Module):
         classes = torch.where(self.read_as_one[forms], self.class_of[forms], apart)
         return torch.where(is_form, self.vocabulary + classes, read).cpu().numpy()
 
-    def find(self, ids: Tensor, may_begin: Tensor, text_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def asks(self, batch: PackedBatch) -> Tensor:
+        """Which texts have a query that asks for a group. bool [B]"""
+        in_query = ~behind_separator(batch, self.separator_id)
+        places, _ = self.find(batch.input_ids, in_query, batch.text_ids, self.asking_by_first)
+        asks = torch.zeros(len(batch), dtype=torch.bool, device=places.device)
+        asks[batch.text_ids[places]] = True
+        return asks
+
+    def find(
+        self,
+        ids: Tensor,
+        may_begin: Tensor,
+        text_ids: Tensor,
+        index: FormIndex | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Where forms stand in a row of tokens: only whole words, and the longest at each place.
 
         Args:
             ids: token ids, one text behind the other. [T]
             may_begin: where forms may begin. bool [T]
             text_ids: which text a token is of; no word goes on in the next text. [T]
+            index: of other words to look for; None: of the forms.
 
         Returns:
             The places where forms begin [c], and their numbers [c].
         """
+        index = index or self.by_first
         tokens = ids.clamp(max=self.vocabulary)  # forms of a batch that was read become V, no token
-        begins_form = self.by_first.counts[tokens] > 0
+        begins_form = index.counts[tokens] > 0
         candidates = (begins_form & may_begin).nonzero().squeeze(-1)
-        longest = self.pieces.shape[1]
+        longest = index.pieces.shape[1]
         # A window reaches from the token before a candidate to the one behind its longest form,
         # because these may be of the same word. Beyond the ends of the text stands V, no token.
         row = F.pad(tokens, (1, longest), value=self.vocabulary)
         texts = F.pad(text_ids, (1, longest), value=-1)
         places = candidates[:, None] + torch.arange(longest + 2, device=ids.device)
         same_text = texts[places] == text_ids[candidates, None]
-        forms = self.forms_of(row[places].where(same_text, self.vocabulary))
+        forms = self.forms_of(row[places].where(same_text, self.vocabulary), index)
         is_form = forms >= 0
         return candidates[is_form], forms[is_form]
 
-    def forms_of(self, windows: Tensor) -> Tensor:
+    def forms_of(self, windows: Tensor, index: FormIndex | None = None) -> Tensor:
         """The form that begins at the second token of each window, -1 for none.
 
         At most M forms begin with that token; the longest that matches is taken. A form matches
@@ -354,18 +410,19 @@ class AttributeSenses(nn.Module):
 
         Args:
             windows: token ids, V where there is no token. [..., L + 2]
+            index: of other words than the forms.
 
         Returns:
             Numbers of forms. [...]
         """
-        index = self.by_first
+        index = index or self.by_first
         first = windows[..., 1]
         numbers = torch.arange(index.most, device=windows.device)
         # Fewer than M may begin with the token. Whatever stands behind them is ruled out below.
         candidates = (index.begins[first][..., None] + numbers).clamp(max=len(index.forms) - 1)
         begins_so = numbers < index.counts[first][..., None]
         forms = index.forms[candidates]  # [..., M]
-        pieces = self.pieces[forms].long()  # [..., M, L]
+        pieces = index.pieces[forms].long()  # [..., M, L]
         has_pieces = ((windows[..., None, 1:-1] == pieces) | (pieces < 0)).all(dim=-1)
 
         # The id V, no token, is of no word.
@@ -390,9 +447,19 @@ class AttributeSenses(nn.Module):
             self._by_first = FormIndex.of(self.pieces, self.vocabulary)
         return self._by_first
 
+    @property
+    def asking_by_first(self) -> FormIndex:
+        """The words with which queries ask for a group, likewise."""
+        index = self._asking_by_first
+        if index is None or index.forms.device != self.asking.device:
+            index = FormIndex.of(self.asking, self.vocabulary)
+            self._asking_by_first = index
+        return index
+
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         self._by_first = None
+        self._asking_by_first = None
 
     def form_of(self, pieces: Sequence[int]) -> int | None:
         """Number of the form with these token ids, None where there is none."""

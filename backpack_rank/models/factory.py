@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.group_queries import QUERIES
 from backpack_rank.commands import called
 from backpack_rank.constructors import (
     CountOrZero,
@@ -80,6 +81,7 @@ Template = str | Path | PromptTemplate
 """How a language model is asked: a name of ``conf/template``, a YAML file, or a template."""
 AttributeNames = PathText | Sequence[PathText]
 Where = Annotated[str, OneOf(WHERE)]
+Queries = Annotated[str, OneOf(QUERIES)]
 Head = Annotated[str, OneOf(HEADS)]
 InputForm = Annotated[str, OneOf(INPUT_FORMS)]
 SenseKeys = Annotated[str, OneOf(SENSE_KEYS)]
@@ -110,6 +112,7 @@ def new_backpack(
     sense_intermediate_scale: Layers = 4,
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
+    attribute_senses_queries: Queries = QUERIES[0],
     head: Head = "mlp",
     input_form: InputForm = "separated",
 ) -> BackpackForRanking:
@@ -123,6 +126,8 @@ def new_backpack(
         attribute_senses: attributes whose groups get a sense each, entries of ``conf/attribute`` or
             YAML files; None: none. See :mod:`backpack_rank.models.attribute_senses`.
         attribute_senses_where: of which words, ``documents`` or ``all``.
+        attribute_senses_queries: ``neutral_only``: a query that asks for a group is read as it is,
+            with its documents; ``all``: no query is.
         head: ``mlp`` as in the paper, or ``linear_sigmoid`` as in its code.
         input_form: ``separated``, or ``as_coded``: query and document as the paper's code joins
             them. See :class:`~backpack_rank.models.configuration.BackpackConfig`.
@@ -138,7 +143,13 @@ def new_backpack(
         **shape,
     )
     ranker = BackpackForRanking(config)
-    _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
+    _add_attribute_senses(
+        ranker,
+        tokenizer,
+        attribute_senses,
+        attribute_senses_where,
+        attribute_senses_queries,
+    )
     return ranker
 
 
@@ -165,6 +176,7 @@ def pretrained_backpack(
     name: PathText,
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
+    attribute_senses_queries: Queries = QUERIES[0],
     head: Head = "mlp",
     input_form: InputForm = "separated",
 ) -> BackpackForRanking:
@@ -175,14 +187,20 @@ def pretrained_backpack(
 
     Args:
         name: hub id or folder.
-        attribute_senses, attribute_senses_where: as of :func:`new_backpack`; those that the folder
-            has stay.
+        attribute_senses, attribute_senses_where, attribute_senses_queries: as of
+            :func:`new_backpack`; those that the folder has stay.
         head, input_form: as of :func:`new_backpack`.
     """
     options = {"head": head, "input_form": input_form}
     ranker = from_pretrained(BackpackForRanking, name, new_head=True, **options)
     _check_vocabulary(tokenizer, ranker.config.vocab_size, name)
-    _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
+    _add_attribute_senses(
+        ranker,
+        tokenizer,
+        attribute_senses,
+        attribute_senses_where,
+        attribute_senses_queries,
+    )
     return ranker.train()
 
 
@@ -209,6 +227,7 @@ def backpack_on_backbone(
     layers_apart: LayersApart = None,
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
+    attribute_senses_queries: Queries = QUERIES[0],
     head: Head = "mlp",
     input_form: InputForm = "separated",
 ) -> BackpackForRanking:
@@ -239,7 +258,8 @@ def backpack_on_backbone(
         similarity_pooling: how the encoder makes a vector of a text, ``mean`` or ``first``.
         layers_apart: with a similarity, lower layers in which query and document do not see each
             other; None: two thirds of them.
-        attribute_senses, attribute_senses_where, head, input_form: as of :func:`new_backpack`.
+        attribute_senses, attribute_senses_where, attribute_senses_queries, head, input_form: as of
+            :func:`new_backpack`.
 
     Raises:
         ValueError: the tokenizer and the backbone's vocabulary do not fit, the backbone has no word
@@ -263,7 +283,13 @@ def backpack_on_backbone(
         assert isinstance(ranker.head, RankingHead)
         ranker.head.start_at_zero()
     cast_parameters(ranker.backpack.backbone, dtype)
-    _add_attribute_senses(ranker, tokenizer, attribute_senses, attribute_senses_where)
+    _add_attribute_senses(
+        ranker,
+        tokenizer,
+        attribute_senses,
+        attribute_senses_where,
+        attribute_senses_queries,
+    )
     return ranker.train()
 
 
@@ -711,6 +737,7 @@ def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: At
             pair_tokenizer.tokenizer,
             attribute,
             where="documents" if earlier is None else earlier.where,
+            queries=QUERIES[0] if earlier is None else earlier.queries,
             read_as_one=False,
             separator_id=pair_tokenizer.separator_id,
         )
@@ -735,6 +762,7 @@ def _add_attribute_senses(
     tokenizer: PreTrainedTokenizerBase,
     names: str | Sequence[str] | None,
     where: str,
+    queries: str,
 ) -> None:
     """Both steps of attribute senses, for a ranker that will be trained."""
     if isinstance(names, str):
@@ -750,6 +778,7 @@ def _add_attribute_senses(
                 tokenizer,
                 attribute,
                 where=where,
+                queries=queries,
                 separator_id=PairTokenizer(tokenizer, 0).separator_id,
             )
 

@@ -117,6 +117,24 @@ def _in_pieces(
                     yield variant, pieces, word
 
 
+def pieces_of_words(
+    tokenizer: PreTrainedTokenizerBase, words: Sequence[str]
+) -> list[tuple[int, ...]]:
+    """Use it for all ways in which a tokenizer writes words: token ids, each way once.
+
+    In lower, Capitalised and UPPER case, behind a space and behind other signs. A word that the
+    tokenizer does not know has none.
+    """
+    found: dict[tuple[int, ...], None] = {}
+    for word in words:
+        for change in CASES:
+            for before in ("a ", '"', "("):
+                pieces = _pieces_behind(tokenizer, before, change(word))
+                if pieces and tokenizer.unk_token_id not in pieces:
+                    found[pieces] = None
+    return list(found)
+
+
 def _pieces_behind(tokenizer: PreTrainedTokenizerBase, before: str, word: str) -> tuple[int, ...]:
     """Token ids of a word behind a text; none where the text is not tokenised apart from it."""
     start = tokenizer(before.strip(), add_special_tokens=False, verbose=False)["input_ids"]

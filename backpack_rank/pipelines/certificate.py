@@ -53,7 +53,7 @@ SAYS_NAMES = (
 )
 NO_WORDS = "without class words"
 COVERED = "covered"
-QUERY = "query with a class word"
+QUERY = "query that asks for a group"
 NAME = "first name"
 NAME_OF_QUERY = "first name of the query"
 OUTSIDE = "gendered word outside the classes"
@@ -280,6 +280,7 @@ def _under_swap(
     """The kind of every candidate, and the difference of its scores in both wordings."""
     swap = reranker.attribute.swap()
     gendered_words = _words_outside_swaps(reranker.attribute)
+    leaves_out = reranker.hook.views[0].leaves_out
     kinds: list[str] = []
     rows_to_compare: list[int] = []
     wordings_to_compare: list[tuple[str, str, str]] = []
@@ -288,7 +289,7 @@ def _under_swap(
             swapped = policy.renditions.swapped(query, text)
         else:
             swapped = swap(text)
-        kind = _kind(policy, promise, gendered_words, query, text, swapped)
+        kind = _kind(policy, leaves_out, promise, gendered_words, query, text, swapped)
         kinds.append(kind)
         if kind != NO_WORDS:
             rows_to_compare.append(row)
@@ -316,6 +317,7 @@ def _parts(kinds: Sequence[str], differences: Sequence[float]) -> tuple[Part, ..
 
 def _kind(
     policy: Policy,
+    leaves_out: Callable[[str], bool] | None,
     promise: Promise,
     gendered_words: Container[str],
     query: str,
@@ -326,7 +328,7 @@ def _kind(
     # The order of the reasons is that of the table: a candidate counts for the first that holds.
     if swapped.text == text:
         return NO_WORDS
-    if isinstance(policy, MeanOfRenditions) and not policy.covers(query):
+    if leaves_out is not None and leaves_out(query):
         return QUERY
     if swapped.names:
         # With policy.names=true, only the names of persons whom the query names are left alone.
@@ -393,7 +395,7 @@ def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
 
 
 def _same_form(policy: MeanOfRenditions, query: str, document: str, other: str) -> bool:
-    """Whether two documents have one canonical form, and the query no class word."""
+    """Whether two documents have one canonical form, and the query asks for no group."""
     if not policy.covers(query):
         return False
     kept_names = policy.renditions.kept_names(query)

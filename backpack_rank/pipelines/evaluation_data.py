@@ -168,7 +168,10 @@ def _bias_set(
         wanted: Iterable[str] = load_neutral_queries(dataset.bias_queries)
         why = f"none of the queries of {dataset.bias_queries} is in {collection.name}"
     else:
-        wanted = neutral_by_lexicon(collection.queries, _words_of(lexicon))
+        # One idea of a neutral query for measures and policies; a lexicon of one's own may have
+        # further words.
+        neutral = attribute.group_queries.neutral(collection.queries)
+        wanted = neutral_by_lexicon(neutral, _words_of(lexicon))
         why = f"every query of {collection.name} has a word of {lexicon}"
     chosen = collection.select_queries(wanted)
     if not chosen.queries:

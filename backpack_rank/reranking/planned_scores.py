@@ -91,7 +91,10 @@ def scores_of_texts(
 
 
 def scores_of_tokens(
-    policies: Sequence[Sequence[View]], scorer: Scorer, joined: JoinedPairs
+    policies: Sequence[Sequence[View]],
+    scorer: Scorer,
+    joined: JoinedPairs,
+    pairs: Sequence[TextPair],
 ) -> np.ndarray:
     """Use this for few texts under many alphas: raw logits under A policies, from few passes.
 
@@ -102,11 +105,13 @@ def scores_of_tokens(
         policies: the views of each, none of which rewrites texts.
         scorer: the ranker.
         joined: token ids of N pairs.
+        pairs: their texts.
 
     Returns:
         float32 [A, N]
     """
-    return _scores_by_plan(ReadingPlan(policies, len(joined)), scorer, joined)
+    plan = ReadingPlan(policies, len(joined), lambda: pairs)
+    return _scores_by_plan(plan, scorer, joined)
 
 
 def scores_of_all_texts(

@@ -391,11 +391,12 @@ class PointwiseReranker(TextReranker):
             return np.empty((len(policies), len(texts)), dtype=np.float32)
         # A policy that rewrites a text reads several texts for it. These are read in portions, and
         # their sense vectors are not kept in memory.
+        pairs = [(query, text) for text in texts]
         if rewrites(policies) or not isinstance(self.scorer, Scorer):
-            pairs = [(query, text) for text in texts]
             scores = np.asarray(scores_of_texts(policies, self.scorer, pairs))
         else:
-            scores = scores_of_tokens(policies, self.scorer, self.scorer.join(query, texts))
+            joined = self.scorer.join(query, texts)
+            scores = scores_of_tokens(policies, self.scorer, joined, pairs)
         return AlphaSweep.of(scores, query, texts, alphas)
 
     def explain(

@@ -14,10 +14,11 @@ from torch import Tensor
 from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.scorer import once
-from backpack_rank.senses.views import View
+from backpack_rank.senses.views import IDENTITY, View
 
 TextPair = tuple[str, str]
 Rewriting = Callable[[str, str], TextPair]
+LeftOut = Callable[[str], bool] | None
 
 
 class ReadingPlan:
@@ -39,6 +40,8 @@ class ReadingPlan:
        serves them all.
     4. A text whose coefficients are all 0 is not read, such as the pair itself at alpha = 0 of
        renditions.
+
+    The pairs of a query that a view leaves out have the score of the unchanged ranker in its place.
 
     Which pairs are equal, and which texts have no token that moves, only token ids tell: both wait
     for :meth:`share`. A collection is scored without it, and row by row.
@@ -77,8 +80,8 @@ class ReadingPlan:
         Args:
             policies: the views of each policy, such as those of one policy at A alphas.
             rows: N.
-            texts: gives the N pairs, each of the two times that it is asked; None: no view rewrites
-                them.
+            texts: gives the N pairs, as often as it is asked; None: no view rewrites them, or
+                leaves out queries.
             reading: equal for two pairs of which the ranker reads the same tokens.
         """
         self.rows = rows
@@ -89,15 +92,21 @@ class ReadingPlan:
         self._first_equal = np.arange(rows)
 
         # Equal rewritings of several policies have one place.
-        place_of_rewriting: dict[Rewriting, int] = {}
+        place_of_rewriting: dict[tuple[Rewriting, LeftOut], int] = {}
+        left_out: dict[LeftOut, np.ndarray] = {None: np.zeros(rows, dtype=bool)}
         for views in policies:
             for view in views:
+                if view.leaves_out not in left_out:
+                    left_out[view.leaves_out] = _rows_left_out(view.leaves_out, rows, texts)
                 if view.coefficient and view.rewrite is not None:
-                    place_of_rewriting.setdefault(view.rewrite, len(place_of_rewriting))
+                    key = view.rewrite, view.leaves_out
+                    place_of_rewriting.setdefault(key, len(place_of_rewriting))
         rewritten = np.empty((0, rows), dtype=np.int64)
         if place_of_rewriting:
             assert texts is not None
-            rewritten = self._number_texts(list(place_of_rewriting), texts, reading)
+            kept = [left_out[leaves_out] for _, leaves_out in place_of_rewriting]
+            rewritings = [rewriting for rewriting, _ in place_of_rewriting]
+            rewritten = self._number_texts(rewritings, kept, texts, reading)
 
         self._terms_by_policy: list[list[_Term]] = []
         for views in policies:
@@ -107,9 +116,12 @@ class ReadingPlan:
                     continue
                 # The same column for all rows, until share() gives rows that nothing moves another.
                 column = np.broadcast_to(self._column(view), rows)
+                is_left_out = left_out[view.leaves_out]
+                if is_left_out.any():
+                    column = np.where(is_left_out, self._column(IDENTITY[0]), column)
                 numbers = np.arange(rows)
                 if view.rewrite is not None:
-                    numbers = rewritten[place_of_rewriting[view.rewrite]]
+                    numbers = rewritten[place_of_rewriting[view.rewrite, view.leaves_out]]
                 terms.append(_Term(view, column, numbers))
             self._terms_by_policy.append(terms)
 
@@ -144,6 +156,8 @@ class ReadingPlan:
                 moved = [shift.moves(ids) for ids in sequences]
                 is_moved[classes] = np.array(moved, dtype=bool)
             stays = ~is_moved[classes][term.texts]
+            # Those that are left out have the column of an unchanged ranker already.
+            stays &= term.columns == self._column(term.view)
             if stays.any():
                 unshifted = self._column(replace(term.view, token_shift=None))
                 term.columns = np.where(stays, unshifted, term.columns)
@@ -233,16 +247,20 @@ class ReadingPlan:
         key = _key_of(view.token_shift), weights, pooled_map
         if key not in self._columns:
             self._columns[key] = len(self.views)
-            self.views.append(replace(view, rewrite=None, coefficient=1.0))
+            # A column is asked of the rows that it is for: none of them is left out.
+            self.views.append(replace(view, rewrite=None, coefficient=1.0, leaves_out=None))
         return self._columns[key]
 
     def _number_texts(
         self,
         rewritings: Sequence[Rewriting],
+        kept: Sequence[np.ndarray],
         texts: Callable[[], Iterable[TextPair]],
         reading: Callable[[TextPair], Hashable],
     ) -> np.ndarray:
         """The number of what each of R rewritings makes of each pair; sets the new texts. [R, N]
+
+        ``kept`` says which pairs each of them leaves as they are. bool [R] of [N]
 
         Pairs are read twice and never held, because a collection may be larger than memory: the
         first time to write the other texts, the second time to see which of them are pairs.
@@ -253,7 +271,9 @@ class ReadingPlan:
         changed_rows: list[int] = []
         places_of_changed: list[list[int]] = []
         for row, pair in enumerate(texts()):
-            rewritten_pairs = [rewrite(*pair) for rewrite in rewritings]
+            rewritten_pairs = []
+            for rewrite, is_kept in zip(rewritings, kept, strict=True):
+                rewritten_pairs.append(pair if is_kept[row] else rewrite(*pair))
             if all(rewritten == pair for rewritten in rewritten_pairs):
                 continue
             places = []
@@ -331,6 +351,22 @@ class _Term:
     view: View
     columns: np.ndarray
     texts: np.ndarray
+
+
+def _rows_left_out(
+    leaves_out: LeftOut, rows: int, texts: Callable[[], Iterable[TextPair]] | None
+) -> np.ndarray:
+    """Which pairs have a query that is left out. bool [N]"""
+    assert leaves_out is not None
+    if texts is None:
+        raise ValueError("a policy that looks at queries needs the texts of the pairs")
+    is_left_out: dict[str, bool] = {}
+    found = np.zeros(rows, dtype=bool)
+    for row, (query, _) in enumerate(texts()):
+        if query not in is_left_out:
+            is_left_out[query] = leaves_out(query)
+        found[row] = is_left_out[query]
+    return found
 
 
 def rewrites(policies: Sequence[Sequence[View]]) -> bool:

@@ -100,13 +100,14 @@ class AlphaSweep:
             scores_by_alpha = scores_of_pairs(policies, self.scorer, pairs)
         else:
             names = [f"query {query_id} of {pairs.collection.name}" for query_id in pairs.query_ids]
+            texts = list(pairs.texts())
             joined = join_pairs(
                 self.scorer.pair_tokenizer,
-                list(pairs.texts()),
+                texts,
                 long_documents=self.scorer.long_documents,
                 names=names,
             )
-            scores_by_alpha = scores_of_tokens(policies, self.scorer, joined)
+            scores_by_alpha = scores_of_tokens(policies, self.scorer, joined, texts)
         for scores in scores_by_alpha:
             pairs.check_finite(scores)
         return np.ascontiguousarray(scores_by_alpha.T, dtype=np.float32)
@@ -146,6 +147,11 @@ def _view_key(view: View) -> list[Any]:
         # A rewriting of this package has a key of its rules; of another function the name is all
         # that is known.
         rewrite = getattr(view.rewrite, "key", None) or getattr(view.rewrite, "__qualname__", None)
-    key = [view.coefficient, weights, shift, rewrite]
+    # Queries that are left out are told by their words.
+    left_out = None
+    if view.leaves_out is not None:
+        words = getattr(view.leaves_out, "words", ())
+        left_out = digest(json.dumps(sorted(words)))
+    key = [view.coefficient, weights, shift, rewrite, left_out]
     # Added where there is one: other sweeps keep the key that they had before there were maps.
     return key if view.pooled_map is None else [*key, view.pooled_map.key]

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.group_queries import QUERIES
 from backpack_rank.checks import decimal, integer, located
 from backpack_rank.constructors import Count, FilePath, OneOf, Range, checked, made
 from backpack_rank.data.batching import Pairs
@@ -95,11 +96,12 @@ class Erase(Policy):
         texts: Annotated[int, Range(least=2)] = 2000,
         seed: Annotated[int, Range(least=0, most=2**63 - 1)] = 0,
         file: FilePath | None = None,
+        queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0],
     ) -> Erase:
         """Use this for an attribute, or for the options of a file of ``conf/attribute/``."""
         if not isinstance(attribute, Attribute):
             attribute = made(Attribute, attribute, "policy.attribute")
-        return cls(attribute, fit, directions, texts, seed, file)
+        return cls(attribute, fit, directions, texts, seed, file, queries=queries)
 
     @property
     def name(self) -> str:
@@ -108,7 +110,7 @@ class Erase(Policy):
             parts.append(str(self.directions))
         if self.fit == "random":
             parts += ["seed", str(self.seed)]
-        return "_".join(parts)
+        return self.named(*parts)
 
     def needs_senses(self) -> bool:
         return False

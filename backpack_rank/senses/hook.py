@@ -29,7 +29,8 @@ class InferenceHook:
             scores = ranker(batch).scores
 
     A :class:`~backpack_rank.reranking.pointwise.PointwiseReranker` passes the same :attr:`views` to
-    the forward pass.
+    the forward pass. It leaves out queries that ask for a group; in a ``with`` block nobody knows
+    which query a batch is of, and all are scored under the policy.
 
     Attributes:
         context: the ranker, its tokenizer, and word pairs.
@@ -59,9 +60,13 @@ class InferenceHook:
         if self.policy is None or self.alpha == 1:
             return IDENTITY
         try:
-            return self.policy.views(self.context, self.alpha)
+            views = self.policy.views(self.context, self.alpha)
         except TypeError as error:
             raise ValueError(f"alpha={self.alpha:g}, policy {self.policy.name}: {error}") from error
+        if self.policy.queries == "all" or self.context.group_queries is None:
+            return views
+        # One rule for all policies: what a query asks for stays.
+        return tuple(replace(view, leaves_out=self.context.group_queries) for view in views)
 
     @property
     def reads_one_text(self) -> bool:

@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.first_names import clear_names
+from backpack_rank.attributes.group_queries import QUERIES, GroupQueries
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
 from backpack_rank.checks import located
 from backpack_rank.constructors import Count, FilePath, Length, OneOf, Positive, Range, checked
@@ -57,12 +58,14 @@ class PolicyContext:
         tokenizer: the ranker's; None for one behind a server.
         pairs: words that differ in the attribute alone, such as (she, he).
         attribute: its name, such as ``gender``; "" where only pairs are given.
+        group_queries: which queries ask for a group of it; None: it is not known.
     """
 
     ranker: Ranker
     tokenizer: PreTrainedTokenizerBase | None
     pairs: Sequence[tuple[str, str]] = ()
     attribute: str = ""
+    group_queries: GroupQueries | None = None
     _sensitivities: dict[tuple[tuple[str, str], ...], Sensitivity] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -86,7 +89,7 @@ class PolicyContext:
         # for all words of the two sides, so their pairs alone would give it s_l = 1, as if it told
         # no words apart. Pairs of all groups include words that it does tell apart.
         pairs = attribute.all_pairs() if has_further_group else attribute.pairs().pairs
-        return cls(ranker, tokenizer, pairs, attribute.name)
+        return cls(ranker, tokenizer, pairs, attribute.name, attribute.group_queries)
 
     @cached_property
     def sensitivity(self) -> Sensitivity | None:
@@ -145,10 +148,19 @@ class PolicyContext:
         return replace(self._token_shifts[key], alpha=alpha)
 
 
+@dataclass(frozen=True)
 class Policy(ABC):
-    """Subclass this to control a ranker in a new way: alpha in, views out."""
+    """A way to control a ranker: alpha in, views out. Subclass it for one of your own.
 
-    is_control: bool = False
+    Attributes:
+        queries: which queries the dial acts on. ``neutral_only``: a query that asks for a group
+            (:mod:`backpack_rank.attributes.group_queries`) is scored as if there were no dial;
+            ``all``: it loses what it asks for.
+    """
+
+    queries: Annotated[str, OneOf(QUERIES)] = field(default=QUERIES[0], kw_only=True)
+
+    is_control = False
     """True for a policy to compare others with: it scales senses without looking at sensitivity. A
     claim that another policy works needs such a control beside it. Dataclasses set it without an
     annotation: with one, it would be an argument of their constructor."""
@@ -170,6 +182,10 @@ class Policy(ABC):
     def needs_senses(self) -> bool:
         """True where only a ranker with senses can be scored under this policy."""
         return True
+
+    def named(self, *parts: str) -> str:
+        """The name that these parts make, which says so where the dial acts on all queries."""
+        return "_".join((*parts, "all_queries") if self.queries == "all" else parts)
 
 
 class SensePolicy(Policy):
@@ -221,7 +237,9 @@ class LowestSenses(ScaledSenses):
 
     @property
     def name(self) -> str:
-        return "lowest_senses" if self.count is None else f"lowest_{self.count}_senses"
+        return self.named(
+            "lowest_senses" if self.count is None else f"lowest_{self.count}_senses"
+        )
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         sensitivity = context.needed_sensitivity(self.name)
@@ -229,7 +247,7 @@ class LowestSenses(ScaledSenses):
         if self.count is None:
             # A ranker has one attribute sense for each (attribute, group); 2 is the paper's number.
             attributes = [attribute for attribute, _ in context.ranker.config.groups]
-            rule = LowestSenses(attributes.count(context.attribute) or 2)
+            rule = replace(self, count=attributes.count(context.attribute) or 2)
         return (View(sense_weights=rule.weights(sensitivity, alpha)),)
 
     def chosen(self, sensitivity: Tensor) -> Tensor:
@@ -271,8 +289,8 @@ class ThresholdSenses(ScaledSenses):
     @property
     def name(self) -> str:
         if self.quantile is not None:
-            return f"below_quantile_{self.quantile:g}"
-        return f"below_{self.threshold:g}"
+            return self.named(f"below_quantile_{self.quantile:g}")
+        return self.named(f"below_{self.threshold:g}")
 
     def chosen(self, sensitivity: Tensor) -> Tensor:
         """Indices of the scaled senses, ascending.
@@ -305,7 +323,7 @@ class RandomSenses(ScaledSenses):
 
     @property
     def name(self) -> str:
-        return f"random_{self.count}_senses_seed_{self.seed}"
+        return self.named(f"random_{self.count}_senses_seed_{self.seed}")
 
     def chosen(self, sensitivity: Tensor) -> Tensor:
         """Indices of the scaled senses, the same for every alpha. [count]
@@ -318,6 +336,7 @@ class RandomSenses(ScaledSenses):
         return torch.randperm(len(sensitivity), generator=generator)[: self.count]
 
 
+@checked("policy")
 @dataclass(frozen=True)
 class UniformSenses(SensePolicy):
     """Use this as a control: every sense times alpha.
@@ -330,7 +349,7 @@ class UniformSenses(SensePolicy):
 
     @property
     def name(self) -> str:
-        return "uniform"
+        return self.named("uniform")
 
     def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
         return torch.full_like(sensitivity, alpha)
@@ -361,7 +380,7 @@ class SoftSenses(SensePolicy):
 
     @property
     def name(self) -> str:
-        return f"soft_{self.temperature:g}"
+        return self.named(f"soft_{self.temperature:g}")
 
     def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
         """Weights [k]. Raises ``ValueError`` where all senses have the same s_l."""
@@ -396,7 +415,7 @@ class ExplicitWeights(SensePolicy):
 
     @property
     def name(self) -> str:
-        return "explicit"
+        return self.named("explicit")
 
     def weights(self, sensitivity: Tensor, alpha: float) -> Tensor:
         """Weights [k]. Raises ``ValueError`` where there is not one value per sense."""
@@ -457,6 +476,7 @@ class PairedTokens(Policy):
         scope: str | None = None,
         wide: bool = False,
         names: bool = False,
+        queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0],
     ) -> PairedTokens:
         """Use this to move the words of an attribute; with ``names``, its first names too."""
         return cls(
@@ -466,6 +486,7 @@ class PairedTokens(Policy):
             scope=scope,
             wide=wide,
             with_names=names,
+            queries=queries,
         )
 
     @property
@@ -477,7 +498,7 @@ class PairedTokens(Policy):
             parts.append("wide")
         if self.with_names:
             parts.append("names")
-        return "_".join(parts)
+        return self.named(*parts)
 
     def needs_senses(self) -> bool:
         return self.scope in ("senses", "both")

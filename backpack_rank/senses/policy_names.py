@@ -6,12 +6,13 @@ Options of each are those of ``conf/policy/``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.group_queries import QUERIES
 from backpack_rank.checks import one_of
-from backpack_rank.constructors import made
+from backpack_rank.constructors import OneOf, checked, made
 from backpack_rank.models.rankers import Ranker
 from backpack_rank.senses.erase import Erase
 from backpack_rank.senses.policies import (
@@ -63,6 +64,7 @@ def default_name(ranker: Ranker) -> str:
     return with_senses if ranker.has_senses else without_senses
 
 
+@checked("policy")
 @dataclass(frozen=True)
 class DefaultPolicy(Policy):
     """Use this where nobody named a policy: it chooses one that fits the ranker.
@@ -77,19 +79,24 @@ class DefaultPolicy(Policy):
     attribute: Attribute
 
     @classmethod
-    def of(cls, attribute: Attribute | Mapping[str, Any]) -> DefaultPolicy:
+    def of(
+        cls,
+        attribute: Attribute | Mapping[str, Any],
+        queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0],
+    ) -> DefaultPolicy:
         """Use this for an attribute, or for the options of a file of ``conf/attribute/``."""
         if not isinstance(attribute, Attribute):
             attribute = made(Attribute, attribute, "policy.attribute")
-        return cls(attribute)
+        return cls(attribute, queries=queries)
 
     @property
     def name(self) -> str:
-        return "default"
+        return self.named("default")
 
     def of_ranker(self, ranker: Ranker) -> Policy:
         """The policy for a ranker."""
-        return named_policy(default_name(ranker), self.attribute)
+        policy = named_policy(default_name(ranker), self.attribute)
+        return replace(policy, queries=self.queries)  # type: ignore[type-var]
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         return self.of_ranker(context.ranker).views(context, alpha)

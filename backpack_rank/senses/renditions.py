@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Annotated, Any
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.group_queries import QUERIES
 from backpack_rank.attributes.renditions import RELATIONS, Renditions
 from backpack_rank.checks import one_of
 from backpack_rank.constructors import Name, OneOf, checked, made
@@ -24,10 +25,6 @@ from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.views import View
 
 NEUTRAL = "neutral"
-QUERIES = ("neutral_only", "all")
-"""``neutral_only``: a query with class words is scored unchanged. ``all``: it takes the rendition
-of its documents."""
-
 
 @checked("policy")
 @dataclass(frozen=True)
@@ -46,7 +43,6 @@ class MeanOfRenditions(Policy):
         relations: ``keep``: the first class word is written for the group, and words that had the
             same group before have the same group after, the default; ``merge``: all words are
             written for it.
-        queries: one of :data:`QUERIES`; ``neutral_only`` is the default.
         only: a control: the rendition for this group in place of the mean over groups. It is as
             invariant, and cheaper. ``neutral``: the neutral rendition of ``neutral``.
         wide: also join words by the attribute's wide classes (boy, guy, lad).
@@ -59,7 +55,6 @@ class MeanOfRenditions(Policy):
 
     attribute: Attribute
     relations: Annotated[str, OneOf(RELATIONS)] = RELATIONS[0]
-    queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0]
     only: Name | None = None
     wide: bool = False
     names: bool = False
@@ -91,13 +86,11 @@ class MeanOfRenditions(Policy):
         """Use this for an attribute, or for the options of a file of ``conf/attribute/``."""
         if not isinstance(attribute, Attribute):
             attribute = made(Attribute, attribute, "policy.attribute")
-        return cls(attribute, relations, queries, only, wide, names, neutral)
+        return cls(attribute, relations, only, wide, names, neutral, queries=queries)
 
     @property
     def name(self) -> str:
         parts = ["renditions", self.relations]
-        if self.queries == "all":
-            parts.append("queries")
         if self.wide:
             parts.append("wide")
         if self.names:
@@ -106,7 +99,7 @@ class MeanOfRenditions(Policy):
             parts.append(NEUTRAL)
         if self.only is not None:
             parts.append(self.only)
-        return "_".join(parts)
+        return self.named(*parts)
 
     def needs_senses(self) -> bool:
         return False
@@ -148,11 +141,7 @@ class MeanOfRenditions(Policy):
 
     def covers(self, query: str) -> bool:
         """Whether pairs of this query are averaged."""
-        if self.queries == "all":
-            return True
-        # ``moved`` is the number of class words in the query; its names always stay.
-        kept_names = self.renditions.kept_names(query)
-        return not self.renditions.canonical(query, kept_names).moved
+        return self.queries == "all" or not self.attribute.group_queries(query)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,8 @@ class View:
             None.
         coefficient: factor of the score under this view in the sum.
         pooled_map: changes the vector that the ranker's head makes a score of, or None.
+        leaves_out: which queries ask for what the view would take away: their pairs are read and
+            scored as by an unchanged ranker, with the same coefficient. None: no query.
     """
 
     sense_weights: Tensor | None = None
@@ -39,6 +41,7 @@ class View:
     rewrite: Callable[[str, str], tuple[str, str]] | None = None
     coefficient: float = 1.0
     pooled_map: PooledMap | None = None
+    leaves_out: Callable[[str], bool] | None = None
 
 
 IDENTITY: tuple[View, ...] = (View(),)

@@ -59,7 +59,7 @@ class MostVoted(Policy):
 
     @property
     def name(self) -> str:
-        return f"most_voted_{self.count}_senses"
+        return self.named(f"most_voted_{self.count}_senses")
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         votes_of_senses = self.votes(context)

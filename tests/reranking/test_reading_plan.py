@@ -353,7 +353,10 @@ def test_every_caller_gives_the_sums_of_every_view_alone(
     )
     if not rewriting:
         scores_by_caller["tokens"] = scores_of_tokens(
-            policies, scorer, scorer.join("doctor", DOCUMENTS)
+            policies,
+            scorer,
+            scorer.join("doctor", DOCUMENTS),
+            [("doctor", document) for document in DOCUMENTS],
         )
     reranker = PointwiseReranker(scorer)
     served = ServedPointwise("drawn", reranker)

@@ -224,6 +224,7 @@ def new_example(
     ranker, pair_tokenizer = new_ranker(tokenizer, kind)
     options = {
         "where": where,
+        "queries": "all",  # every query here has a class word
         "read_as_one": read_as_one,
         "separator_id": pair_tokenizer.separator_id,
     }

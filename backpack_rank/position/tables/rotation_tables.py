@@ -92,6 +92,7 @@ class TransferRow:
 def printed_on_both(table: PublishedTable) -> dict[tuple[str, ...], dict[str, BothSets]]:
     """Use it to read a published table like 3 and 4.
 
+    >>> from backpack_rank.reporting.published import published
     >>> printed_on_both(published("rotation_table3"))["TK", "Original"]["MRR@10"]
     BothSets(original=0.312, rotated=0.254)
 
@@ -120,6 +121,7 @@ def printed_on_both(table: PublishedTable) -> dict[tuple[str, ...], dict[str, Bo
 def measures_on_both(table: PublishedTable) -> tuple[str, ...]:
     """Use it for the measures of a published table like 3 and 4.
 
+    >>> from backpack_rank.reporting.published import published
     >>> measures_on_both(published("rotation_table3"))
     ('nDCG@10', 'MRR@10', 'R@10')
 
