@@ -50,7 +50,7 @@ class Attribute:
         sides: the groups that pairs have words of, such as ``("female", "male")``.
         sign: the difference of two groups that a positive measure stands for, such as
             ``("male", "female")``.
-        class_files, wide_class_files, names_file, neutral_file: as they were given.
+        class_files, wide_class_files, names_file, neutral_file, contrast_file: as they were given.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Attribute:
         names: FilePath | None = None,
         neutral: FilePath | None = None,
         needs: FilePath | None = None,
+        contrast: FilePath | None = None,
     ) -> None:
         """
         Args:
@@ -85,6 +86,8 @@ class Attribute:
             neutral: neutral forms of words, for a rendition of no group.
             needs: words by group of what one group alone needs, such as "pregnancy"; a query with
                 one of them asks for the group.
+            contrast: queries that ask for a group, each with a right text and a text on the other
+                group (:mod:`backpack_rank.evaluation.contrast`).
 
         Raises:
             ValueError: ``sign`` is no difference, or there are not two sides.
@@ -109,6 +112,7 @@ class Attribute:
         self.names_file = names
         self.neutral_file = neutral
         self._needs = needs
+        self.contrast_file = contrast
 
     @classmethod
     def named(cls, name: str) -> Attribute:

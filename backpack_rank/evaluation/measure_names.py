@@ -35,6 +35,7 @@ from backpack_rank.evaluation.group_measures import (
     GroupMeasure,
 )
 from backpack_rank.evaluation.measure import Described, Effectiveness, FairnessMeasure, Undescribed
+from backpack_rank.evaluation.contrast import CONTRAST_MEASURES
 from backpack_rank.evaluation.score_gaps import GAP_MEASURES
 from backpack_rank.evaluation.swap_stability import SWAP_MEASURES
 from backpack_rank.evaluation.word_measures import ARaB, Exposure, FaiRR, NFaiRR, RaB
@@ -63,7 +64,7 @@ def measure_of(name: str) -> Described:
 
     A name that is nobody's is described by nothing: systems only differ in it.
     """
-    for described in (*SWAP_MEASURES, *GAP_MEASURES):
+    for described in (*SWAP_MEASURES, *GAP_MEASURES, *CONTRAST_MEASURES):
         if described.is_called(name):
             return described.called(name)
     try:

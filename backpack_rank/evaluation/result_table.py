@@ -25,6 +25,7 @@ BIAS = "bias"
 SWAP = "swap"
 CHANGED = "swapped documents"
 VARIANTS = "wordings"
+CONTRAST = "queries that ask for a group"
 
 
 @dataclass(frozen=True)

@@ -262,6 +262,7 @@ def evaluation_loader(
             metrics.fairness.lexicon,
             split,
             swap=settings.swap,
+            contrast=settings.contrast,
             variants=settings.wordings,
             # alpha=auto is chosen on the one half of their queries, and measured on the other.
             halve_variants=settings.alpha == AUTO,

@@ -9,6 +9,7 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.attributes.neutral_queries import load_neutral_queries, neutral_by_lexicon
 from backpack_rank.attributes.wording_variants import WordingVariants
+from backpack_rank.evaluation.contrast import ContrastSet, load_contrast
 from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.dataset import Dataset
@@ -54,6 +55,7 @@ class EvaluationData:
         bias_candidates: of ``bias``.
         swapped: for the stability under swaps, or None.
         variants: for score gaps between wordings, or None.
+        contrast: queries that ask for a group, each with a right text and wrong ones, or None.
     """
 
     test: Collection
@@ -65,6 +67,7 @@ class EvaluationData:
     bias_candidates: Run
     swapped: CounterfactualSet | None = None
     variants: VariantSet | None = None
+    contrast: ContrastSet | None = None
 
     @property
     def bias_set(self) -> str:
@@ -93,6 +96,7 @@ def load_evaluation_data(
     halve_variants: bool = False,
     needs_candidates: bool = True,
     cut: Callable[[str], str] | None = None,
+    contrast: str | bool = False,
 ) -> EvaluationData:
     """Use this for all that an evaluation of a split ranks: queries, candidates and counterparts.
 
@@ -108,6 +112,7 @@ def load_evaluation_data(
             ``dev``.
         needs_candidates: whether anything is to be ranked; else there are no candidates.
         cut: gives what of a text is read, so that no more of it is swapped.
+        contrast: also the contrast set of the attribute (True), or of a file.
 
     Raises:
         ValueError: the data has no such split, or no query of it is neutral.
@@ -140,7 +145,25 @@ def load_evaluation_data(
         variants = dataset
     if variants is not None:
         data = replace(data, variants=_variants(variants, split if halve_variants else None))
+    if contrast:
+        data = replace(data, contrast=attribute_contrast(attribute, contrast))
     return data
+
+
+def attribute_contrast(attribute: Attribute, contrast: str | bool) -> ContrastSet:
+    """The contrast set of an attribute (True), or one of a file.
+
+    Raises ``ValueError`` where the attribute has none.
+    """
+    file = attribute.contrast_file if contrast is True else contrast
+    if not file:
+        raise ValueError(
+            f"contrast=true: the attribute {attribute.name} has no contrast set; "
+            "attribute.contrast=FILE names one, or contrast=FILE"
+        )
+    swap = attribute.swap()
+    with located("contrast"):
+        return load_contrast(str(file), lambda text: swap(text).text)
 
 
 def _name_of_words(attribute: Attribute, lexicon: str) -> str:

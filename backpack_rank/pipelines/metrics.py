@@ -20,6 +20,7 @@ from backpack_rank.data.collection import (
     without_own,
 )
 from backpack_rank.data.dataset import Dataset
+from backpack_rank.evaluation.contrast import CONTRAST_MEASURES, contrast
 from backpack_rank.evaluation.document_groups import WORDS
 from backpack_rank.evaluation.effectiveness import check_labels, effectiveness
 from backpack_rank.evaluation.fairness import FairnessContext
@@ -30,6 +31,7 @@ from backpack_rank.evaluation.ranked_documents import shown
 from backpack_rank.evaluation.result_table import (
     BIAS,
     CHANGED,
+    CONTRAST,
     EFFECTIVENESS,
     SWAP,
     VARIANTS,
@@ -61,6 +63,7 @@ class SystemRuns:
         bias: rankings of the bias set.
         swapped: the bias set's candidates scored in their swapped wording, or None.
         variants: scores of the documents in every wording, or None.
+        contrast: scores of the texts of the contrast set, or None.
         rankings: of a system of several rankings, each of them; ``test`` and ``bias`` are those of
             the first, which is what a page shows.
     """
@@ -71,6 +74,7 @@ class SystemRuns:
     bias: Run
     swapped: Run | None = None
     variants: Run | None = None
+    contrast: Run | None = None
     rankings: tuple[SystemRuns, ...] = ()
 
 
@@ -110,6 +114,10 @@ def rank_together(rerankers: Sequence[Reranker], data: EvaluationData) -> list[S
     if data.variants is not None:
         runs = ranked(chosen, data.variants.candidates, data.variants.collection)
         variants = dict(zip(compared, runs, strict=True))
+    contrasts: dict[int, Run] = {}
+    if data.contrast is not None:
+        runs = ranked(chosen, data.contrast.candidates, data.contrast.collection)
+        contrasts = dict(zip(compared, runs, strict=True))
 
     systems: list[SystemRuns] = []
     for place, reranker in enumerate(rerankers):
@@ -128,6 +136,7 @@ def rank_together(rerankers: Sequence[Reranker], data: EvaluationData) -> list[S
             bias=bias[place],
             swapped=in_swapped_wording,
             variants=variants.get(place),
+            contrast=contrasts.get(place),
         )
         systems.append(system)
     return systems
@@ -272,6 +281,8 @@ class MetricSuite:
                 names += swap_measures(only_changed=True)
         if data.variants is not None:
             names += gap_measures(self.groups)
+        if data.contrast is not None:
+            names += [measure.name for measure in CONTRAST_MEASURES]
         return names
 
     def _values(
@@ -296,6 +307,8 @@ class MetricSuite:
             values[VARIANTS] = score_gaps(
                 runs.variants, data.variants.variants, spread, eps=eps, groups=self.groups
             )
+        if runs.contrast is not None and data.contrast is not None:
+            values[CONTRAST] = contrast(runs.contrast, data.contrast.collection.queries)
         return values
 
 

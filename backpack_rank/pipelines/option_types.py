@@ -142,6 +142,7 @@ class EvaluationOptions(Options):
     verbose: bool
     measures: Name | Measures | Annotated[None, Note("for those of the data")]
     swap: bool
+    contrast: bool | FilePath
     certificate: bool
     certificate_pairs: FilePath | Sequence[FilePath] | None
     recalibrate: Annotated[Recalibration, BELOW]

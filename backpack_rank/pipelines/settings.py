@@ -36,6 +36,7 @@ class EvaluationSettings(RankerOptions):
     ties: str = "trec_eval"
     measures: str | Sequence[str] | None = None
     swap: bool = True
+    contrast: bool | str = False
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> EvaluationSettings:

@@ -154,8 +154,8 @@ def test_options_are_checked_and_named() -> None:
         with pytest.raises(ValueError, match=message):
             MeanOfRenditions(GENDER, **options)
     assert (
-        MeanOfRenditions(GENDER, "merge", "all", "male", True).name
-        == "renditions_merge_queries_wide_male"
+        MeanOfRenditions(GENDER, "merge", "male", True, queries="all").name
+        == "renditions_merge_wide_male_all_queries"
     )
 
 
