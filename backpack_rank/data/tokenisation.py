@@ -107,6 +107,11 @@ class PairTokenizer:
         return np.array([] if self.start_id is None else [self.start_id], dtype=np.int32)
 
     @property
+    def between(self) -> tuple[int, ...]:
+        """Tokens between query and document."""
+        return (self.separator_id,)
+
+    @property
     def fingerprint(self) -> str:
         """Digest of everything that turns a pair of texts into token ids."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)

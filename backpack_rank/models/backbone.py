@@ -136,17 +136,13 @@ class BackboneMixin(Mixin):
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             return self.joint.read(self.backbone, batch, self.config.separator_id)
 
-    def text_similarity(
-        self, batch: PackedBatch, token_shift: TokenShift | None = None
-    ) -> Tensor:
+    def text_similarity(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """The similarity of B rows alone; arguments of :meth:`hidden_states`. float32 [B]"""
         assert self.joint is not None
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             return self.joint.text_similarity(self.backbone, batch, self.config.separator_id)
 
-    def similarity_parts(
-        self, batch: PackedBatch, token_shift: TokenShift | None = None
-    ) -> Tensor:
+    def similarity_parts(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """What each token adds to the similarity; arguments of :meth:`hidden_states`. [T]"""
         assert self.joint is not None
         with shifted_embeddings(self.get_input_embeddings(), token_shift):

@@ -221,9 +221,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         of_senses = (similarity / senses)[:, None].expand(-1, senses)
         return torch.cat([of_senses, of_groups], dim=1)
 
-    def similarity_parts(
-        self, batch: PackedBatch, token_shift: TokenShift | None = None
-    ) -> Tensor:
+    def similarity_parts(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """See :meth:`BackboneMixin.similarity_parts`."""
         if self.attribute_senses is None:
             return super().similarity_parts(batch, token_shift)

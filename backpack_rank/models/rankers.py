@@ -382,6 +382,11 @@ class DualPairTokenizer(PairTokenizer):
                 "query and document cannot be told apart; give the tokenizer a sep_token of its own"
             )
 
+    @property
+    def between(self) -> tuple[int, ...]:
+        """The end of the query, and the start of the document."""
+        return (self.separator_id, *self.start.tolist())
+
     def queries(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Each query as it is read, [start, query, separator].
 

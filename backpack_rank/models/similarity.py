@@ -99,7 +99,9 @@ class JointLayers(nn.Module):
         upper: Any = backbone.encoder.layer[self.apart :]  # type: ignore[union-attr,index]
         self.layers.load_state_dict(upper.state_dict())
 
-    def read(self, backbone: PreTrainedModel, batch: PackedBatch, separator_id: int) -> JointReading:
+    def read(
+        self, backbone: PreTrainedModel, batch: PackedBatch, separator_id: int
+    ) -> JointReading:
         """Read rows of a query and a document.
 
         Args:

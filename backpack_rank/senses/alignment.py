@@ -84,15 +84,17 @@ def align_tokens(pair_tokenizer: PairTokenizer, query: str, document: str) -> To
     (ids,) = pair_tokenizer.pairs(query, [document])
     query_tokens = _tokens_of(pair_tokenizer, query)
     document_tokens = _tokens_of(pair_tokenizer, document)
-    # The separator and the end are one token each.
-    room = len(ids) - len(pair_tokenizer.start) - len(query_tokens) - 2
+    between = [_special(pair_tokenizer, token_id) for token_id in pair_tokenizer.between]
+    # The end is one token.
+    added = len(pair_tokenizer.start) + len(between) + 1
+    room = len(ids) - len(query_tokens) - added
     start_tokens = [
         _special(pair_tokenizer, token_id) for token_id in pair_tokenizer.start.tolist()
     ]
     tokens_of_segments = (
         (START, start_tokens),
         (QUERY, query_tokens),
-        (SEPARATOR, [_special(pair_tokenizer, pair_tokenizer.separator_id)]),
+        (SEPARATOR, between),
         (DOCUMENT, document_tokens[:room]),
         (END, [_special(pair_tokenizer, pair_tokenizer.end_id)]),
     )

@@ -371,7 +371,9 @@ def _similarity_parts(
         number = row_of_form.bincount(minlength=len(read))
         similarity = of_tokens.new_zeros(len(read)).index_add(0, read.text_ids, of_tokens)
         added = backpack.text_similarity(batch, shift).double() - similarity
-        group_of_form = attribute_senses.group_of[read.input_ids[places] - attribute_senses.vocabulary]
+        group_of_form = attribute_senses.group_of[
+            read.input_ids[places] - attribute_senses.vocabulary
+        ]
         parts[places, senses + group_of_form.long()] = (added / number.clamp(min=1))[row_of_form]
     return read.pad(parts).transpose(1, 2)
 

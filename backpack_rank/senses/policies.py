@@ -237,9 +237,7 @@ class LowestSenses(ScaledSenses):
 
     @property
     def name(self) -> str:
-        return self.named(
-            "lowest_senses" if self.count is None else f"lowest_{self.count}_senses"
-        )
+        return self.named("lowest_senses" if self.count is None else f"lowest_{self.count}_senses")
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         sensitivity = context.needed_sensitivity(self.name)

@@ -26,6 +26,7 @@ from backpack_rank.senses.views import View
 
 NEUTRAL = "neutral"
 
+
 @checked("policy")
 @dataclass(frozen=True)
 class MeanOfRenditions(Policy):

@@ -170,6 +170,14 @@ def test_an_explanation_adds_up_to_the_score_with_its_similarity(folder, tokeniz
         assert explained.contributions.abs().sum() > 1
 
 
+def test_an_explanation_has_every_token_in_its_place(folder, tokenizer):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack", trained=True)
+    found = PointwiseReranker(Scorer(ranker, pair_tokenizer)).explain(QUERY, DOCUMENTS[0])
+    segments = [word.segment for word in found.words]
+    assert [word.text for word in found.words if word.segment == "document"] == DOCUMENTS[0].split()
+    assert segments.count("query") == len(QUERY.split())
+
+
 @pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
 def test_training_changes_all_but_the_encoder(folder, tokenizer, kind):
     ranker, pair_tokenizer = new_ranker(folder, tokenizer, kind)

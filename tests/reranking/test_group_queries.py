@@ -83,7 +83,9 @@ def scores_at_every_door(reranker, query, policy, alpha, folder):
     """Scores of the documents of a query under alpha, by door."""
     pairs = [(query, document) for document in DOCUMENTS]
     ids = [f"d{number}" for number in range(len(DOCUMENTS))]
-    collection = Collection("c", MemoryStore(dict(zip(ids, DOCUMENTS, strict=True))), {"q": query}, {})
+    collection = Collection(
+        "c", MemoryStore(dict(zip(ids, DOCUMENTS, strict=True))), {"q": query}, {}
+    )
     run = {"q": dict.fromkeys(ids, 0.0)}
     controlled = reranker.with_policy(policy, alpha)
     served = ServedPointwise("r", reranker)
