@@ -32,7 +32,8 @@ from backpack_rank.senses.erase import Erase
 from backpack_rank.senses.policies import PairedTokens
 
 QUERY = "the doctor saw"
-LONG = "he saw a nurse and a doctor and bread and fish " * 4
+# Neither query asks for a group: who does not turn the dial for those gives alpha = 1 to a graph.
+LONG = "I saw a nurse and a doctor and bread and fish " * 4
 TEXTS = ["he saw a nurse", "she saw a nurse", "", "bread and fish " * 20, "she"]
 PAIRS = [(query, text) for query in (QUERY, LONG) for text in TEXTS]
 
