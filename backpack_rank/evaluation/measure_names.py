@@ -26,6 +26,7 @@ from functools import cache
 import ir_measures
 from ir_measures import Measure
 
+from backpack_rank.evaluation.contrast import CONTRAST_MEASURES
 from backpack_rank.evaluation.group_measures import (
     AWRF_JS,
     EE_D,
@@ -35,7 +36,6 @@ from backpack_rank.evaluation.group_measures import (
     GroupMeasure,
 )
 from backpack_rank.evaluation.measure import Described, Effectiveness, FairnessMeasure, Undescribed
-from backpack_rank.evaluation.contrast import CONTRAST_MEASURES
 from backpack_rank.evaluation.score_gaps import GAP_MEASURES
 from backpack_rank.evaluation.swap_stability import SWAP_MEASURES
 from backpack_rank.evaluation.word_measures import ARaB, Exposure, FaiRR, NFaiRR, RaB

@@ -16,8 +16,8 @@ The head of a new ranker starts at 0, so that it begins as the encoder's cosine.
 never trained: e(text) stays what it was.
 
 Notation of the docstrings: B rows, each a query and a document as
-:class:`~backpack_rank.models.rankers.DualPairTokenizer` joins them; T tokens of all rows; U distinct
-texts; d hidden size.
+:class:`~backpack_rank.models.rankers.DualPairTokenizer` joins them; T tokens of all rows; U
+distinct texts; d hidden size.
 """
 
 from __future__ import annotations

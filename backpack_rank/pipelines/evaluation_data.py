@@ -9,11 +9,11 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon, load_lexicon
 from backpack_rank.attributes.neutral_queries import load_neutral_queries, neutral_by_lexicon
 from backpack_rank.attributes.wording_variants import WordingVariants
-from backpack_rank.evaluation.contrast import ContrastSet, load_contrast
 from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.digests import digest
+from backpack_rank.evaluation.contrast import ContrastSet, load_contrast
 from backpack_rank.evaluation.swap_stability import SwapCounts, swapped_collection
 
 

@@ -96,7 +96,7 @@ class DefaultPolicy(Policy):
     def of_ranker(self, ranker: Ranker) -> Policy:
         """The policy for a ranker."""
         policy = named_policy(default_name(ranker), self.attribute)
-        return replace(policy, queries=self.queries)  # type: ignore[type-var]
+        return replace(policy, queries=self.queries)
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
         return self.of_ranker(context.ranker).views(context, alpha)
