@@ -158,7 +158,7 @@ class Policy(ABC):
             ``all``: it loses what it asks for.
     """
 
-    queries: Annotated[str, OneOf(QUERIES)] = field(default=QUERIES[0], kw_only=True)
+    queries: Annotated[str, OneOf(QUERIES)] = field(default=QUERIES[0], kw_only=True, repr=False)
 
     is_control = False
     """True for a policy to compare others with: it scales senses without looking at sensitivity. A
