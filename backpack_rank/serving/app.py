@@ -10,7 +10,6 @@ import time
 import traceback
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
@@ -23,13 +22,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backpack_rank import __version__
-from backpack_rank.serving.admission import SMALL, Admission
+from backpack_rank.serving.admission import Admission
 from backpack_rank.serving.batcher import Batcher
-from backpack_rank.serving.bodies import RequestError, RerankBody, answer, error_body, read_body
+from backpack_rank.serving.bodies import BODY_SCHEMA, RequestError, RerankBody, answer, error_body
 from backpack_rank.serving.demo import add_demo
-from backpack_rank.serving.jobs import Job, NotFiniteError, Served, readable
+from backpack_rank.serving.jobs import Budget, Job, Served, readable
 from backpack_rank.serving.metrics import Metrics
 from backpack_rank.serving.settings import ServerSettings
+from backpack_rank.serving.work import Workplace
 
 log = logging.getLogger("backpack_rank.serving")
 T = TypeVar("T")
@@ -56,13 +56,15 @@ def create_app(
     admission = Admission(
         batcher, settings.max_requests, max(settings.max_bytes, settings.max_body)
     )
-    service = _Service(settings, batcher, admission, metrics)
+    workplace = Workplace(settings, batcher, admission)
+    service = _Service(workplace, metrics)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         batcher.start()
         yield
-        await asyncio.to_thread(service.close)
+        workplace.close()
+        await asyncio.to_thread(batcher.stop)
 
     app = FastAPI(
         title="backpack_rank",
@@ -73,9 +75,10 @@ def create_app(
     app.state.batcher, app.state.settings = batcher, settings
     guarded = [Depends(_key_check(settings.api_key))]
     _add_routes(app, service, guarded)
-    add_demo(app, batcher, settings, admission, guarded, service._read)
+    add_demo(app, workplace, guarded)
     app.add_exception_handler(RequestError, _error_response)
     app.add_exception_handler(HTTPException, _http_error_response)
+    app.add_exception_handler(ClientDisconnect, _gone_response)
     app.add_middleware(_Envelope, settings=settings, metrics=metrics, admission=admission)
     if settings.cors_origins:
         app.add_middleware(
@@ -96,17 +99,12 @@ def create_app(
 
 def _add_routes(app: FastAPI, service: _Service, guarded: list[params.Depends]) -> None:
     """Routes of the API; those with ``guarded`` ask for the key."""
-    # The body is read by hand, so FastAPI cannot see its fields by itself.
-    schema = {
-        "content": {"application/json": {"schema": RerankBody.model_json_schema()}},
-        "required": True,
-    }
     for path in _PATHS:
         app.post(
             path,
             dependencies=guarded,
             summary="Rerank documents",
-            openapi_extra={"requestBody": schema},
+            openapi_extra=BODY_SCHEMA,
         )(service.rerank)
     app.get("/health", summary="200 once rankers are loaded and warmed up")(service.health)
     app.get("/ready", summary="200 while requests are accepted")(service.ready)
@@ -119,30 +117,16 @@ def _add_routes(app: FastAPI, service: _Service, guarded: list[params.Depends]) 
 class _Service:
     """What the routes do."""
 
-    def __init__(
-        self, settings: ServerSettings, batcher: Batcher, admission: Admission, metrics: Metrics
-    ) -> None:
-        self._settings = settings
-        self._batcher = batcher
-        self._admission = admission
+    def __init__(self, workplace: Workplace, metrics: Metrics) -> None:
+        self._workplace = workplace
         self._metrics = metrics
-        self._readers = ThreadPoolExecutor(
-            settings.tokenizer_threads, thread_name_prefix="tokenizer"
-        )
-        # Long bodies have a thread of their own, so that others never stand behind them.
-        self._long_readers = ThreadPoolExecutor(1, thread_name_prefix="long tokenizer")
-
-    def close(self) -> None:
-        for readers in (self._readers, self._long_readers):
-            readers.shutdown(wait=False, cancel_futures=True)
-        self._batcher.stop()
 
     async def health(self) -> Response:
-        self._admission.check_ready()
+        self._workplace.admission.check_ready()
         return JSONResponse({"status": "ok"})
 
     async def ready(self) -> Response:
-        if not self._admission.is_open:
+        if not self._workplace.admission.is_open:
             raise RequestError(503, "no requests are accepted now", Retry_After="1")
         return JSONResponse({"status": "ready"})
 
@@ -152,7 +136,7 @@ class _Service:
     async def models(self) -> Response:
         """The served rankers in the form of OpenAI's list of models, with their policies."""
         rows = []
-        for ranker in self._batcher.rankers.values():
+        for ranker in self._workplace.batcher.rankers.values():
             row = {
                 "id": ranker.name,
                 "object": "model",
@@ -170,58 +154,12 @@ class _Service:
         415 not JSON, 422 wrong types, 429 queue full (with Retry-After), 503 not ready,
         504 deadline.
         """
-        started = time.monotonic()
-        try:
-            with self._admission.request():
-                return await self._rerank(request, started)
-        except ClientDisconnect:
-            return Response(status_code=_GONE)
-
-    async def _rerank(self, request: Request, started: float) -> Response:
-        deadline = started + self._settings.timeout
-        raw = await self._read(request)
-        is_long = len(raw) > SMALL
-        readers = self._long_readers if is_long else self._readers
-        loop = asyncio.get_running_loop()
-        gone = asyncio.create_task(_disconnected(request))
-        try:
-            body, job = await _before(
-                loop.run_in_executor(readers, self._admit, raw, deadline), gone, deadline
-            )
-            del raw  # megabytes that need not wait in the queue
-            if body.timeout is not None:
-                deadline = min(deadline, started + body.timeout)
-            job.deadline = deadline
-            scores = await self._scores(request, body, job, gone)
-        finally:
-            gone.cancel()
-        self._metrics.documents.labels(job.served.name).inc(len(job.documents))
-
-        if is_long:
-            # Megabytes of JSON are written beside the event loop, too.
-            return await loop.run_in_executor(
-                readers, self._scored_response, request, body, job, scores
-            )
-        return self._scored_response(request, body, job, scores)
-
-    async def _scores(
-        self, request: Request, body: RerankBody, job: Job, gone: asyncio.Task[None]
-    ) -> np.ndarray:
-        """Logits of an admitted request, once the queue has come to it. [1 + A, m]"""
-        notes = request.scope["state"]["notes"]
-        notes |= {"model": job.served.name, "policy": _acting(body, job), "alpha": body.dial}
-        notes |= {"documents": len(job.documents), "tokens": job.tokens}
-        try:
-            self._batcher.submit(job)
-            scores = await _before(asyncio.wrap_future(job.future), gone, job.deadline)
-        except NotFiniteError as error:
-            raise RequestError(500, str(error), body.as_list) from None
-        except RequestError as error:
-            error.as_text = error.as_text or body.as_list
-            raise
-        if job.started is not None:
-            notes["queue_ms"] = round(1000 * (job.started - job.queued), 1)
-        return scores
+        async with self._workplace.work(request) as work:
+            job = await work.run(self._job, work.body, work.budget)
+            work.notes |= {"policy": _acting(work.body, job), "alpha": work.body.dial}
+            scores = await work.scores(job)
+            self._metrics.documents.labels(job.served.name).inc(len(job.documents))
+            return await work.answer(self._scored_response, request, work.body, job, scores)
 
     def _scored_response(
         self, request: Request, body: RerankBody, job: Job, scores: np.ndarray
@@ -243,72 +181,29 @@ class _Service:
             headers[IGNORED_HEADER] = ", ".join(body.ignored)
         return JSONResponse(content, headers=headers)
 
-    def _admit(self, raw: bytes, deadline: float) -> tuple[RerankBody, Job]:
+    def _job(self, body: RerankBody, budget: Budget) -> Job:
         """Find everything that can be wrong with a request, before it waits in the queue."""
-        body = read_body(raw, self._settings)
-        try:
-            ranker = self._batcher.ranker(body.model)
-            if not ranker.policies:
-                _refuse_dial(body, ranker.name)
-            ranker.check_activation(body.shown_as)
-            job = ranker.job(
-                body.query,
-                body.passages,
-                [body.dial, *(body.alphas or ())],
-                body.policy,
-                max_tokens=body.max_tokens_per_doc,
-                deadline=deadline,
-                long_documents=readable(
-                    ranker.long_documents_of(body),
-                    self._settings.max_queue_tokens,
-                    ranker.max_length,
-                ),
-            )
-            self._batcher.check_size(job)
-        except RequestError as error:
-            error.as_text = body.as_list
-            raise
-        return body, job
+        ranker = self._workplace.batcher.ranker(body.model)
+        if not ranker.policies:
+            _refuse_dial(body, ranker.name)
+        ranker.check_activation(body.shown_as)
+        job = ranker.job(
+            body.query,
+            body.passages,
+            [body.dial, *(body.alphas or ())],
+            body.policy,
+            max_tokens=body.max_tokens_per_doc,
+            budget=budget,
+            long_documents=readable(
+                ranker.long_documents_of(body), budget.most_tokens, ranker.max_length
+            ),
+        )
+        self._workplace.batcher.check_size(job)
+        return job
 
-    async def _read(self, request: Request) -> bytes:
-        """The body of a request.
 
-        Raises :class:`RequestError` where it is too long or too slow, or where its Content-Type is
-        not JSON.
-        """
-        media_type, _, _ = request.headers.get("content-type", "").partition(";")
-        if media_type.strip().lower() != "application/json":
-            raise RequestError(415, "send JSON with Content-Type: application/json")
-        limit = self._settings.max_body
-        too_long = RequestError(413, f"the body is longer than {limit:,} bytes", Connection="close")
-        header = request.headers.get("content-length", "")
-        announced = int(header) if header.isdigit() else None  # None: a body in chunks
-        if announced is not None and announced > limit:
-            raise too_long
-        deadline = time.monotonic() + self._settings.timeout
-        if announced is not None and announced > SMALL:
-            await self._take(request, announced, deadline)
-
-        async def read() -> bytes:
-            body = bytearray()
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise too_long
-                has_turn = "bytes" in request.scope["state"]
-                if announced is None and len(body) > SMALL and not has_turn:
-                    # Its length is not known, so it counts as the longest that is accepted.
-                    await self._take(request, limit, deadline)
-            return bytes(body)
-
-        try:
-            return await asyncio.wait_for(read(), max(0.0, deadline - time.monotonic()))
-        except asyncio.TimeoutError:
-            raise RequestError(408, "the body did not arrive in time", Connection="close") from None
-
-    async def _take(self, request: Request, number: int, deadline: float) -> None:
-        await self._admission.take(number, deadline)
-        request.scope["state"]["bytes"] = number
+async def _gone_response(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=_GONE)
 
 
 def _acting(body: RerankBody, job: Job) -> str | None:
@@ -323,34 +218,6 @@ def _refuse_dial(body: RerankBody, name: str) -> None:
             fields.append(field)
     if fields:
         raise RequestError(400, f"model {name} has no dial: leave out {' and '.join(fields)}")
-
-
-async def _before(awaitable: Awaitable[T], gone: asyncio.Task[None], deadline: float) -> T:
-    """The result, unless the client goes away or the deadline passes.
-
-    Either of these cancels what is awaited.
-    """
-    wanted = asyncio.ensure_future(awaitable)
-    try:
-        await asyncio.wait(
-            {wanted, gone},
-            timeout=max(0.0, deadline - time.monotonic()),
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        if wanted.done():
-            return wanted.result()
-        if gone.done():
-            raise ClientDisconnect
-        raise RequestError(504, "the deadline passed before the request was scored")
-    finally:
-        if not wanted.done():
-            wanted.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    """Ends when the client has gone; the body must have been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _key_check(key: str | None) -> Callable[[Request], Awaitable[None]]:

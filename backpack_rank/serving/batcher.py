@@ -106,8 +106,8 @@ class Batcher:
         if job.tokens > self._max_tokens:
             raise RequestError(
                 413,
-                f"{job.tokens:,} tokens in all: this server takes {self._max_tokens:,}; "
-                "send fewer documents",
+                f"more tokens than this server takes in a request ({self._max_tokens:,}); send "
+                "fewer documents",
             )
 
     def submit(self, job: Job) -> None:

@@ -193,6 +193,15 @@ class RerankBody(BaseModel):
         return sorted(self.__pydantic_extra__ or ())
 
 
+BODY_SCHEMA = {
+    "requestBody": {
+        "content": {"application/json": {"schema": RerankBody.model_json_schema()}},
+        "required": True,
+    }
+}
+"""For the OpenAPI description: bodies are read by hand, so FastAPI cannot see their fields."""
+
+
 def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
     """A request from its JSON.
 

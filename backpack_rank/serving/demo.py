@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import resources
@@ -32,18 +30,10 @@ from backpack_rank.files import resource_folder
 from backpack_rank.reporting.page.text import mark_words
 from backpack_rank.reranking.reading_plan import ReadingPlan
 from backpack_rank.senses.attribution import Explanation
-from backpack_rank.serving.admission import Admission
-from backpack_rank.serving.batcher import Batcher
-from backpack_rank.serving.bodies import RequestError, RerankBody, read_body
-from backpack_rank.serving.jobs import (
-    Job,
-    NotFiniteError,
-    Served,
-    ServedPointwise,
-    Slice,
-    readable,
-)
-from backpack_rank.serving.settings import Example, ServerSettings
+from backpack_rank.serving.bodies import BODY_SCHEMA, RequestError
+from backpack_rank.serving.jobs import Budget, Job, Served, ServedPointwise, Slice, readable
+from backpack_rank.serving.settings import Example
+from backpack_rank.serving.work import Work, Workplace
 
 FINE, COARSE = 21, 11
 """Positions of the slider: where one reading of the texts serves every alpha, and where each alpha
@@ -61,29 +51,24 @@ _MAX_MARKED = 250_000
 """Characters of the documents whose words are marked."""
 
 
-def add_demo(
-    app: FastAPI,
-    batcher: Batcher,
-    settings: ServerSettings,
-    admission: Admission,
-    guarded: list[Depends],
-    read: Callable[[Request], Awaitable[bytes]],
-) -> None:
+def add_demo(app: FastAPI, workplace: Workplace, guarded: list[Depends]) -> None:
     """Give the application the page and what it asks for beside scores.
 
     Args:
         app: the application.
-        batcher: its queue.
-        settings: limits.
-        admission: counts its requests with those of the other routes.
+        workplace: takes its requests in.
         guarded: what checks the key.
-        read: gives the body of a request, within the limits.
     """
-    demo = _Demo(batcher, settings, admission, read)
+    demo = _Demo(workplace)
     app.get("/", include_in_schema=False)(demo.page)
-    app.get("/demo/examples", dependencies=guarded, include_in_schema=False)(demo.examples)
-    app.post("/demo/words", dependencies=guarded, include_in_schema=False)(demo.words)
-    app.post("/demo/explain", dependencies=guarded, include_in_schema=False)(demo.explain)
+    app.get("/demo/examples", dependencies=guarded, summary="Queries of the demo page")(
+        demo.examples
+    )
+    for path, summary, route in (
+        ("/demo/words", "Words of the groups in documents", demo.words),
+        ("/demo/explain", "What the words of one document add to its score", demo.explain),
+    ):
+        app.post(path, dependencies=guarded, summary=summary, openapi_extra=BODY_SCHEMA)(route)
 
 
 @cache
@@ -171,7 +156,7 @@ class _Explainer(Served):
         alphas: Sequence[float],
         policy: str | None,
         max_tokens: int | None,
-        deadline: float = float("inf"),
+        budget: Budget | None = None,
         long_documents: LongDocuments | None = None,
     ) -> _ExplainJob:
         """The work of one document at one alpha.
@@ -204,17 +189,9 @@ class _Explainer(Served):
 class _Demo:
     """What the routes do."""
 
-    def __init__(
-        self,
-        batcher: Batcher,
-        settings: ServerSettings,
-        admission: Admission,
-        read: Callable[[Request], Awaitable[bytes]],
-    ) -> None:
-        self._batcher = batcher
-        self._settings = settings
-        self._admission = admission
-        self._read = read
+    def __init__(self, workplace: Workplace) -> None:
+        self._workplace = workplace
+        self._batcher = workplace.batcher
 
     async def page(self) -> Response:
         """The page, which no other site may frame."""
@@ -228,11 +205,11 @@ class _Demo:
 
     async def examples(self) -> Response:
         """The served rankers with their policies, and queries to begin with."""
-        self._admission.check_ready()
+        self._workplace.admission.check_ready()
 
         def collect() -> dict[str, Any]:
             models = [_about(ranker) for ranker in self._batcher.rankers.values()]
-            examples = self._settings.examples or synthetic_examples()
+            examples = self._workplace.settings.examples or synthetic_examples()
             return {"models": models, "examples": [asdict(example) for example in examples]}
 
         # Beside the event loop: the synthetic collection takes a second to rank.
@@ -243,80 +220,74 @@ class _Demo:
 
         Gives counts as the measures take them, and the text in pieces.
         """
-        async with self._body(request) as body:
-            if sum(map(len, body.passages)) > _MAX_MARKED:
+        async with self._workplace.work(request) as work:
+            documents = work.body.passages
+            if sum(map(len, documents)) > _MAX_MARKED:
                 raise RequestError(
-                    400, f"send documents of {_MAX_MARKED:,} characters at most, all together"
+                    413, f"send documents of {_MAX_MARKED:,} characters at most, all together"
                 )
-            ranker = self._batcher.ranker(body.model)
-            return JSONResponse(await asyncio.to_thread(_words, ranker, body.passages))
+            ranker = self._batcher.ranker(work.body.model)
+            return JSONResponse(await work.run(_words, ranker, documents, work.budget))
 
     async def explain(self, request: Request) -> Response:
         """How much every word of the query and of one document contributes to the score.
 
         Of a score that does not split into senses: what it loses without each word.
         """
-        async with self._body(request) as body:
+        async with self._workplace.work(request) as work:
+            body = work.body
             ranker = self._batcher.ranker(body.model)
-            if len(body.passages) != 1 or len(body.passages[0]) > _MAX_EXPLAINED:
+            if len(body.passages) != 1:
+                raise RequestError(400, "send one document")
+            if len(body.query + body.passages[0]) > _MAX_EXPLAINED:
                 raise RequestError(
-                    400, f"send one document, of at most {_MAX_EXPLAINED:,} characters"
+                    413,
+                    f"send a query and a document of at most {_MAX_EXPLAINED:,} characters",
                 )
             if not isinstance(ranker, ServedPointwise):
                 raise RequestError(
                     400, f"{ranker.name} compares documents, so no score is explained by its words"
                 )
-            explanation = await self._explanation(ranker, body)
+            try:
+                explanation = await self._explanation(ranker, work)
+            except ValueError as error:
+                raise RequestError(400, str(error)) from None
             return JSONResponse({**asdict(explanation), "senses": None})
 
-    async def _explanation(self, ranker: ServedPointwise, body: RerankBody) -> Explanation:
+    async def _explanation(self, ranker: ServedPointwise, work: Work) -> Explanation:
         """By senses where the score splits into them, in one pass; else by words, in batches."""
+        body = work.body
         alpha = body.dial
         (document,) = body.passages
+        acting = ranker.policy_that_acts(body.policy, [alpha])
+        work.notes |= {"policy": acting, "alpha": alpha}
         long_documents = readable(
-            ranker.long_documents_of(body), self._settings.max_queue_tokens, ranker.max_length
+            ranker.long_documents_of(body), work.budget.most_tokens, ranker.max_length
         )
-        try:
-            splits = await asyncio.to_thread(
-                ranker.splits_into_senses, body.query, document, body.policy, alpha, long_documents
-            )
-            if splits:
-                job = _Explainer(ranker).job(body.query, body.passages, [alpha], body.policy, None)
-                await self._finished(job)
-                assert job.explanation is not None
-                return job.explanation
-            words = await asyncio.to_thread(
-                ranker.left_out_words, body.query, document, long_documents
-            )
-            title = await asyncio.to_thread(ranker.explanation_title, body.policy, alpha)
-        except ValueError as error:
-            raise RequestError(400, str(error)) from None
+        splits = await work.run(
+            ranker.splits_into_senses, body.query, document, body.policy, alpha, long_documents
+        )
+        if splits:
+            job = _Explainer(ranker).job(body.query, body.passages, [alpha], body.policy, None)
+            await work.scores(job)
+            assert job.explanation is not None
+            return job.explanation
+        words = await work.run(ranker.left_out_words, body.query, document, long_documents)
+        title = await work.run(ranker.explanation_title, body.policy, alpha)
         # Last, to compare with: the scores of the unchanged ranker.
         alphas = [alpha] if alpha == 1 else [alpha, 1.0]
-        deadline = time.monotonic() + self._settings.timeout
-        scored = await asyncio.to_thread(
-            ranker.job_of_pairs, words.pairs, alphas, body.policy, None, deadline, long_documents
+        scored = await work.run(
+            ranker.job_of_pairs,
+            words.pairs,
+            alphas,
+            body.policy,
+            None,
+            work.budget,
+            long_documents,
         )
-        scored.deadline = deadline
-        scores = await self._finished(scored)
+        scores = await work.scores(scored)
         before = None if alpha == 1 else scores[1]
         return words.explanation(scores[0], before, title)
-
-    async def _finished(self, job: Job) -> np.ndarray:
-        """What the job gives, in the queue like any other request."""
-        self._batcher.submit(job)
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(job.future), self._settings.timeout)
-        except asyncio.TimeoutError:
-            raise RequestError(504, "the deadline passed before the score was explained") from None
-        except NotFiniteError as error:
-            raise RequestError(500, str(error)) from None
-
-    @asynccontextmanager
-    async def _body(self, request: Request) -> AsyncIterator[RerankBody]:
-        """What a request asks, which counts as one of those at work meanwhile."""
-        with self._admission.request():
-            yield await asyncio.to_thread(read_body, await self._read(request), self._settings)
 
 
 def _about(ranker: Served) -> dict[str, Any]:
@@ -342,7 +313,7 @@ def _description(policy: str) -> str:
     return f"{sentence.rstrip('.')}."
 
 
-def _words(ranker: Served, documents: list[str]) -> dict[str, Any]:
+def _words(ranker: Served, documents: list[str], budget: Budget) -> dict[str, Any]:
     """Counts per document, pieces (text, group), and swapped wordings.
 
     Counts are in the order of ``groups``; a wording that stays the same is null.
@@ -355,6 +326,7 @@ def _words(ranker: Served, documents: list[str]) -> dict[str, Any]:
     swapped: list[str | None] = []
     pieces = []
     for text in documents:
+        budget.check_time()
         swapped_text = swap(text).text
         swapped.append(None if swapped_text == text else swapped_text)
         pieces.append([(span.text, span.group) for span in mark_words(text, lexicon)])

@@ -39,7 +39,8 @@ from backpack_rank.reranking.pointwise import CALIBRATED, LOGITS, PointwiseReran
 from backpack_rank.reranking.reading_plan import Pass, ReadingPlan, TextPair
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.senses.attribution import Explanation
-from backpack_rank.senses.policy_names import POLICIES, default_name
+from backpack_rank.senses.policies import Policy
+from backpack_rank.senses.policy_names import POLICIES, default_name, named_policy
 from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import RequestError, RerankBody
 
@@ -92,6 +93,33 @@ class Slice:
         """
         with np.errstate(invalid="ignore"):  # a score that is no number is refused at the end
             np.maximum.at(self.job.scores[column], self.texts, scores)
+
+
+class Budget:
+    """What a request may cost before it waits in the queue.
+
+    Attributes:
+        deadline: in ``time.monotonic()``.
+        most_tokens: that are made of its texts.
+    """
+
+    def __init__(self, deadline: float = float("inf"), most_tokens: float = float("inf")) -> None:
+        self.deadline = deadline
+        self.most_tokens = most_tokens
+
+    def check_time(self) -> None:
+        """Raise :class:`RequestError` 504 once the deadline has passed."""
+        if time.monotonic() > self.deadline:
+            raise RequestError(504, "the deadline passed before the request was read")
+
+    def check_tokens(self, tokens: int) -> None:
+        """Raise :class:`RequestError` 413 for more tokens than a queue would take."""
+        if tokens > self.most_tokens:
+            raise RequestError(
+                413,
+                f"more tokens than this server takes in a request ({self.most_tokens:,}); send "
+                "fewer documents",
+            )
 
 
 class Job:
@@ -193,7 +221,7 @@ class Served(ABC):
         alphas: Sequence[float],
         policy: str | None,
         max_tokens: int | None,
-        deadline: float = float("inf"),
+        budget: Budget | None = None,
         long_documents: LongDocuments | None = None,
     ) -> Job:
         """The request as a job for the queue; called in several threads.
@@ -203,11 +231,11 @@ class Served(ABC):
             alphas: positions of the dial.
             policy: name of the policy that alpha controls; None: the paper's rule.
             max_tokens: that a document is cut to.
-            deadline: in ``time.monotonic()``, looked at between documents.
+            budget: looked at between documents; None: no limits.
             long_documents: how they are read; None: as the ranker is served.
 
         Raises:
-            RequestError: 400, what cannot be done with this ranker, or 504.
+            RequestError: 400, what cannot be done with this ranker, 413 or 504.
         """
 
     def long_documents_of(self, body: RerankBody) -> LongDocuments:
@@ -271,6 +299,8 @@ class ServedPointwise(Served):
         # time may.
         self._lock = threading.Lock()
         self._cached_views = lru_cache(maxsize=1024)(self._views)
+        # A policy reads its word lists once: a request of 201 alphas would read them 201 times.
+        self._policies: dict[str | None, Policy] = {}
         # Of the thread of the model alone: the states, and the request that used them last.
         self._states: TokenStateCache | None = None
         self._last_job: Job | None = None
@@ -282,12 +312,12 @@ class ServedPointwise(Served):
         alphas: Sequence[float],
         policy: str | None,
         max_tokens: int | None,
-        deadline: float = float("inf"),
+        budget: Budget | None = None,
         long_documents: LongDocuments | None = None,
     ) -> Job:
         """The passes that the views of all alphas need, each text tokenised once."""
         pairs = [(query, document) for document in documents]
-        return self.job_of_pairs(pairs, alphas, policy, max_tokens, deadline, long_documents)
+        return self.job_of_pairs(pairs, alphas, policy, max_tokens, budget, long_documents)
 
     def policy_that_acts(self, policy: str | None, alphas: Sequence[float]) -> str | None:
         """The policy that was asked for, or that of the ranker."""
@@ -311,24 +341,25 @@ class ServedPointwise(Served):
         alphas: Sequence[float],
         policy: str | None,
         max_tokens: int | None,
-        deadline: float = float("inf"),
+        budget: Budget | None = None,
         long_documents: LongDocuments | None = None,
     ) -> Job:
         """The same for pairs whose queries may differ, such as those of an explanation."""
+        budget = budget or Budget()
         tokenizer = self._tokenizer_of_thread()
         reading = self._scorer.long_documents if long_documents is None else long_documents
 
         def cut_pairs() -> Iterator[TextPair]:
             for query, document in pairs:
-                _check_time(deadline)
+                budget.check_time()
                 yield tokenizer.cut(query), tokenizer.cut(document, reading)
 
         try:
             with self._lock:
                 policies = [self._cached_views(policy, alpha) for alpha in alphas]
-            chunks, truncated = _tokenised(tokenizer, pairs, max_tokens, deadline, reading)
+            chunks, truncated = _tokenised(tokenizer, pairs, max_tokens, budget, reading)
             plan = ReadingPlan(policies, len(pairs), cut_pairs)
-            chunks_of_new, _ = _tokenised(tokenizer, plan.new_texts, max_tokens, deadline, reading)
+            chunks_of_new, _ = _tokenised(tokenizer, plan.new_texts, max_tokens, budget, reading)
         except ValueError as error:
             raise RequestError(400, str(error)) from None
 
@@ -565,7 +596,11 @@ class ServedPointwise(Served):
         if alpha == 1:
             return self._reranker
         try:
-            return self._reranker.at(alpha, policy)
+            if policy not in self._policies:
+                own = None if policy is not None else self._reranker.hook.policy
+                name = policy or self.default_policy
+                self._policies[policy] = own or named_policy(name, self.attribute)
+            return self._reranker.at(alpha, self._policies[policy])
         except ValueError as error:
             raise ValueError(
                 f"{error}; policies of model {self.name}: {', '.join(self.policies)}"
@@ -593,7 +628,7 @@ def served(name: str, reranker: TextReranker) -> Served:
 
 
 def readable(
-    long_documents: LongDocuments, most_tokens: int, max_length: int | None
+    long_documents: LongDocuments, most_tokens: float, max_length: int | None
 ) -> LongDocuments:
     """How long documents are read, of which no more is tokenised than a request may have.
 
@@ -607,7 +642,7 @@ def readable(
     """
     if not long_documents.in_chunks or not max_length:
         return long_documents
-    most_chunks = most_tokens // max_length + 2
+    most_chunks = int(most_tokens // max_length) + 2
     wanted = long_documents.max_chunks_per_doc
     if wanted is not None and wanted <= most_chunks:
         return long_documents
@@ -618,31 +653,29 @@ def _tokenised(
     tokenizer: PairTokenizer,
     pairs: Sequence[TextPair],
     max_document: int | None,
-    deadline: float,
+    budget: Budget,
     long_documents: LongDocuments,
 ) -> tuple[list[list[np.ndarray]], int]:
     """Token ids of the chunks of pairs of texts, and how many documents are cut.
 
-    A few pairs at a time, with looks at the clock.
+    A few pairs at a time, with looks at the clock and at the tokens so far.
     """
     chunks: list[list[np.ndarray]] = []
-    cut = 0
+    cut = tokens = 0
     for start in range(0, len(pairs), _TEXTS_PER_LOOK):
-        _check_time(deadline)
+        budget.check_time()
         joined = join_pairs(
             tokenizer,
             pairs[start : start + _TEXTS_PER_LOOK],
             long_documents=long_documents,
             max_document=max_document,
         )
-        chunks += [joined.of_pair(pair) for pair in range(len(joined))]
+        for pair in range(len(joined)):
+            chunks.append(joined.of_pair(pair))
+            tokens += sum(map(len, chunks[-1]))
+        budget.check_tokens(tokens)
         cut += joined.cut
     return chunks, cut
-
-
-def _check_time(deadline: float) -> None:
-    if time.monotonic() > deadline:
-        raise RequestError(504, "the deadline passed before the request was read")
 
 
 def _rows_of_batch(slices: Sequence[Slice]) -> Iterator[tuple[Slice, Pass, slice]]:

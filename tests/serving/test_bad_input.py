@@ -115,7 +115,7 @@ CASES = {
     "too many tokens": (
         {"documents": [f"{n} " + "nurse " * 40 for n in range(100)]},
         413,
-        "this server takes 3,000; send fewer documents",
+        "more tokens than this server takes in a request (3,000); send fewer documents",
     ),
     "too many tokens for alphas": (
         {
@@ -124,7 +124,7 @@ CASES = {
             "policy": "paired_tokens",
         },
         413,
-        "tokens in all",
+        "more tokens than this server takes in a request",
     ),
     "top_n": ({"top_n": -1}, 422, "top_n: "),
     "timeout": ({"timeout": 0}, 422, "timeout: "),

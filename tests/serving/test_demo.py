@@ -215,7 +215,7 @@ def test_the_score_of_the_best_chunk_is_explained(
         ),
         ("words", {"documents": ["\ud800"]}, 422, "surrogate"),
         ("explain", {"documents": ["a", "b"]}, 400, "send one document"),
-        ("explain", {"documents": ["a" * 100_001]}, 400, "at most 100,000 characters"),
+        ("explain", {"documents": ["a" * 100_001]}, 413, "at most 100,000 characters"),
         ("explain", {"documents": ["a"], "alpha": 2.0}, 400, "this server takes alpha in"),
         (
             "explain",

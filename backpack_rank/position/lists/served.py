@@ -11,7 +11,7 @@ from backpack_rank.position.lists.reranker import ListwiseReranker
 from backpack_rank.reranking.reading_plan import ReadingPlan
 from backpack_rank.senses.views import IDENTITY
 from backpack_rank.serving.bodies import RequestError
-from backpack_rank.serving.jobs import Job, Served, Slice
+from backpack_rank.serving.jobs import Budget, Job, Served, Slice
 
 
 class ServedListwise(Served):
@@ -31,7 +31,7 @@ class ServedListwise(Served):
         alphas: Sequence[float],
         policy: str | None,
         max_tokens: int | None,
-        deadline: float = float("inf"),
+        budget: Budget | None = None,
         long_documents: LongDocuments | None = None,
     ) -> Job:
         """A single slice with all documents, since the ranker reads them together."""

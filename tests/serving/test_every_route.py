@@ -1,0 +1,111 @@
+"""Every route of the OpenAPI description, with the largest bodies that it takes.
+
+A request is answered by its deadline, in memory that does not grow with what it asks for, others are
+answered meanwhile, and SIGTERM ends the server. What a body costs is bounded before work begins, so
+that bodies which are short and dear are in the list too.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from serve_processes import free_port, started
+
+pytestmark = pytest.mark.processes
+TIMEOUT = 3
+"""Seconds that a request has on this server."""
+SLACK = 27
+"""Seconds that this test gives it, on a machine that others keep busy."""
+MEGABYTES = 700
+"""That the server may grow by; an explanation of one word took 5,000."""
+UNITS = {
+    "one word": "x",
+    "listed words": "she is here ",
+    "words with signs": "he/she-",
+    "signs": ".",
+    "blanks": " ",
+    "letters beyond ASCII": "é—",
+    "entities": "&amp;&#104;e ",
+}
+SIZES = {"one document": (1, 7_900_000), "as explained": (1, 99_000), "a thousand": (1000, 7_500)}
+WAYS = {
+    "as it is": {},
+    "renditions in chunks": {
+        "alpha": 0,
+        "policy": "renditions",
+        "long_documents": "chunks",
+        "chunk_overlap": 8,
+    },
+    "all alphas": {"policy": "renditions", "alphas": [number / 200 for number in range(201)]},
+}
+ORDINARY = {"query": "doctor", "documents": ["she saw her brother"]}
+
+
+@pytest.fixture(scope="module")
+def server(folder, tmp_path_factory):
+    port = free_port()
+    log = tmp_path_factory.mktemp("every route") / "log"
+    with started(folder, log, port, "--timeout", str(TIMEOUT)) as process:
+        url = f"http://127.0.0.1:{port}"
+        with httpx.Client(base_url=url, timeout=TIMEOUT + SLACK, trust_env=False) as client:
+            yield client, process
+
+
+def posts(client: httpx.Client) -> list[str]:
+    paths = client.get("/openapi.json").json()["paths"]
+    return sorted(path for path, methods in paths.items() if "post" in methods)
+
+
+def megabytes(process) -> float:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) / 1024
+
+
+def test_the_description_has_all_routes_with_a_body(server):
+    client, _ = server
+    assert {"/rerank", "/v1/rerank", "/v2/rerank", "/demo/words", "/demo/explain"} <= set(
+        posts(client)
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_largest_bodies_are_answered_by_their_deadline(server, unit, way):
+    client, process = server
+    before = megabytes(process)
+    for number, length in SIZES.values():
+        text = UNITS[unit] * (length // len(UNITS[unit].encode())) + "a"
+        body = {"query": "q", "documents": [text] * number, **WAYS[way]}
+        for path in posts(client):
+            # No answer in time is an error of the client, which ends the test.
+            assert client.post(path, json=body).status_code in (200, 413, 504), path
+            assert client.post("/v1/rerank", json=ORDINARY).status_code == 200
+    assert megabytes(process) < before + MEGABYTES
+
+
+def test_the_end_does_not_wait_for_them(server):
+    """Runs last: it ends the server amid the dearest requests."""
+    client, process = server
+    text = UNITS["listed words"] * 8_000
+    body = {"query": "q", "documents": [text], **WAYS["renditions in chunks"]}
+
+    statuses = []
+
+    def send(path: str) -> None:
+        with suppress(httpx.TransportError):
+            statuses.append(client.post(path, json=body).status_code)
+
+    threads = [threading.Thread(target=send, args=(path,)) for path in posts(client)]
+    for thread in threads:
+        thread.start()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30 + SLACK) == 128 + signal.SIGTERM
+    for thread in threads:
+        thread.join()
+    assert set(statuses) <= {200, 413, 503, 504}
