@@ -125,13 +125,16 @@ def test_a_query_that_takes_the_rendition_is_covered_with_its_documents(
     )
     for policy, covered in (
         (MeanOfRenditions(reranker.attribute, queries="all"), 2),
-        ("paired_tokens", 1),
+        (PairedTokens.of(reranker.attribute, queries="all"), 1),
     ):
         certificate = certify(reranker.with_policy(policy, 0), texts, run, tmp_path)
         assert kinds(tmp_path)["his", "he"] == COVERED
         assert f"{covered} of 2" in certificate.sentences[0]
         assert certificate.kept
         assert {part.kind: part.largest for part in certificate.parts}[COVERED] == 0, "bit for bit"
+    for name in ("paired_tokens", "renditions"):
+        certify(reranker.with_policy(name, 0), texts, run, tmp_path)
+        assert kinds(tmp_path)["his", "he"] == QUERY
 
 
 def test_where_nothing_is_covered_nothing_is_certified(

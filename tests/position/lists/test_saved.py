@@ -129,7 +129,7 @@ def test_wrong_settings_are_named(settings, message, folder):
 
 def test_a_broken_settings_file_is_named(folder):
     (folder / "listwise.json").write_text("{")
-    with pytest.raises(ValueError, match=r"listwise.json is not JSON .*save the ranker again"):
+    with pytest.raises(ValueError, match=r"listwise.json is damaged, copy it again"):
         load_listwise(folder)
 
 
