@@ -37,7 +37,7 @@ NAMES = [
 GRAMMAR = [
     ("evaluate", ["alpha=["], "cannot be read as OPTION=VALUE"),
     ("evaluate", ["alpha"], "cannot be read as OPTION=VALUE"),
-    ("evaluate", ["run=a.trec,b.trec"], "Ambiguous value"),
+    ("evaluate", ["alpha=1,0"], "Ambiguous value"),
     ("evaluate", ["alpha=${nothing}"], "nothing"),
     ("train", ["resume=true"], "nothing to resume"),
     ("train", ["trainer={a"], "cannot be read as OPTION=VALUE"),
