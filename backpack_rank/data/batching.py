@@ -121,7 +121,7 @@ class JoinedPairs:
         sequences: token ids of the joined texts: of each pair its chunks, one after the other,
             which is one of a document that fits or is cut.
         starts: where the sequences of each pair begin. int64 [N]
-        is_cut: whether the document of each pair is read in part. [N]
+        is_cut: whether a text of each pair is read in part. [N]
     """
 
     sequences: list[np.ndarray]
@@ -133,7 +133,7 @@ class JoinedPairs:
 
     @property
     def cut(self) -> int:
-        """How many documents are read in part."""
+        """How many pairs are read in part."""
         return sum(self.is_cut)
 
     def of_pair(self, pair: int) -> list[np.ndarray]:
@@ -253,10 +253,13 @@ def join_pairs(
         tokens_read = len(ids[: long_documents.tokens(room)])
         # A document can be cut at three places: by the tokenizer, which takes the beginning of a
         # very long text; by max_document; and where it does not fit behind the query.
-        is_cut.append(not beginning.is_complete or tokens_read < len(beginning.ids))
+        is_read_in_part = not beginning.is_complete or tokens_read < len(beginning.ids)
         starts.append(len(sequences))
         for chunk in long_documents.chunks(ids, room):
+            # Classifiers of others cut the query too, where it is the longer text.
+            is_read_in_part |= pair_tokenizer.query_tokens_read(query_ids, chunk) < len(query_ids)
             sequences.append(pair_tokenizer.join(query_ids, chunk))
+        is_cut.append(is_read_in_part)
     return JoinedPairs(sequences, np.array(starts, dtype=np.int64), is_cut)
 
 

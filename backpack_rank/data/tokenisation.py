@@ -236,6 +236,14 @@ class PairTokenizer:
         """Tokens of a document that fit behind the query, whose ids are given."""
         return self.max_length - len(self.start) - len(query) - 2
 
+    def query_tokens_read(self, query: np.ndarray, document: np.ndarray) -> int:
+        """Tokens of a query that stand in the joined texts: all, of those that are not refused."""
+        return len(query)
+
+    def may_be_cut(self, query: str) -> bool:
+        """Whether a query is read in part beside a document that is long."""
+        return False
+
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
         """[start, query, separator, document, end], the document cut to fit ``max_length``."""
         room = self.room(query)

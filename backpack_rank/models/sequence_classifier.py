@@ -137,16 +137,25 @@ class TemplatePairTokenizer(PairTokenizer):
         free = self.max_length - self.added
         return max(free - len(query), free // 2)
 
+    def query_tokens_read(self, query: np.ndarray, document: np.ndarray) -> int:
+        """Tokens of a query that are read: the shorter text stays, unless both are over half."""
+        free = self.max_length - self.added
+        if len(query) + len(document) <= free:
+            return len(query)
+        if len(query) <= len(document):
+            return min(len(query), free // 2)
+        return free - min(len(document), free // 2)
+
+    def may_be_cut(self, query: str) -> bool:
+        """Whether it has more tokens than half of the room, as sentence-transformers cuts them."""
+        ids, _ = self._encoded_query(query)
+        return len(ids) > (self.max_length - self.added) // 2
+
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
         """[prefix, query, middle, document, suffix], where the longer text is cut first."""
         free = self.max_length - self.added
-        if len(query) + len(document) > free:
-            # The shorter text stays, unless both are longer than half of the room.
-            shorter = min(len(query), len(document), free // 2)
-            if len(query) <= len(document):
-                query, document = query[:shorter], document[: free - shorter]
-            else:
-                query, document = query[: free - shorter], document[:shorter]
+        query = query[: self.query_tokens_read(query, document)]
+        document = document[: free - len(query)]
         if self.spelled is not None:
             query = np.where(query == self.middle[0], np.int32(self.spelled), query)
         prefix = np.array(self.prefix, dtype=np.int32)

@@ -134,6 +134,7 @@ def scores_of_all_texts(
     plan = _plan_of_cut_texts(policies, len(texts), lambda: texts, scorer)
     names = [f"query {query_id} of {pairs.collection.name}" for query_id in pairs.query_ids]
     names += ["a rewritten text"] * len(plan.new_texts)
+    scorer.say_long_queries(query for query, _ in texts)
     joined = join_pairs(
         scorer.pair_tokenizer,
         [*texts, *plan.new_texts],

@@ -190,6 +190,7 @@ class Scorer(TextScorer):
         self._blocked_weights = BlockedWeights(self.ranker)
         self.pair_tokenizer = pair_tokenizer
         self.tokenizer = pair_tokenizer.tokenizer
+        self._long_queries: set[str] = set()  # those of which the log has spoken
         default = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         self.tokens_per_batch = self.settings.tokens_per_batch or default
         self.long_documents = _that_fit(self.settings.documents, pair_tokenizer)
@@ -243,6 +244,7 @@ class Scorer(TextScorer):
         Raises:
             ValueError: a query is empty or too long, or a score is not finite; the pair is named.
         """
+        self.say_long_queries(query for query, _ in pairs)
         first_rows, places = once(pairs)
         number = len(first_rows)
         distinct_scores = np.empty(number, dtype=np.float32)
@@ -274,6 +276,7 @@ class Scorer(TextScorer):
 
     def join(self, query: str, documents: Sequence[str]) -> JoinedPairs:
         """Token ids of one query with each document; logs how many documents are cut."""
+        self.say_long_queries([query])
         pairs = [(query, document) for document in documents]
         joined = join_pairs(self.pair_tokenizer, pairs, long_documents=self.long_documents)
         self._warn_of_cut(joined.cut, len(documents))
@@ -312,6 +315,8 @@ class Scorer(TextScorer):
 
         Without one, or when the sense vectors do not fit into it, every view is a pass of its own.
         """
+        query_ids = dict.fromkeys(pairs.query_ids)
+        self.say_long_queries(pairs.collection.queries[query_id] for query_id in query_ids)
         if cache is not None:
             cached = self._cached_scores(pairs, view, cache)
             if cached is not None:
@@ -736,6 +741,23 @@ class Scorer(TextScorer):
                 "ranker"
             )
         return self.ranker
+
+    def say_long_queries(self, queries: Iterable[str]) -> None:
+        """Log once how many queries are so long that they are read in part."""
+        long_queries = []
+        for query in dict.fromkeys(queries):
+            if query not in self._long_queries and self.pair_tokenizer.may_be_cut(query):
+                long_queries.append(query)
+        self._long_queries.update(long_queries)
+        if long_queries:
+            log.warning(
+                "%d queries are longer than half of the %d tokens that %s reads: beside a long "
+                "document they are cut, as sentence-transformers does it (%r ...)",
+                len(long_queries),
+                self.pair_tokenizer.max_length,
+                self.ranker.label,
+                long_queries[0][:60],
+            )
 
     def _warn_of_cut(self, cut: int, documents: int) -> None:
         if cut:

@@ -101,6 +101,7 @@ class AlphaSweep:
         else:
             names = [f"query {query_id} of {pairs.collection.name}" for query_id in pairs.query_ids]
             texts = list(pairs.texts())
+            self.scorer.say_long_queries(query for query, _ in texts)
             joined = join_pairs(
                 self.scorer.pair_tokenizer,
                 texts,

@@ -35,8 +35,10 @@ log = logging.getLogger("backpack_rank.serving")
 T = TypeVar("T")
 _PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 _REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
-ALPHA_HEADER, POLICY_HEADER, IGNORED_HEADER = "X-Alpha", "X-Policy", "X-Ignored-Fields"
-"""Headers of every answer: where the dial stood, what acted, and fields that did nothing."""
+ALPHA_HEADER, POLICY_HEADER = "X-Alpha", "X-Policy"
+"""Headers of every answer: where the dial stood, and what acted."""
+IGNORED_HEADER, TRUNCATED_HEADER = "X-Ignored-Fields", "X-Truncated"
+"""Those of some: fields that did nothing, and how many pairs are read in part."""
 _GONE = 499  # nginx's status for a client that has closed the connection
 
 
@@ -92,6 +94,7 @@ def create_app(
                 ALPHA_HEADER,
                 POLICY_HEADER,
                 IGNORED_HEADER,
+                TRUNCATED_HEADER,
             ],
         )
     return app
@@ -177,6 +180,8 @@ class _Service:
         )
         # The list that clients of TEI read has no room for what was done, so headers say it too.
         headers = {ALPHA_HEADER: f"{body.dial:g}", POLICY_HEADER: _acting(body, job) or "none"}
+        if job.truncated:
+            headers[TRUNCATED_HEADER] = str(job.truncated)
         if body.ignored:
             headers[IGNORED_HEADER] = ", ".join(body.ignored)
         return JSONResponse(content, headers=headers)

@@ -338,7 +338,7 @@ def answer(
         scores: raw logits at alpha, then at each of ``alphas``. [1 + A, m]
         path: of the request; Cohere's version 2 does not return documents.
         model, request_id, tokens: for the answer.
-        truncated: documents that were cut.
+        truncated: documents that were read in part, or beside a part of the query.
         policy: that acted; None at alpha = 1.
         shown: what the request gets in place of the logits at alpha; None: their sigmoid, or the
             logits where it asks for them. [m]

@@ -129,7 +129,7 @@ class Job:
         served: the ranker.
         query, documents: texts.
         plan: what is read for the scores at A alphas.
-        truncated: documents that were cut.
+        truncated: documents that are read in part, or beside a part of the query.
         deadline: in ``time.monotonic()``.
         slices: those that wait for a batch.
         pending: slices without scores, those that are in a batch now among them.

@@ -75,7 +75,7 @@ class Work:
             ClientDisconnect: nobody waits for the answer.
         """
         self.notes |= {"model": job.served.name, "documents": len(job.documents)}
-        self.notes |= {"tokens": job.tokens}
+        self.notes |= {"tokens": job.tokens, "truncated": job.truncated}
         job.deadline = self.budget.deadline
         self._batcher.submit(job)
         try:
