@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.constructors import Name
 from backpack_rank.models.factory import find_ranker, load_ranker, split_attribute
 from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.tasks import SavedOptions
-from backpack_rank.reranking.load import is_address, local_folder, refuse_ways_of_asking
+from backpack_rank.reranking.load import (
+    is_address,
+    local_folder,
+    refuse_model_of_server,
+    refuse_ways_of_asking,
+)
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote import RemoteScorer
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
@@ -33,6 +39,7 @@ class ChosenRanker:
         split_attribute: give attribute senses to a Backpack that was trained without them.
         template: how a language model is asked; None: as its folder says.
         labels: of a classifier with two labels, the relevant one first; None: as its folder says.
+        server_model: which of a server's rankers is asked; None: its own choice.
     """
 
     checkpoint: str | None = None
@@ -43,6 +50,7 @@ class ChosenRanker:
     split_attribute: bool = True
     template: PromptTemplate | None = None
     labels: Sequence[str] | None = None
+    server_model: Name | None = None
 
     def find_ranker(self) -> Path | str:
         """Folder of the ranker, downloaded where it is on the hub, or the address of its server.
@@ -64,7 +72,10 @@ class ChosenRanker:
         """
         if isinstance(checkpoint, str):
             refuse_ways_of_asking(checkpoint, self.template, self.labels)
-            return PointwiseReranker(RemoteScorer(checkpoint), attribute=self.attribute)
+            return PointwiseReranker(
+                RemoteScorer(checkpoint, self.server_model), attribute=self.attribute
+            )
+        refuse_model_of_server(str(checkpoint), self.server_model, "server_model")
         ranker, pair_tokenizer = load_ranker(checkpoint, self.template, self.labels)
         if self.split_attribute:
             split_attribute(ranker, pair_tokenizer, self.attribute)

@@ -46,6 +46,7 @@ def load(
     labels: Sequence[str] | None = None,
     activation: str | None = None,
     calibration: str | Path | None = None,
+    model: str | None = None,
 ) -> TextReranker:
     """Use this first: it loads a ranker that ``train.py`` saved, or one that was trained elsewhere.
 
@@ -81,6 +82,8 @@ def load(
             ``sigmoid``, or ``calibrated``: probabilities of relevance, by the ``calibration.json``
             of ``backpack-rank calibrate``. None: logits.
         calibration: that file, or its folder; None: in the folder of the ranker.
+        model: of a server with several rankers, which is asked, as its requests name it; hosted
+            rerankers (Cohere, Jina, Voyage) must be told.
 
     Raises:
         FileNotFoundError: there is neither such a folder nor such an id.
@@ -94,11 +97,12 @@ def load(
     if is_address(name):
         refuse_ways_of_asking(str(name), template, labels)
         return PointwiseReranker(
-            RemoteScorer(str(name)),
+            RemoteScorer(str(name), model),
             attribute=attribute,
             activation=activation,
             calibration=calibration_file(calibration, str(name)),
         )
+    refuse_model_of_server(str(name), model, "model")
     folder = local_folder(name, "load", revision)
     kind = folder_kind(folder)
     if kind is not None:
@@ -149,6 +153,15 @@ def refuse_ways_of_asking(
                 f"{option}=... says how a model is read, and {address} is a server, which does "
                 "that itself: leave it out"
             )
+
+
+def refuse_model_of_server(name: str, model: str | None, option: str) -> None:
+    """Raise ``ValueError`` where a folder is asked for one of a server's rankers."""
+    if model is not None:
+        raise ValueError(
+            f"{option}={model} says which ranker of a server is asked, and {name} is no address of "
+            "one (http://...): leave it out"
+        )
 
 
 def local_folder(name: str | Path, option: str, revision: str | None = None) -> Path:

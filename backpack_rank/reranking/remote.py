@@ -1,6 +1,7 @@
 """A ranker behind an HTTP rerank endpoint.
 
-Jina's, Cohere's, vLLM's, text-embeddings-inference's, or this project's.
+That of Cohere, Jina, Voyage, vLLM, text-embeddings-inference (TEI), or of this project. Their
+requests and answers come in few forms, which are tried in order, so that nobody has to name one.
 
 Its scores can be measured and its texts be swapped; what lies inside it, word vectors and senses,
 is out of reach.
@@ -28,47 +29,68 @@ if TYPE_CHECKING:
     import requests
 
 KEY_VARIABLE = "BACKPACK_RANK_API_KEY"
+KEYS_OF_HOSTS = {
+    "api.cohere.com": ("CO_API_KEY", "COHERE_API_KEY"),
+    "api.cohere.ai": ("CO_API_KEY", "COHERE_API_KEY"),
+    "api.jina.ai": ("JINA_API_KEY",),
+    "api.voyageai.com": ("VOYAGE_API_KEY",),
+}
+"""Variables with the keys of hosted rerankers, under the names that their own clients read."""
 DOCUMENTS, TEXTS = 100, 32
 """Documents of a request; text-embeddings-inference takes 32 unless its server is set
 otherwise.
 """
 _TRIES, _TIMEOUT = 5, 120.0
+_REFUSED = (400, 422)
+"""Statuses of a server that does not read this form of a request."""
 
 
 @dataclass(frozen=True)
 class RemoteRanker:
-    """What is known of a ranker behind a server: where it is."""
+    """What is known of a ranker behind a server: where it is, and which of the server's it is."""
 
     url: str
+    model: str | None = None
     has_senses: bool = False
 
     @property
     def label(self) -> str:
         """Name in tables."""
-        return self.url
+        return self.url if self.model is None else f"{self.model} of {self.url}"
 
 
 class RemoteScorer(TextScorer):
     """Scores of a rerank endpoint, raw logits where the server gives them (``raw_scores``).
 
-    A bearer key is taken from the variable BACKPACK_RANK_API_KEY.
+    ::
+
+        RemoteScorer("https://api.cohere.com/v2", model="rerank-v3.5")
+
+    A bearer key is taken from the variable that the host's own client reads
+    (:data:`KEYS_OF_HOSTS`), else from BACKPACK_RANK_API_KEY.
     """
 
     tokenizer = None
     number_format = "a format of the server's"
 
-    def __init__(self, url: str) -> None:
-        """``url``: of the server, or of its endpoint where that is not ``/rerank``."""
+    def __init__(self, url: str, model: str | None = None) -> None:
+        """
+        Args:
+            url: of the server, or of its endpoint where that is not ``/rerank``.
+            model: which of its rankers; hosted ones must be told.
+        """
         import requests
 
-        self.ranker: Any = RemoteRanker(url)
+        self.ranker: Any = RemoteRanker(url, model)
         path = urlsplit(url).path.rstrip("/")
         self.endpoint = url.rstrip("/") if path.endswith("rerank") else f"{url.rstrip('/')}/rerank"
-        key = os.environ.get(KEY_VARIABLE)
-        self._session = requests.Session()
-        if key:
-            self._session.auth = lambda request: _with_key(request, key)
-        self._takes_texts = False
+        variables = KEYS_OF_HOSTS.get(urlsplit(url).hostname or "", ())
+        self._key_variables = (*variables, KEY_VARIABLE)
+        keys = [os.environ[name] for name in self._key_variables if os.environ.get(name)]
+        self.session = requests.Session()
+        if keys:
+            self.session.auth = lambda request: _with_key(request, keys[0])
+        self._forms = [self._own_form, self._texts_form, self._plain_form]
 
     def score_texts(self, pairs: Sequence[tuple[str, str]], view: View = UNCHANGED) -> np.ndarray:
         """Scores of (query, document) texts. [N] float32
@@ -104,41 +126,61 @@ class RemoteScorer(TextScorer):
     def _check(self, view: View) -> None:
         if view.sense_weights is not None or view.token_shift is not None:
             raise ValueError(
-                f"{self.ranker.label} is behind a server: neither its senses nor its words can be "
+                f"{self.ranker.url} is behind a server: neither its senses nor its words can be "
                 "turned"
             )
 
     def _asked(self, query: str, documents: list[str]) -> np.ndarray:
-        """Scores [m] of one query's documents, in the form of answer that the server has."""
-        if not self._takes_texts:
-            body = {
-                "query": query,
-                "documents": documents,
-                "raw_scores": True,
-                "return_documents": False,
-            }
-            answer = self._post(body)
-            if answer.status_code not in (400, 422):
-                return self._scores(answer, len(documents))
-            refused = answer
+        """Scores [m] of one query's documents, in the form of request that the server reads."""
+        for form in self._forms:
+            scores, answer = form(query, documents)
+            if scores is not None:
+                self._forms = [form]
+                return scores
+        # The last form has the least fields: its refusal says what the server misses.
+        raise self._refusal(answer)
+
+    def _own_form(
+        self, query: str, documents: list[str]
+    ) -> tuple[np.ndarray | None, requests.Response]:
+        """With the fields that give logits, which this project's server and vLLM read."""
+        body = {"query": query, "documents": documents}
+        return self._in_one_part({**body, "raw_scores": True, "return_documents": False})
+
+    def _plain_form(
+        self, query: str, documents: list[str]
+    ) -> tuple[np.ndarray | None, requests.Response]:
+        """What the schemas of Cohere, Jina and Voyage have in common."""
+        return self._in_one_part({"query": query, "documents": documents})
+
+    def _in_one_part(self, body: dict[str, Any]) -> tuple[np.ndarray | None, requests.Response]:
+        """Scores, and the answer; None where the server does not read this form."""
+        if self.ranker.model is not None:
+            body["model"] = self.ranker.model
+        answer = self._post(body)
+        if answer.status_code in _REFUSED:
+            return None, answer
+        return self._scores(answer, len(body["documents"])), answer
+
+    def _texts_form(
+        self, query: str, documents: list[str]
+    ) -> tuple[np.ndarray | None, requests.Response]:
+        """That of text-embeddings-inference, which takes few texts at a time."""
         parts = []
         for start in range(0, len(documents), TEXTS):
             texts = documents[start : start + TEXTS]
             answer = self._post({"query": query, "texts": texts, "raw_scores": True})
-            if not answer.ok and not self._takes_texts:
-                return self._scores(
-                    refused, len(documents)
-                )  # it reads neither form; the first is the common one
-            self._takes_texts = True
+            if not answer.ok:
+                return None, answer
             parts.append(self._scores(answer, len(texts)))
-        return np.concatenate(parts)
+        return np.concatenate(parts), answer
 
     def _post(self, body: dict[str, Any]) -> requests.Response:
         import requests
 
         for trial in range(_TRIES):
             try:
-                answer = self._session.post(self.endpoint, json=body, timeout=_TIMEOUT)
+                answer = self.session.post(self.endpoint, json=body, timeout=_TIMEOUT)
             except (requests.ConnectionError, requests.Timeout) as error:
                 raise ConnectionError(
                     f"{self.endpoint} does not answer ({error}): is the server running?"
@@ -151,16 +193,15 @@ class RemoteScorer(TextScorer):
 
     def _scores(self, answer: requests.Response, count: int) -> np.ndarray:
         if not answer.ok:
-            key = f" (a key goes into {KEY_VARIABLE})" if answer.status_code in (401, 403) else ""
-            raise ValueError(
-                f"{self.endpoint} answers {answer.status_code}{key}: {answer.text[:300]}"
-            )
+            raise self._refusal(answer)
         scores = np.full(count, np.nan, dtype=np.float32)
         try:
             content = answer.json()
-            results = content["results"] if isinstance(content, dict) else content
+            results = content
+            if isinstance(content, dict):  # Voyage has its results under another name
+                results = content["results"] if "results" in content else content["data"]
             for result in results:
-                # Jina's and Cohere's name is the first, text-embeddings-inference's the second.
+                # TEI's name is the second; that of all others is the first.
                 name = "relevance_score" if "relevance_score" in result else "score"
                 scores[int(result["index"])] = result[name]
         except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -173,6 +214,16 @@ class RemoteScorer(TextScorer):
                 "documents"
             )
         return scores
+
+    def _refusal(self, answer: requests.Response) -> ValueError:
+        hint = ""
+        if answer.status_code in (401, 403):
+            hint = f" (a key goes into {' or '.join(self._key_variables)})"
+        elif self.ranker.model is None and "model" in answer.text.lower():
+            hint = " (model=NAME says which of its rankers is asked)"
+        return ValueError(
+            f"{self.endpoint} answers {answer.status_code}{hint}: {answer.text[:300]}"
+        )
 
 
 def _with_key(request: requests.PreparedRequest, key: str) -> requests.PreparedRequest:

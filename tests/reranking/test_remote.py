@@ -5,9 +5,12 @@ weights.
 from __future__ import annotations
 
 import pytest
+import requests
 from foreign_rankers import score, served
+from hosted_rerankers import SERVERS, hosted
 
 from backpack_rank.reranking.load import load
+from backpack_rank.reranking.remote import RemoteScorer
 
 QUERY, DOCUMENTS = "bread", ["bread", "bread and fish", "he bakes bread", "she bakes bread"]
 
@@ -63,3 +66,50 @@ def test_a_server_that_refuses_or_is_not_there_is_named(monkeypatch):
         load(url).predict([(QUERY, "bread")] * 40 + [(QUERY, text) for text in DOCUMENTS])
     with served("short") as (url, _), pytest.raises(ValueError, match="gives no score for 1 of 4"):
         load(url).rank(QUERY, DOCUMENTS)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_hosted_rerankers_read_the_requests_that_they_publish(name):
+    model = None if name == "tei" else "rerank-v3.5"
+    pairs = [(query, text) for query in (QUERY, "fish he") for text in DOCUMENTS * 12]
+    with hosted(name, score, model, key="secret") as (url, answered):
+        with pytest.raises(ValueError, match=r"answers 401 \(a key goes into BACKPACK"):
+            load(url, model=model).predict(pairs)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("BACKPACK_RANK_API_KEY", "secret")
+            reranker = load(url, model=model)
+            found = reranker.predict(pairs).tolist()
+            assert found == pytest.approx([score(*pair) for pair in pairs])
+            reranker.rank(QUERY, DOCUMENTS, alpha=0, policy="renditions")
+            if name in ("cohere", "jina", "voyage"):
+                with pytest.raises(ValueError, match="model=NAME says which of its rankers"):
+                    load(url).rank(QUERY, DOCUMENTS)
+    assert {body.get("model") for body in answered} == {model}
+
+
+def test_keys_go_to_their_own_hosts_alone(monkeypatch):
+    for variable in ("CO_API_KEY", "JINA_API_KEY", "VOYAGE_API_KEY"):
+        monkeypatch.setenv(variable, variable)
+    sent = {}
+    for url in (
+        "https://api.cohere.com/v2",
+        "https://api.jina.ai/v1",
+        "https://api.voyageai.com/v1",
+        "https://api.cohere.com.example.org/v2",
+        "http://127.0.0.1:1",
+    ):
+        scorer = RemoteScorer(url, "m")
+        request = requests.Request("POST", scorer.endpoint, auth=scorer.session.auth)
+        sent[url] = scorer.session.prepare_request(request).headers.get("Authorization")
+    assert list(sent.values()) == [
+        "Bearer CO_API_KEY",
+        "Bearer JINA_API_KEY",
+        "Bearer VOYAGE_API_KEY",
+        None,
+        None,
+    ]
+
+
+def test_a_model_of_a_server_is_no_option_of_a_folder(tmp_path):
+    with pytest.raises(ValueError, match=r"model=rerank-v3\.5 says which ranker of a server"):
+        load(tmp_path, model="rerank-v3.5")
