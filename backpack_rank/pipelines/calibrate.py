@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.constructors import BELOW, Called, Count, FilePath, Note, OneOf, Options
+from backpack_rank.constructors import BELOW, Called, Count, FilePath, Name, Note, OneOf, Options
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.dataset import Dataset
@@ -58,6 +58,7 @@ class CalibrationOptions(Options):
     policy: Annotated[Policy, Called("one of list=policy")]
     template: Annotated[PromptTemplate, Called("one of list=template")] | None
     labels: Labels | None
+    server_model: Name | None
     checkpoint: FilePath | None
     output: FilePath | None
     runs: FilePath

@@ -133,6 +133,7 @@ class EvaluationOptions(Options):
     split_attribute: bool
     template: Annotated[PromptTemplate, Called("one of list=template")] | None
     labels: Labels | None
+    server_model: Name | None
     run: Files | None
     system: Texts | Annotated[None, Note("for each run as a system of its own")]
     ties: Annotated[str, OneOf(TIES)]
