@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ _OF = (
 )
 _CALLED = ("id", "ids", "no", "number", "identifier", "name")
 # Of one letter, or nothing, "id" alone is clear: a document may be called "no" or "name".
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _ID_COLUMNS = frozenset(
     [of + called for of in _OF for called in _CALLED if len(of) > 1 or called in ("id", "ids")]
     + ["number", "qno", "document", "doc", "uri", "url"]
@@ -70,20 +72,25 @@ def check_text(text: str, what: str) -> None:
         raise ValueError(f"{what} holds half of a surrogate pair: {error}") from error
 
 
-def check_id(identifier: str) -> None:
-    """Use it on every id that is read: an id with white space would break the columns of a run.
+def check_id(identifier: str, what: str = "an id") -> None:
+    """Use it on every id that is read or written: one with white space breaks a run's columns.
+
+    One with a control character would act on the terminal of whoever looks at the run.
 
     >>> check_id("d 1")
     Traceback (most recent call last):
     ValueError: an id must not be empty or contain white space, got 'd 1'
 
     Raises:
-        ValueError: it is such an id, or holds half of a surrogate pair.
+        ValueError: it is such an id, or holds half of a surrogate pair; the sentence begins with
+            ``what``.
     """
     if identifier.split() != [identifier]:
-        raise ValueError(f"an id must not be empty or contain white space, got {identifier!r}")
+        raise ValueError(f"{what} must not be empty or contain white space, got {identifier!r}")
+    if not identifier.isprintable() and _CONTROL.search(identifier):
+        raise ValueError(f"{what} must not contain control characters, got {identifier!r}")
     if not identifier.isascii() and any("\ud800" <= letter <= "\udfff" for letter in identifier):
-        raise ValueError(f"an id must not hold half of a surrogate pair, got {identifier!r}")
+        raise ValueError(f"{what} must not hold half of a surrogate pair, got {identifier!r}")
 
 
 def is_header(fields: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from backpack_rank.checks import decimal, integer, one_of, whole_number
 from backpack_rank.data.collection import Qrels, Run
 from backpack_rank.data.run_order import TIES, in_order, warn_of_order
-from backpack_rank.data.text_files import cut_text, fail, numbered_lines, open_writer
+from backpack_rank.data.text_files import check_id, cut_text, fail, numbered_lines, open_writer
 from backpack_rank.files import atomic_path
 
 BEIR_QRELS_HEADER = ("query-id", "corpus-id", "score")
@@ -143,14 +143,14 @@ def write_rankings(
 
     Queries are written in the order they come in.
     """
-    _check_token(tag, "the tag of a run")
+    check_id(tag, "the tag of a run")
     with atomic_path(path) as temporary, open_writer(temporary) as handle:
         for query_id, scores in rankings:
-            _check_token(query_id, "a query id in a run")
+            check_id(query_id, "a query id in a run")
             ranked = ranking(scores)
             values = _decreasing(query_id, ranked, [scores[doc_id] for doc_id in ranked])
             for rank, (doc_id, value) in enumerate(zip(ranked, values, strict=True), start=1):
-                _check_token(doc_id, f"a document id of query {query_id!r}")
+                check_id(doc_id, f"a document id of query {query_id!r}")
                 handle.write(f"{query_id} Q0 {doc_id} {rank} {value:.9g} {tag}\n")
 
 
@@ -239,11 +239,6 @@ def _relevance(text: str) -> int | None:
     except ValueError:
         return None
     return relevance if abs(relevance) < 2**31 else None
-
-
-def _check_token(token: str, what: str) -> None:
-    if token.split() != [token]:
-        raise ValueError(f"{what} must not be empty or contain white space, got {token!r}")
 
 
 def run_tag(label: str) -> str:

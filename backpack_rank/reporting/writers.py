@@ -220,7 +220,7 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     """Use this for CSV that spreadsheets open safely; numbers keep all digits.
 
     None and numbers that are not finite become empty cells. A text that a spreadsheet would run as
-    a formula begins with an apostrophe; see :func:`safe_cell`.
+    a formula begins with an apostrophe (:func:`safe_cell`); control characters are spelt out.
 
     >>> csv_text(("system", "mean"), [("=1+1", 0.25), ("BM25", float("nan"))])
     "system,mean\\n'=1+1,0.25\\nBM25,\\n"
@@ -237,7 +237,7 @@ def _csv_cell(cell: Any) -> Any:
     if isinstance(cell, float):
         return finite(cell)
     if isinstance(cell, str):
-        return safe_cell(cell)
+        return safe_cell(printable(cell))
     return cell
 
 

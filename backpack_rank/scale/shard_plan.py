@@ -33,7 +33,7 @@ from backpack_rank.files import atomic_path, no_space
 from backpack_rank.progress import Progress
 
 log = logging.getLogger(__name__)
-FORMAT = 1
+FORMAT = 2
 PLAN, FILE, LOCKS = "plan", "plan.json", "locks"
 PAIRS_PER_SHARD = 10_000
 SHARDS = 40
@@ -100,7 +100,9 @@ class Plan:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.pop("format")
-            shards = tuple(Shard(**shard) for shard in content.pop("shards"))
+            listed = content.pop("shards")
+            whole = content.pop("digest of the shards", None)
+            shards = tuple(Shard(**shard) for shard in listed)
             labels = tuple(content.pop("labels"))
             plan = cls(Path(folder).expanduser(), labels=labels, shards=shards, **content)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -115,6 +117,12 @@ class Plan:
                 )
         if len(set(plan.labels)) < len(plan.labels):
             raise ValueError(f"{path}: two runs have the same label: plan again in another folder=")
+        # A plan that lost a shard would give whole runs of fewer queries.
+        if version == FORMAT and whole != digest(json.dumps(listed)):
+            raise ValueError(
+                f"{path} is damaged: its list of shards is not as it was planned. Plan again in "
+                "another folder="
+            )
         if version != FORMAT:
             raise ValueError(
                 f"{path} is of format {version}, this version of backpack-rank reads {FORMAT}"
@@ -292,12 +300,14 @@ def make_plan(
             tokens = {query_id: sizes[query_id].tokens for query_id in sorted(sizes)}
             temporary.mkdir()
             shards = _write_shards(temporary, table, sizes, _balanced(tokens, number))
+            listed = [asdict(shard) for shard in shards]
             content = {
                 "format": FORMAT,
                 "fingerprint": fingerprint,
                 "labels": labels,
                 "about": dict(about or {}),
-                "shards": [asdict(shard) for shard in shards],
+                "shards": listed,
+                "digest of the shards": digest(json.dumps(listed)),
             }
             (temporary / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return Plan.read(folder)

@@ -151,6 +151,14 @@ def test_write_run_refuses_white_space(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("identifier", ["d\x1b[2J", "\x9b2Jd", "d\x00"])
+def test_no_run_has_ids_that_act_on_a_terminal(tmp_path: Path, identifier: str) -> None:
+    with pytest.raises(ValueError, match="must not contain control characters"):
+        write_run(tmp_path / "run", {"q": {identifier: 1.0}}, "t")
+    with pytest.raises(ValueError, match="must not contain control characters"):
+        dict(read_queries_tsv(_write(tmp_path / "queries.tsv", f"{identifier}\ttext\n")))
+
+
 def test_a_process_killed_while_writing_a_run_leaves_the_old_run(tmp_path: Path) -> None:
     path = _write(tmp_path / "run.trec", "q Q0 d 1 1 old\n")
     script = (

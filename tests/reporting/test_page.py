@@ -146,7 +146,7 @@ def test_every_text_is_escaped(html: str, outline: Outline):
 
 
 def test_names_of_systems_measures_groups_and_policies_are_escaped():
-    bad = "<i>\"'&"
+    bad = "<i>\"'&\x1b[2J\x9b2J"
     page = with_policies(full_page(), {bad: POLICIES["paired_tokens"]})
     page = replace(page, groups=(bad, "female"), title=bad)
     rows = [row(bad, None, 0.3, 0.1), row("alpha=1", 1.0, 0.4, 0.2)]
@@ -155,6 +155,7 @@ def test_names_of_systems_measures_groups_and_policies_are_escaped():
         replace(page, headline=built.headline, tradeoff=built.tradeoff, cutoffs=built.cutoffs)
     )
     assert "<i>" not in text
+    assert not {"\x1b", "\x9b"} & set(text)
     Outline(text)
 
 

@@ -276,5 +276,6 @@ def test_escape_sequences_of_labels_do_not_reach_the_terminal() -> None:
     )
     out = io.StringIO()
     print_table(table, Console(file=out, width=100))
+    out.write(csv_text(("system",), [("\x9b2J", "\x07")]))
     assert not {"\x1b", "\x9b", "\x07"} & set(out.getvalue())
     assert "\\x1b[2Jrun" in out.getvalue()

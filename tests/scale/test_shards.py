@@ -421,11 +421,29 @@ def test_plans_of_other_versions_and_folders_without_one_are_refused(
     planned, tmp_path: Path
 ) -> None:
     path = planned().folder / "plan" / "plan.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
-    with pytest.raises(ValueError, match="is of format 2, this version of backpack-rank reads 1"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 1}))
+    with pytest.raises(ValueError, match="is of format 1, this version of backpack-rank reads 2"):
         Plan.read(tmp_path / "one")
     with pytest.raises(FileNotFoundError, match="nothing is planned there; begin with action=plan"):
         Plan.read(tmp_path)
+
+
+@pytest.mark.parametrize("change", ["last", "first", "twice", "pairs"])
+def test_a_plan_with_other_shards_gives_no_runs(planned, change: str) -> None:
+    path = planned().folder / "plan" / "plan.json"
+    content = json.loads(path.read_text())
+    shards = content["shards"]
+    if change == "last":
+        shards.pop()
+    elif change == "first":
+        shards.pop(0)
+    elif change == "twice":
+        shards.append(shards[0])
+    else:
+        shards[0]["pairs"] += 1
+    path.write_text(json.dumps(content, indent=1))
+    with pytest.raises(ValueError, match=r"plan\.json is damaged: its list of shards"):
+        Plan.read(path.parent.parent)
 
 
 def test_damaged_pairs_are_not_scored(planned, sweep, collection) -> None:

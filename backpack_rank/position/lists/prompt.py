@@ -429,6 +429,13 @@ def _used(name: str, key: str, text: str) -> list[str]:
         raise ValueError(
             f"prompt {name}: {key}: {error}; write a brace of the text itself twice"
         ) from error
+    for _, field, width, conversion in parsed:
+        # "{passage:>3000000000}" would fill the memory.
+        if width or conversion:
+            raise ValueError(
+                f"prompt {name}: {key} has {{{field}...}} with a format of its own: write "
+                f"{{{field}}} alone"
+            )
     # Behind the last field of a text there may be none.
     used = [field for _, field, _, _ in parsed if field is not None]
     unknown = sorted(set(used) - _FIELDS[key])

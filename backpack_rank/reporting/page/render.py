@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -58,6 +59,9 @@ class Limits:
     text: int = 1500
 
 
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
 class _ShownDocument(NamedTuple):
     """A document in one of the two lists of a query, as the template shows it."""
 
@@ -91,7 +95,7 @@ def render(page: Page, limits: Limits = Limits()) -> str:
     templates = resources.files(__package__) / "templates"
     has_charts = page.tradeoff or page.cutoffs or page.policies
     sections = {name: title for name, title in SECTIONS.items() if getattr(page, name)}
-    return (
+    text = (
         environment()
         .get_template("page.html")
         .render(
@@ -104,6 +108,8 @@ def render(page: Page, limits: Limits = Limits()) -> str:
             group_class=partial(_group_class, page.groups),
         )
     )
+    # As JSON and JavaScript read them too: a page is also looked at on a terminal.
+    return _CONTROL.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def page_style() -> Markup:

@@ -406,6 +406,8 @@ def test_white_space_alone_is_a_text(tokenizer):
             r"prefix has {quary}, which is not filled in there; known: {count}, {example}, {query}",
         ),
         ({"prefix": "{query"}, "write a brace of the text itself twice"),
+        ({"passage": "{identifier} {passage:>3000000000}"}, "write {passage} alone"),
+        ({"prefix": "{query!r}"}, "write {query} alone"),
         ({"passage": "{passage}"}, "must hold {identifier} and {passage} once each"),
         ({"identifiers": "roman"}, "identifiers=roman: use one of numeric, alphabetic"),
         ({"chat": "yes"}, "chat=yes: use one of auto, True, False"),
