@@ -23,8 +23,8 @@ from transformers import AutoModelForSequenceClassification
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.data.packing import PackedBatch
-from backpack_rank.data.tokenisation import load_tokenizer
+from backpack_rank.data.packing import PackedBatch, behind_separator
+from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
 from backpack_rank.models.factory import make_pair_tokenizer, split_attribute
 from backpack_rank.models.pooled_map import mapped_vectors
@@ -83,27 +83,55 @@ class _PaddedRanker:
         is_token = attention_mask.cpu().numpy().astype(bool)
         sequences = [row[kept] for row, kept in zip(rows, is_token, strict=True)]
         batch = PackedBatch.from_sequences(sequences).to(input_ids.device)
+        views = self._views(alpha, policy)
+        scores = self._scores_under(views, batch)
+        is_left_out = self._left_out(views, batch)
+        if is_left_out.any():
+            scores = scores.where(~is_left_out, self._scores_under(IDENTITY, batch))
+        return SequenceClassifierOutput(logits=scores[:, None])
+
+    def _scores_under(self, views: tuple[View, ...], batch: PackedBatch) -> Tensor:
+        """Scores of texts as tokens. [B]"""
         scores: Any = 0
-        for view in self._views(alpha, policy):
+        for view in views:
             with mapped_vectors(self, view.pooled_map):
                 output = super().forward(  # type: ignore[misc]
                     batch, sense_weights=view.sense_weights, token_shift=view.token_shift
                 )
             scores = scores + view.coefficient * output.scores
-        return SequenceClassifierOutput(logits=scores[:, None])
+        return scores
+
+    def _left_out(self, views: tuple[View, ...], batch: PackedBatch) -> Tensor:
+        """Which texts have a query that asks for a group, and are scored unchanged. bool [B]"""
+        is_left_out = torch.zeros(len(batch), dtype=torch.bool)
+        asks_for_a_group = views[0].leaves_out
+        if asks_for_a_group is not None:
+            # Texts are tokens by now, so the words of a query are read back from its tokens. A word
+            # that the tokenizer does not know is lost here, and not to a reranker, which has texts.
+            in_query = ~behind_separator(batch, self._pair_tokenizer.separator_id)
+            for number in range(len(batch)):
+                tokens = batch.input_ids[in_query & (batch.text_ids == number)].tolist()
+                query: Any = self._pair_tokenizer.tokenizer.decode(tokens, skip_special_tokens=True)
+                is_left_out[number] = asks_for_a_group(query)
+        return is_left_out.to(batch.input_ids.device)
 
     @cached_property
     def _attribute(self) -> Attribute:
         return Attribute.named("gender")
 
     @cached_property
-    def _context(self) -> PolicyContext:
+    def _pair_tokenizer(self) -> PairTokenizer:
         if self._source is None:
             raise ValueError(
                 "alpha needs the ranker's tokenizer: load the ranker with from_pretrained"
             )
         tokenizer = load_tokenizer(self._source[0], self._source[1])
-        pair_tokenizer = make_pair_tokenizer(tokenizer, self, self.config.n_positions)  # type: ignore
+        return make_pair_tokenizer(tokenizer, self, self.config.n_positions)  # type: ignore
+
+    @cached_property
+    def _context(self) -> PolicyContext:
+        pair_tokenizer = self._pair_tokenizer
+        tokenizer = pair_tokenizer.tokenizer
         # backpack_rank.load does so too: without attribute senses the same alpha would give other
         # scores here.
         split_attribute(self, pair_tokenizer, self._attribute)  # type: ignore[arg-type]

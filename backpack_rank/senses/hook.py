@@ -68,6 +68,14 @@ class InferenceHook:
         # One rule for all policies: what a query asks for stays.
         return tuple(replace(view, leaves_out=self.context.group_queries) for view in views)
 
+    def leaves_out(self, query: str) -> bool:
+        """Whether the pairs of a query are scored as if there were no dial.
+
+        For who asks for something else than scores of texts, which the reading plan gives.
+        """
+        asks_for_a_group = self.views[0].leaves_out
+        return asks_for_a_group is not None and asks_for_a_group(query)
+
     @property
     def reads_one_text(self) -> bool:
         """True where one pass over a pair's original texts gives its score, without a sum."""

@@ -257,8 +257,8 @@ class _Demo:
     async def _explanation(self, ranker: ServedPointwise, work: Work) -> Explanation:
         """By senses where the score splits into them, in one pass; else by words, in batches."""
         body = work.body
-        alpha = body.dial
         (document,) = body.passages
+        alpha = await work.run(ranker.alpha_for, body.query, body.policy, body.dial)
         acting = ranker.policy_that_acts(body.policy, [alpha])
         work.notes |= {"policy": acting, "alpha": alpha}
         long_documents = readable(

@@ -268,12 +268,18 @@ class Served(ABC):
             raise RequestError(400, f"model {self.name} has no calibration")
 
     def shown(
-        self, logits: np.ndarray, alpha: float, policy: str | None, activation: str | None
+        self,
+        logits: np.ndarray,
+        query: str,
+        alpha: float,
+        policy: str | None,
+        activation: str | None,
     ) -> np.ndarray | None:
         """What is shown in place of raw logits; None: their sigmoid, or the logits. [m]
 
         Args:
             logits: at alpha. [m]
+            query: of all of them.
             alpha, policy: as of the request.
             activation: what the request asks for; None: that of the server.
         """
@@ -509,7 +515,12 @@ class ServedPointwise(Served):
             raise RequestError(400, f"model {self.name} has no calibration") from None
 
     def shown(
-        self, logits: np.ndarray, alpha: float, policy: str | None, activation: str | None
+        self,
+        logits: np.ndarray,
+        query: str,
+        alpha: float,
+        policy: str | None,
+        activation: str | None,
     ) -> np.ndarray | None:
         # Where neither says anything, a server shows a sigmoid, and Python logits.
         if activation is None and self._reranker.activation != LOGITS:
@@ -517,7 +528,8 @@ class ServedPointwise(Served):
         if activation != CALIBRATED:
             return None
         with self._lock:
-            return self._reranker_at(policy, alpha).activated(logits, activation)
+            reranker = self._reranker_at(policy, alpha)
+            return reranker.activated(logits, activation, [query] * len(logits))
 
     def splits_into_senses(
         self,
@@ -553,6 +565,15 @@ class ServedPointwise(Served):
             long_documents=long_documents,
             at_most=_LEFT_OUT,
         )
+
+    def alpha_for(self, query: str, policy: str | None, alpha: float) -> float:
+        """The alpha at which a query is scored: 1 where it asks for a group.
+
+        Raises:
+            ValueError: the policy does not fit.
+        """
+        with self._lock:
+            return 1.0 if self._reranker_at(policy, alpha).hook.leaves_out(query) else alpha
 
     def explanation_title(self, policy: str | None, alpha: float) -> str:
         """What stands over an explanation, as in Python."""
