@@ -242,14 +242,9 @@ class PointwiseReranker(TextReranker):
         reranker = self.at(alpha, policy)
         reranker = reranker.reading(long_documents, max_chunks_per_doc, chunk_overlap)
         (scores,) = scores_of_texts([reranker.hook.views], reranker.scorer, pairs)
-        return reranker.activated(scores, activation, [query for query, _ in pairs])
+        return reranker.activated(scores, activation)
 
-    def activated(
-        self,
-        scores: np.ndarray,
-        activation: str | None = None,
-        queries: Sequence[str] | None = None,
-    ) -> np.ndarray:
+    def activated(self, scores: np.ndarray, activation: str | None = None) -> np.ndarray:
         """Raw logits as this reranker shows them, at its alpha and under its policy. [N]
 
         >>> reranker.activated(np.array([0.0]), "sigmoid")  # doctest: +SKIP
@@ -258,8 +253,6 @@ class PointwiseReranker(TextReranker):
         Args:
             scores: raw logits. [N]
             activation: as of :meth:`predict`.
-            queries: of each score, so that those of queries that ask for a group, which are scores
-                at alpha = 1, become probabilities by its map; None: none asks for one. [N]
 
         Raises:
             ValueError: there is no such activation, or no calibration.
@@ -271,15 +264,7 @@ class PointwiseReranker(TextReranker):
             return sigmoid(scores)
         policy = None if self.hook.policy is None else self.hook.policy.name
         calibration = self._calibration.calibration()
-        left_out = np.array([self.hook.leaves_out(query) for query in queries or ()], dtype=bool)
-        if not left_out.any():
-            return calibration.probabilities(scores, self.hook.alpha, policy)
-        probabilities = np.empty(len(scores))
-        probabilities[left_out] = calibration.probabilities(scores[left_out], 1.0, policy)
-        if not left_out.all():
-            turned = scores[~left_out]
-            probabilities[~left_out] = calibration.probabilities(turned, self.hook.alpha, policy)
-        return probabilities
+        return calibration.probabilities(scores, self.hook.alpha, policy)
 
     def checked_activation(self, activation: str | None) -> str:
         """The activation that is asked for, or else that of this reranker.
@@ -358,7 +343,7 @@ class PointwiseReranker(TextReranker):
         activation = self.checked_activation(options.pop("activation", None))
         reranker = self.at(options.pop("alpha", None), options.pop("policy", None))
         scores = reranker.predict(pairs, activation=LOGITS, **options)
-        shown = reranker.activated(scores, activation, [query for query, _ in pairs])
+        shown = reranker.activated(scores, activation)
         rankings: list[Ranking] = []
         start = 0
         for query, texts in zip(queries, checked, strict=True):

@@ -176,7 +176,7 @@ class _Service:
             tokens=job.tokens,
             truncated=job.truncated,
             policy=_acting(body, job),
-            shown=job.served.shown(scores[0], job.query, body.dial, body.policy, body.shown_as),
+            shown=job.served.shown(scores[0], body.dial, body.policy, body.shown_as),
         )
         # The list that clients of TEI read has no room for what was done, so headers say it too.
         headers = {ALPHA_HEADER: f"{body.dial:g}", POLICY_HEADER: _acting(body, job) or "none"}

@@ -268,18 +268,12 @@ class Served(ABC):
             raise RequestError(400, f"model {self.name} has no calibration")
 
     def shown(
-        self,
-        logits: np.ndarray,
-        query: str,
-        alpha: float,
-        policy: str | None,
-        activation: str | None,
+        self, logits: np.ndarray, alpha: float, policy: str | None, activation: str | None
     ) -> np.ndarray | None:
         """What is shown in place of raw logits; None: their sigmoid, or the logits. [m]
 
         Args:
             logits: at alpha. [m]
-            query: of all of them.
             alpha, policy: as of the request.
             activation: what the request asks for; None: that of the server.
         """
@@ -515,12 +509,7 @@ class ServedPointwise(Served):
             raise RequestError(400, f"model {self.name} has no calibration") from None
 
     def shown(
-        self,
-        logits: np.ndarray,
-        query: str,
-        alpha: float,
-        policy: str | None,
-        activation: str | None,
+        self, logits: np.ndarray, alpha: float, policy: str | None, activation: str | None
     ) -> np.ndarray | None:
         # Where neither says anything, a server shows a sigmoid, and Python logits.
         if activation is None and self._reranker.activation != LOGITS:
@@ -528,8 +517,7 @@ class ServedPointwise(Served):
         if activation != CALIBRATED:
             return None
         with self._lock:
-            reranker = self._reranker_at(policy, alpha)
-            return reranker.activated(logits, activation, [query] * len(logits))
+            return self._reranker_at(policy, alpha).activated(logits, activation)
 
     def splits_into_senses(
         self,

@@ -1,5 +1,5 @@
 """A query that asks for a group keeps its scores at every alpha at the doors that are far from the
-reading plan: servers, other libraries, explanations, probabilities, exported graphs, evaluate.py.
+reading plan: servers, other libraries, explanations, exported graphs, evaluate.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from rerank_servers import running
 from transformers import AutoModelForSequenceClassification
 from workplace import Workplace
 
-import backpack_rank
-import backpack_rank.integrations.sequence_classification
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
@@ -22,7 +20,6 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.trec import read_run
 from backpack_rank.integrations.onnx_graph import RankerGraph
 from backpack_rank.models.attribute_senses import add_attribute_senses
-from backpack_rank.reranking.score_calibration import CALIBRATION, Calibration, PlattMap
 from backpack_rank.senses.erase import Erase
 from backpack_rank.senses.renditions import MeanOfRenditions
 from backpack_rank.serving.jobs import served
@@ -101,28 +98,6 @@ def test_a_model_of_transformers_that_takes_tokens(saved, ranker, policy) -> Non
     assert moved[6:].max() < 1e-5
     assert moved[3:6].max() > 1e-4
     assert logits == pytest.approx(reranker.predict(pairs, alpha=0.0, policy=policy), abs=1e-5)
-
-
-def test_probabilities_are_by_the_map_of_the_alpha_that_acted(saved) -> None:
-    folder, reranker = saved("backpack")
-    maps = {1.0: PlattMap(3.0, 0.0), 0.5: PlattMap(1.5, -0.25)}
-    Calibration(maps, reranker.at(0.5).hook.policy.name, "platt", "dev").write(folder / CALIBRATION)
-    calibrated = backpack_rank.load(folder, device="cpu", activation="calibrated")
-    pairs = [*pairs_of(ASKS), *pairs_of(NEUTRAL)]
-    found = calibrated.predict(pairs, alpha=0.5)
-    at_1 = reranker.predict(pairs_of(ASKS)).astype(np.float64)
-    at_half = reranker.predict(pairs_of(NEUTRAL), alpha=0.5).astype(np.float64)
-    assert found[:3] == pytest.approx(1 / (1 + np.exp(-3 * at_1)), abs=1e-5)
-    assert found[3:] == pytest.approx(1 / (1 + np.exp(-(1.5 * at_half - 0.25))), abs=1e-5)
-    rankings = calibrated.rank_many([ASKS, NEUTRAL], [TEXTS, TEXTS], alpha=0.5)
-    for number, ranking in enumerate(rankings):
-        for row in ranking:
-            place = len(TEXTS) * number + row["corpus_id"]
-            assert row["score"] == pytest.approx(found[place], abs=1e-5)
-    with running({"mine": lambda: served("mine", calibrated)}) as server:
-        answer = server.rerank(query=ASKS, documents=TEXTS, alpha=0.5).json()
-        for row in answer["results"]:
-            assert row["relevance_score"] == pytest.approx(found[row["index"]], abs=1e-5)
 
 
 @pytest.mark.parametrize("ranker", RANKERS)
