@@ -336,6 +336,11 @@ def _serve_parser() -> ArgumentParser:
         help="of a classifier RANKER with two labels, that of relevant documents first",
     )
     add(
+        "--pooling",
+        choices=["mean", "first", "last"],
+        help="how an encoder RANKER without modules makes a vector of a text",
+    )
+    add(
         "--activation",
         choices=["sigmoid", "calibrated"],
         help="what scores are shown as; calibrated: probabilities of relevance "

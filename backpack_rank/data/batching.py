@@ -248,14 +248,11 @@ def join_pairs(
                 queries[query] = pair_tokenizer.encode_query(query)
         query_ids = queries[query]
         room = pair_tokenizer.room(query_ids)
-        beginning = documents[document]
-        ids = beginning.ids[:max_document]
-        tokens_read = len(ids[: long_documents.tokens(room)])
-        # A document can be cut at three places: by the tokenizer, which takes the beginning of a
-        # very long text; by max_document; and where it does not fit behind the query.
-        is_read_in_part = not beginning.is_complete or tokens_read < len(beginning.ids)
+        chunks, is_read_in_part = pair_tokenizer.chunks(
+            documents[document], room, long_documents, max_document
+        )
         starts.append(len(sequences))
-        for chunk in long_documents.chunks(ids, room):
+        for chunk in chunks:
             # Classifiers of others cut the query too, where it is the longer text.
             is_read_in_part |= pair_tokenizer.query_tokens_read(query_ids, chunk) < len(query_ids)
             sequences.append(pair_tokenizer.join(query_ids, chunk))

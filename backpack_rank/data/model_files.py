@@ -100,6 +100,9 @@ class TransformerSettings(Options):
     processing_kwargs: ProcessingSettings
     modality_config: Mapping[str, Any] | None
     transformer_task: str
+    do_lower_case: bool
+    query_length: Positions | None
+    document_length: Positions | None
 
 
 class SentenceTransformersSettings(Options):
@@ -109,6 +112,8 @@ class SentenceTransformersSettings(Options):
     prompts: Mapping[str, Text | None] | None
     default_prompt_name: str | None
     activation_fn: str | None
+    similarity_fn_name: str | None
+    truncate_dim: Width | None
 
 
 class ModuleSettings(Options):
@@ -120,6 +125,7 @@ class ModuleSettings(Options):
     word_embedding_dimension: Width
     bias: bool
     use_residual: bool
+    include_prompt: bool
     activation_function: str
     module_input_name: str | None
     module_output_name: str | None

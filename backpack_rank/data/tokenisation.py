@@ -250,6 +250,34 @@ class PairTokenizer:
         ends = np.array([self.separator_id, self.end_id], dtype=np.int32)
         return np.concatenate([self.start, query, ends[:1], document[:room], ends[1:]])
 
+    def chunks(
+        self,
+        beginning: Beginning,
+        room: int,
+        long_documents: LongDocuments = CUT,
+        most: int | None = None,
+    ) -> tuple[list[np.ndarray], bool]:
+        """What is read of a document, chunk by chunk, and whether that is a part of it alone.
+
+        Args:
+            beginning: of the document.
+            room: tokens that fit behind the query.
+            long_documents: what is read of a document that does not fit.
+            most: tokens of a document at most; None: as many as it has.
+        """
+        chunks, is_part = self.chunks_of_one(beginning.ids, room, long_documents, most)
+        # A document can be cut at three places: by the tokenizer, which takes the beginning of a
+        # very long text; by ``most``; and where it does not fit behind the query.
+        return chunks, is_part or not beginning.is_complete
+
+    def chunks_of_one(
+        self, ids: np.ndarray, room: int, long_documents: LongDocuments, most: int | None
+    ) -> tuple[list[np.ndarray], bool]:
+        """As :meth:`chunks`, of the token ids of one text."""
+        kept = ids[:most]
+        is_part = len(kept[: long_documents.tokens(room)]) < len(ids)
+        return long_documents.chunks(kept, room), is_part
+
     def pairs(self, query: str, documents: Sequence[str]) -> list[np.ndarray]:
         """The joined texts of one query with each of its documents."""
         encoded = self.encode_query(query)

@@ -30,7 +30,9 @@ from backpack_rank.data.json_lines import json_object_file
 from backpack_rank.data.model_files import MODULES
 from backpack_rank.data.pretrained import ADAPTER, from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
+from backpack_rank.data.wordings import ApartPairTokenizer
 from backpack_rank.files import LATEST, RANKER, atomic_path
+from backpack_rank.models.apart import ApartRanker
 from backpack_rank.models.attribute_senses import WHERE, add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import (
@@ -43,6 +45,7 @@ from backpack_rank.models.configuration import (
     check_readout,
 )
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
+from backpack_rank.models.dual_encoder import DualEncoderForRanking
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
 from backpack_rank.models.foreign_folder import (
     RANKERS_ARE,
@@ -59,19 +62,19 @@ from backpack_rank.models.lora_folder import (
     is_language_model,
     is_lora,
 )
-from backpack_rank.models.modular_cross_encoder import is_modular, load_modular
+from backpack_rank.models.modular_cross_encoder import is_modular, kind_of, load_modular
 from backpack_rank.models.pooled_layer import default_sense_keys
 from backpack_rank.models.prompted_ranker import TEMPLATE, PromptTemplate, load_prompted
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     CrossEncoderForRanking,
-    DualEncoderForRanking,
     GPT2ForRanking,
     Ranker,
 )
 from backpack_rank.models.ranking_heads import HEADS, RankingHead
 from backpack_rank.models.sequence_classifier import load_classifier
 from backpack_rank.models.similarity import POOLINGS
+from backpack_rank.models.text_encoder import load_text_encoder
 from backpack_rank.models.utils import DTYPES, backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking
 from backpack_rank.parts import folder_kind
@@ -356,7 +359,11 @@ def make_pair_tokenizer(
             f"max_length={max_length} exceeds the ranker's {positions} positions; "
             "lower max_length or give the model more positions"
         )
-    return ranker.pair_tokenizer_class(tokenizer, max_length, _start_id(tokenizer, ranker))
+    start_id = _start_id(tokenizer, ranker)
+    pair_tokenizer = ranker.pair_tokenizer_class(tokenizer, max_length, start_id)
+    if isinstance(ranker, ApartRanker) and isinstance(pair_tokenizer, ApartPairTokenizer):
+        ranker.mark = pair_tokenizer.mark
+    return pair_tokenizer
 
 
 def with_readout(ranker: Ranker, pair_tokenizer: PairTokenizer, readout: str) -> PairTokenizer:
@@ -460,21 +467,24 @@ def load_ranker(
     folder: str | Path,
     template: Template | None = None,
     labels: Sequence[str] | None = None,
+    pooling: str | None = None,
 ) -> tuple[Ranker, PairTokenizer]:
-    """Use it to load a saved ranker with its tokenizer, or a cross-encoder trained elsewhere.
+    """Use it to load a saved ranker with its tokenizer, or one that was trained elsewhere.
 
     ::
 
         ranker, pair_tokenizer = load_ranker("outputs/train/DATE/ranker")
 
     Args:
-        folder: written by :func:`save_ranker`; or by transformers for a classifier, by
-            sentence-transformers for a cross-encoder in modules, or by peft for an adapter of
-            either; or a language model that answers whether a document is relevant.
+        folder: written by :func:`save_ranker`; or by transformers for a classifier or an encoder,
+            by sentence-transformers for a cross-encoder in modules or a bi-encoder, or by peft for
+            an adapter of these; or a language model that answers whether a document is relevant.
         template: for a language model, how it is asked: a name of ``conf/template``, a YAML file,
             or a template; None: what its folder holds (``reranker_template.yaml``).
         labels: for a classifier with two labels, their names, the relevant one first; None: what
             its folder holds (``reranker_labels.yaml``).
+        pooling: for an encoder without modules, how it makes a vector of a text: ``mean``,
+            ``first`` or ``last``. Scores are then cosines.
 
     Raises:
         FileNotFoundError: no ``config.json`` in the folder.
@@ -491,15 +501,28 @@ def load_ranker(
         )
     with readable(folder):
         check_files(folder)
-        ranker, pair_tokenizer = _load_ranker(Path(folder), template, labels)
+        ranker, pair_tokenizer = _load_ranker(Path(folder), template, labels, pooling)
         check_model(folder, ranker, pair_tokenizer.tokenizer)
     ranker.folder = Path(folder)
     return ranker, pair_tokenizer
 
 
 def _load_ranker(
-    folder: Path, template: Template | None, labels: Sequence[str] | None
+    folder: Path,
+    template: Template | None,
+    labels: Sequence[str] | None,
+    pooling: str | None,
 ) -> tuple[Ranker, PairTokenizer]:
+    kind = kind_of(folder)
+    if pooling is not None and kind is not None:
+        raise ValueError(
+            f"pooling={pooling} is for encoders without modules, and {folder} says in {MODULES} "
+            "how it makes its vectors: leave it out"
+        )
+    if kind == "SentenceTransformer" or pooling is not None:
+        _refuse_template(template, folder, kind or "encoder")
+        _refuse_labels(labels, folder, kind or "encoder")
+        return load_text_encoder(folder, _tokenizer_beside(folder), pooling)
     if is_lora(folder):
         return _load_adapted(LoraFolder(folder), template, labels)
     config_file = folder / "config.json"
@@ -550,6 +573,11 @@ def _load_ranker(
             "tokenizer's special tokens"
         )
     return ranker, pair_tokenizer
+
+
+def _tokenizer_beside(folder: Path) -> PreTrainedTokenizerBase | None:
+    """Of an adapter, the tokenizer that its base model may have; None: that of the first module."""
+    return load_tokenizer(LoraFolder(folder).tokenizer_folder) if is_lora(folder) else None
 
 
 def _load_adapted(

@@ -179,6 +179,7 @@ def not_a_ranker(file: Path, architecture: str) -> ValueError:
             text += f", it {task}"
             if end in _TASKS:
                 advice = (
+                    "; with pooling=mean, first or last it ranks by the cosine of its vectors"
                     f". To train one over such weights, give the folder to {program('train')} as "
                     "model.ranker.name"
                 )

@@ -90,6 +90,11 @@ class ModularNetwork(nn.Module):
 
     def forward(self, attention_mask: Tensor, **inputs: Tensor) -> ModularOutput:
         """Scores of right-padded texts. [B, n] -> [B, 1]"""
+        features = self.features(attention_mask, **inputs)
+        return ModularOutput(self.activation(features[_SCORES]))
+
+    def features(self, attention_mask: Tensor, **inputs: Tensor) -> Features:
+        """What the modules make of right-padded texts. [B, n]"""
         output = self.transformer(attention_mask=attention_mask, **inputs)
         # A body that gives the first tokens alone has one position for each text.
         positions = output.last_hidden_state.shape[1]
@@ -97,7 +102,7 @@ class ModularNetwork(nn.Module):
         features = {_TOKENS: output.last_hidden_state, "mask": mask}
         for module in self.modules_behind:
             module(features)
-        return ModularOutput(self.activation(features[_SCORES]))
+        return features
 
     def activated(self, logits: Tensor) -> Tensor:
         """What the last linear layer gives, as the scores of the network."""
@@ -114,8 +119,14 @@ class ModularOutput(NamedTuple):
 class Pooling(nn.Module):
     """One vector for each text, from those of its tokens; several kinds stand behind each other."""
 
-    def __init__(self, pooling_mode: str | Sequence[str] = "mean", **_: Any) -> None:
+    def __init__(
+        self,
+        pooling_mode: str | Sequence[str] = "mean",
+        include_prompt: bool = True,
+        **_: Any,
+    ) -> None:
         super().__init__()
+        self.include_prompt = include_prompt
         modes = [pooling_mode] if isinstance(pooling_mode, str) else list(pooling_mode)
         for mode in modes:
             if mode not in _POOLED_BY:
@@ -126,8 +137,9 @@ class Pooling(nn.Module):
 
     def forward(self, features: Features) -> None:
         """Add ``sentence_embedding``. [B, m d]"""
-        vectors = [_POOLED_BY[mode](features[_TOKENS], features["mask"]) for mode in self.modes]
-        features[_POOLED] = torch.cat(vectors, dim=-1)
+        tokens = features[_TOKENS]
+        vectors = [_POOLED_BY[mode](tokens, features["mask"]) for mode in self.modes]
+        features[_POOLED] = torch.cat(vectors, dim=-1).to(tokens.dtype)
 
 
 class Dense(nn.Module):
@@ -237,25 +249,15 @@ def load_modular(
     folder = Path(folder)
     entries = module_entries(folder / MODULES)
     model = settings_of(folder / MODEL_FILE)
-    kind = model.get("model_type", "SentenceTransformer")
+    kind = kind_of(folder)
     if kind != "CrossEncoder":
         raise ValueError(
-            f"{folder} is a {kind} of sentence-transformers, which gives vectors of texts; a "
-            "ranker scores pairs of a query and a document (a CrossEncoder)"
+            f"{folder / MODEL_FILE}: model_type={kind} is not read here; CrossEncoder and "
+            f"SentenceTransformer are; {ADVICE}"
         )
-    if entries[0].name != "Transformer":
-        raise ValueError(
-            f"{folder / MODULES}: the first module is {entries[0].name} and must be Transformer; "
-            f"{ADVICE}"
-        )
-    _check_transformer(entries[0].folder)
     limit = longest_text(entries[0].folder / TRANSFORMER_FILE)
+    transformer, modules = load_modules(entries, folder)
     tokenizer = tokenizer or load_tokenizer(entries[0].folder)
-    # Poolers of BERT and others are made anew where they were not saved, and nothing reads them.
-    transformer = load_network(AutoModel, entries[0].folder, optional=("pooler.",))
-    modules = []
-    for entry in entries[1:]:
-        modules.append(_load_module(entry, folder))
     network = ModularNetwork(transformer, modules, activation_of(model, transformer.config))
     _check_scores(network, folder)
     max_length = longest_pair(transformer.config, tokenizer)
@@ -266,6 +268,38 @@ def load_modular(
     max_length = min(max_length, limit)
     prompts = chat_pair_tokenizer(folder, tokenizer, settings, max_length)
     return ranker_of(network.eval(), tokenizer, max_length, reads_packed, prompts=prompts)
+
+
+def kind_of(folder: str | Path) -> str | None:
+    """What a folder with modules is, such as ``CrossEncoder``; None where it is no such folder."""
+    if not (Path(folder) / MODULES).is_file():
+        return None
+    return str(settings_of(Path(folder) / MODEL_FILE).get("model_type", "SentenceTransformer"))
+
+
+def load_modules(
+    entries: Sequence[ModuleEntry], folder: Path, loader: Any = AutoModel
+) -> tuple[Any, list[nn.Module]]:
+    """Use this to load a transformer and the modules behind it.
+
+    Args:
+        entries: of ``modules.json``.
+        folder: that it lies in.
+        loader: of the transformer, an automatic class of transformers.
+
+    Raises:
+        ValueError: the first module is no transformer, a module is not known here, or weights are
+            missing.
+    """
+    if entries[0].name != "Transformer":
+        raise ValueError(
+            f"{folder / MODULES}: the first module is {entries[0].name} and must be Transformer; "
+            f"{ADVICE}"
+        )
+    _check_transformer(entries[0].folder)
+    # Poolers of BERT and others are made anew where they were not saved, and nothing reads them.
+    transformer = load_network(loader, entries[0].folder, optional=("pooler.",))
+    return transformer, [_load_module(entry, folder) for entry in entries[1:]]
 
 
 def activation_named(path: str) -> nn.Module:
@@ -466,7 +500,8 @@ def _weighted_mean(tokens: Tensor, mask: Tensor) -> Tensor:
 
 
 def _sum(tokens: Tensor, weights: Tensor) -> Tensor:
-    return (tokens * weights[..., None]).sum(dim=1)
+    # Half precision has too few digits for a sum over many tokens.
+    return (tokens * weights[..., None]).sum(dim=1, dtype=torch.float32)
 
 
 _POOLED_BY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

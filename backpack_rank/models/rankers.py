@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2Model, GPT2PreTrainedModel, PreTrainedModel
 
 from backpack_rank.data.as_coded_input import EndlessPairTokenizer, UnseparatedPairTokenizer
-from backpack_rank.data.packing import PackedBatch, behind_separator, distinct
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.attention import BACKEND, packed_trunk, use_fast_gelu
 from backpack_rank.models.backbone import BackboneMixin, new_backbone
@@ -42,7 +42,6 @@ from backpack_rank.models.configuration import (
     MEAN_SIGMOID,
     BackpackConfig,
     CrossEncoderConfig,
-    DualEncoderConfig,
 )
 from backpack_rank.models.ranking_heads import LinearSigmoidHead, RankingHead, new_head
 from backpack_rank.models.sense_network import TokenStateCache
@@ -70,12 +69,19 @@ class Ranker(StrictLoading, PreTrainedModel):
 
     Attributes:
         has_senses: whether it has sense vectors, so that ``sense_weights`` can be passed.
+        compares_vectors: whether a score compares a vector of the query with one of the document,
+            so that several wordings of a document can be one vector
+            (:class:`~backpack_rank.data.wordings.Wordings`).
+        scores_stored_vectors: whether :meth:`score_vectors` gives the score of a pair; False where
+            the pooled vector is the document's alone.
         pair_tokenizer_class: joins query and document to the text that it reads.
         folder: that it was loaded from, or None.
     """
 
     config: Any
     has_senses: ClassVar[bool] = False
+    compares_vectors: ClassVar[bool] = False
+    scores_stored_vectors: ClassVar[bool] = True
     pair_tokenizer_class: ClassVar[type[PairTokenizer]] = PairTokenizer
     folder: Path | None = None
 
@@ -433,60 +439,3 @@ class DualPairTokenizer(PairTokenizer):
         end = np.array([self.end_id], dtype=np.int32)
         # room() is the same whatever it is given: no query takes space from a document here.
         return np.concatenate([self.start, ids[: self.room(ids)], end])
-
-
-class DualEncoderForRanking(BackboneRanker):
-    """Use it to search with vectors: one backbone reads queries and documents apart.
-
-    The score is the dot product of the two vectors at their pooled tokens. This is BERT_DOT
-    (Hofstätter et al. 2021, eq. 3), TF([CLS; q])_1 . TF([CLS; p])_1; the backbone gets no new part.
-    """
-
-    config: DualEncoderConfig
-    config_class = DualEncoderConfig
-    pair_tokenizer_class: ClassVar[type[PairTokenizer]] = DualPairTokenizer
-
-    def __init__(self, config: DualEncoderConfig) -> None:
-        super().__init__(config)
-        self.backbone = new_backbone(config)
-        self.joint = None
-        self.post_init()
-
-    def forward(
-        self,
-        batch: PackedBatch,
-        sense_weights: Tensor | None = None,
-        token_shift: TokenShift | None = None,
-        return_senses: bool = False,
-    ) -> RankerOutput:
-        """Scores of B rows, each a query and a document as :class:`DualPairTokenizer` joins them.
-
-        A query that several rows have is read once.
-
-        Raises:
-            TypeError: weights or sense vectors are asked for.
-            ValueError: a row has no separator behind its query.
-        """
-        self.refuse_senses(sense_weights, return_senses)
-        if self.config.separator_id is None:
-            raise ValueError(
-                "the configuration names no separator_id, so a row cannot be split behind its query"
-            )
-        in_document = behind_separator(batch, self.config.separator_id)
-        documents = batch.select(in_document)
-        if bool((documents.offsets[1:] == documents.offsets[:-1]).any()):
-            raise ValueError(
-                "a row has no document behind its query; join the texts with DualPairTokenizer"
-            )
-        queries, query_of_row = distinct(batch.select(~in_document))
-        query_vectors = self.encode_queries(queries, token_shift)[query_of_row]
-        document_vectors = self.encode_documents(documents, token_shift)
-        return RankerOutput((query_vectors * document_vectors).sum(dim=-1))
-
-    def encode_queries(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
-        """Vectors of B queries [start, query, separator]. [B, d]"""
-        return self.pooled_states(batch, token_shift)
-
-    def encode_documents(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
-        """Vectors of B documents [start, document, end]; they depend on no query. [B, d]"""
-        return self.pooled_states(batch, token_shift)

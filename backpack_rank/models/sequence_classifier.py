@@ -330,10 +330,15 @@ def load_classifier(
 
 def longest_pair(config: Any, tokenizer: PreTrainedTokenizerBase) -> int:
     """How many tokens of a pair a model reads, by its configuration and its tokenizer."""
-    positions = getattr(config, "max_position_embeddings", None) or _LIMIT
+    return min(tokenizer.model_max_length, most_positions(config))
+
+
+def most_positions(config: Any) -> int:
+    """How many tokens a model of transformers reads, by its configuration."""
+    positions: int = getattr(config, "max_position_embeddings", None) or _LIMIT
     if config.model_type in _BEHIND_PADDING:
         positions -= 2
-    return min(tokenizer.model_max_length, positions)
+    return positions
 
 
 def ranker_of(

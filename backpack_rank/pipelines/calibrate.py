@@ -25,6 +25,7 @@ from backpack_rank.pipelines.option_types import (
     DataOptions,
     FirstStageNode,
     Labels,
+    Pooling,
 )
 from backpack_rank.progress import printable
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
@@ -59,6 +60,7 @@ class CalibrationOptions(Options):
     template: Annotated[PromptTemplate, Called("one of list=template")] | None
     labels: Labels | None
     server_model: Name | None
+    pooling: Pooling
     checkpoint: FilePath | None
     output: FilePath | None
     runs: FilePath

@@ -40,6 +40,7 @@ class ChosenRanker:
         template: how a language model is asked; None: as its folder says.
         labels: of a classifier with two labels, the relevant one first; None: as its folder says.
         server_model: which of a server's rankers is asked; None: its own choice.
+        pooling: how an encoder without modules makes a vector of a text; None: it has modules.
     """
 
     checkpoint: str | None = None
@@ -51,6 +52,7 @@ class ChosenRanker:
     template: PromptTemplate | None = None
     labels: Sequence[str] | None = None
     server_model: Name | None = None
+    pooling: str | None = None
 
     def find_ranker(self) -> Path | str:
         """Folder of the ranker, downloaded where it is on the hub, or the address of its server.
@@ -71,12 +73,12 @@ class ChosenRanker:
             checkpoint: folder of the ranker, or the address of its server.
         """
         if isinstance(checkpoint, str):
-            refuse_ways_of_asking(checkpoint, self.template, self.labels)
+            refuse_ways_of_asking(checkpoint, self.template, self.labels, self.pooling)
             return PointwiseReranker(
                 RemoteScorer(checkpoint, self.server_model), attribute=self.attribute
             )
         refuse_model_of_server(str(checkpoint), self.server_model, "server_model")
-        ranker, pair_tokenizer = load_ranker(checkpoint, self.template, self.labels)
+        ranker, pair_tokenizer = load_ranker(checkpoint, self.template, self.labels, self.pooling)
         if self.split_attribute:
             split_attribute(ranker, pair_tokenizer, self.attribute)
         scorer = Scorer(ranker, pair_tokenizer, self.scoring)

@@ -46,6 +46,7 @@ from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.models.initialisation import WEIGHTS
 from backpack_rank.models.interactions import check_sizes
 from backpack_rank.models.prompted_ranker import PromptTemplate
+from backpack_rank.models.text_encoder import POOLINGS
 from backpack_rank.models.utils import pick_device
 from backpack_rank.parts import option_types
 from backpack_rank.pipelines.nodes import check_options
@@ -80,6 +81,7 @@ Rows = Annotated[
 Labels = Annotated[
     Sequence[Name], Length(2, 2), Called("two labels, such as [relevant,not_relevant]")
 ]
+Pooling = Annotated[str, OneOf(tuple(POOLINGS))] | Annotated[None, Note("as its folder says")]
 StartWeights = Annotated[str, OneOf(WEIGHTS)]
 FirstStageNode = Annotated[FirstStage, Called("one of list=first_stage")]
 OfTheModel = Annotated[None, Note("for what the model says")]
@@ -134,6 +136,7 @@ class EvaluationOptions(Options):
     template: Annotated[PromptTemplate, Called("one of list=template")] | None
     labels: Labels | None
     server_model: Name | None
+    pooling: Pooling
     run: Files | None
     system: Texts | Annotated[None, Note("for each run as a system of its own")]
     ties: Annotated[str, OneOf(TIES)]

@@ -18,9 +18,10 @@ from filelock import FileLock
 
 from backpack_rank.data.batching import pack_by_length
 from backpack_rank.data.collection import DocumentStore, Queries
+from backpack_rank.data.wordings import ApartPairTokenizer
 from backpack_rank.digests import digest
 from backpack_rank.files import intact, reserve_space, seal, write_text
-from backpack_rank.models.rankers import DualEncoderForRanking, DualPairTokenizer
+from backpack_rank.models.apart import VectorRanker
 from backpack_rank.progress import Progress
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.cache import weights_digest
@@ -85,12 +86,12 @@ class Encoding:
 
     def __init__(self, scorer: Scorer) -> None:
         """Raises ``ValueError`` where the scorer's ranker is no dual encoder."""
-        if not isinstance(scorer.ranker, DualEncoderForRanking) or not isinstance(
-            scorer.pair_tokenizer, DualPairTokenizer
+        if not isinstance(scorer.ranker, VectorRanker) or not isinstance(
+            scorer.pair_tokenizer, ApartPairTokenizer
         ):
             raise ValueError(
                 f"{type(scorer.ranker).__name__} reads query and document together, so documents "
-                "have no vectors of their own; train a dual encoder with model=bert_dot"
+                "have no vectors of their own; give a bi-encoder, or train one with model=bert_dot"
             )
         self.ranker = scorer.ranker
         self.pair_tokenizer = scorer.pair_tokenizer
@@ -100,7 +101,7 @@ class Encoding:
     @property
     def size(self) -> int:
         """Dimensions d of a vector."""
-        return self.ranker.config.hidden_size
+        return self.ranker.vector_size
 
     def settings(self, documents: DocumentStore) -> dict[str, Any]:
         """Everything that the vectors of documents depend on."""

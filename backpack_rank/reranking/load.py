@@ -44,6 +44,7 @@ def load(
     split_attribute: bool = True,
     template: Template | None = None,
     labels: Sequence[str] | None = None,
+    pooling: str | None = None,
     activation: str | None = None,
     calibration: str | Path | None = None,
     model: str | None = None,
@@ -54,8 +55,9 @@ def load(
     >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
 
     Of rankers trained elsewhere, any classifier of transformers with one label, or two, is taken
-    (``CrossEncoder`` models of sentence-transformers, also in modules), a language model that
-    answers a prompt (Qwen3-Reranker), a LoRA adapter of either, and any HTTP rerank endpoint. No
+    (``CrossEncoder`` models of sentence-transformers, also in modules), an encoder whose vectors
+    are compared (``SentenceTransformer`` models), a language model that answers a prompt
+    (Qwen3-Reranker), a LoRA adapter of these, and any HTTP rerank endpoint. No
     code is loaded, and from the hub no weights but safetensors.
 
     Args:
@@ -78,6 +80,9 @@ def load(
         labels: of a classifier with two labels, their names in its ``config.json``, that of
             relevant documents first; the score is the difference of their logits. None: by
             ``reranker_labels.yaml`` of its folder.
+        pooling: of an encoder of transformers without modules, how it makes a vector of those of
+            its tokens: ``mean``, ``first`` or ``last``; scores are then cosines. None: the folder
+            says what it is.
         activation: what scores are shown as where nothing else is asked for: ``logits``,
             ``sigmoid``, or ``calibrated``: probabilities of relevance, by the ``calibration.json``
             of ``backpack-rank calibrate``. None: logits.
@@ -95,7 +100,7 @@ def load(
     if isinstance(attribute, str):
         attribute = Attribute.named(attribute)
     if is_address(name):
-        refuse_ways_of_asking(str(name), template, labels)
+        refuse_ways_of_asking(str(name), template, labels, pooling)
         return PointwiseReranker(
             RemoteScorer(str(name), model),
             attribute=attribute,
@@ -110,7 +115,7 @@ def load(
             raise ValueError(f"activation={activation}: a {kind.name} has no scores to show so")
         reranker: TextReranker = imported(kind.loader)(folder, device=device, dtype=dtype)
         return reranker
-    ranker, pair_tokenizer = load_ranker(folder, template, labels)
+    ranker, pair_tokenizer = load_ranker(folder, template, labels, pooling)
     if split_attribute:
         add_missing_senses(ranker, pair_tokenizer, attribute)
     scorer = Scorer(ranker, pair_tokenizer, ScoringSettings(device=device, dtype=dtype))
@@ -144,10 +149,13 @@ def is_address(name: str | Path) -> bool:
 
 
 def refuse_ways_of_asking(
-    address: str, template: Template | None, labels: Sequence[str] | None
+    address: str,
+    template: Template | None,
+    labels: Sequence[str] | None,
+    pooling: str | None,
 ) -> None:
     """Raise ``ValueError`` where a server would be told how to make its scores."""
-    for option, value in (("template", template), ("labels", labels)):
+    for option, value in (("template", template), ("labels", labels), ("pooling", pooling)):
         if value is not None:
             raise ValueError(
                 f"{option}=... says how a model is read, and {address} is a server, which does "

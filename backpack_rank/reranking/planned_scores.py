@@ -158,7 +158,7 @@ def _scores_by_plan(plan: ReadingPlan, scorer: Scorer, joined: JoinedPairs) -> n
         if scorer.ranker.has_senses and (is_shared or len(reading.weights) > 1):
             vectors = shared_vectors if is_shared else SenseVectors(scorer, joined.sequences)
             score = vectors.scores
-        elif len(reading.columns) > 1:
+        elif len(reading.columns) > 1 and scorer.ranker.scores_stored_vectors:
             # Without senses, only maps of the pooled vector tell views of one pass apart.
             score = PooledVectors(scorer, joined.sequences, reading.shift).scores
         else:

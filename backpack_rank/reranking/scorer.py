@@ -580,6 +580,8 @@ class Scorer(TextScorer):
             vectors.append(states)
             start += len(states)
         pooled = torch.cat(vectors)
+        if not self.ranker.scores_stored_vectors:
+            return pooled, scores
         again = self.ranker.score_vectors(pooled)
         tolerance = 1e-4 if again.dtype == torch.float32 else 0.05
         if not torch.allclose(again.float(), scores.float(), rtol=tolerance, atol=tolerance):
@@ -628,6 +630,9 @@ class Scorer(TextScorer):
     def _cached_scores(self, pairs: Pairs, view: View, cache: SenseCache) -> np.ndarray | None:
         """Scores from what the cache holds; None where it is of no use, or has no room."""
         if not self.ranker.has_senses:
+            is_mapped = view.pooled_map is not None
+            if is_mapped and not self.ranker.scores_stored_vectors:
+                return None
             if view.pooled_map is not None and view.token_shift is None:
                 return self._cached_mapped_scores(pairs, view.pooled_map, cache)
             # What does not split into senses is of use for the unchanged ranker alone.

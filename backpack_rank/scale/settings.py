@@ -39,6 +39,7 @@ from backpack_rank.pipelines.option_types import (
     DataOptions,
     FirstStageNode,
     Labels,
+    Pooling,
 )
 from backpack_rank.pipelines.settings import slugify
 from backpack_rank.reranking.rankings import check_threshold
@@ -78,6 +79,7 @@ class RerankOptions(Options):
     template: Annotated[PromptTemplate, Called("one of list=template")] | None
     labels: Labels | None
     server_model: Name | None
+    pooling: Pooling
 
 
 class RerankSettings:

@@ -7,6 +7,10 @@ with r(x) the rendition of a text for group r (:mod:`backpack_rank.attributes.re
 depends on the text's canonical form alone. At alpha = 0 two texts with the same canonical form have
 the same score, whatever their tokens and lengths, for every ranker and every tokenizer. The method
 is new in this project; a mean over the orbit of a swap is a Reynolds operator.
+
+Of a ranker that compares vectors, s_0 is the score of the mean vectors of the two texts' renditions
+(:class:`~backpack_rank.models.apart.VectorRanker`): the mean of unit vectors is shorter than they
+are, and is made a unit vector again.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from backpack_rank.attributes.group_queries import QUERIES
 from backpack_rank.attributes.renditions import RELATIONS, Renditions
 from backpack_rank.checks import one_of
 from backpack_rank.constructors import Name, OneOf, checked, made
+from backpack_rank.data.wordings import Wordings
 from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.views import View
 
@@ -106,6 +111,10 @@ class MeanOfRenditions(Policy):
         return False
 
     def views(self, context: PolicyContext, alpha: float) -> tuple[View, ...]:
+        if getattr(context.ranker, "compares_vectors", False):
+            # One vector stands for all renditions.
+            together = View(rewrite=RenditionsTogether(self), coefficient=1 - alpha)
+            return View(coefficient=alpha), together
         # alpha s + sum over r of (1 - alpha) / R s(r): s_alpha with its terms in another order.
         views = [View(coefficient=alpha)]
         for share, rewriting in self._shares():
@@ -134,6 +143,21 @@ class MeanOfRenditions(Policy):
         shares = [(1 / members, rewriting) for rewriting in of_groups]
         shares += [(1 / (members * number), rewriting) for rewriting in neutral]
         return shares
+
+    def together(self, query: str, document: str) -> tuple[str, str]:
+        """The two texts in all renditions, each as often as its share in the mean says."""
+        if not self.covers(query):
+            return query, document
+        shares = self._shares()
+        least = min(share for share, _ in shares)
+        queries: list[str] = []
+        documents: list[str] = []
+        for share, rewriting in shares:
+            rewritten_query, rewritten_document = rewriting(query, document)
+            times = round(share / least)
+            queries += [rewritten_query] * times
+            documents += [rewritten_document] * times
+        return Wordings.of(queries), Wordings.of(documents)
 
     @cached_property
     def renditions(self) -> Renditions:
@@ -181,3 +205,30 @@ class Rendition:
         for text in (query, document):
             texts.append(write(text, self.group, kept_names, self.is_neutral))
         return texts[0], texts[1]
+
+
+@dataclass(frozen=True, eq=False)
+class RenditionsTogether:
+    """What a view reads in place of a pair where a ranker compares vectors: all renditions at once.
+
+    The vector of a text is then the mean over its renditions, of length 1 where vectors have it.
+
+    Attributes:
+        policy: which texts are written, and how.
+    """
+
+    policy: MeanOfRenditions
+
+    @cached_property
+    def key(self) -> str:
+        """Differs when a text may be written differently."""
+        return f"{self.policy.renditions.key}-{self.policy.name}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RenditionsTogether) and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __call__(self, query: str, document: str) -> tuple[str, str]:
+        return self.policy.together(query, document)

@@ -263,6 +263,7 @@ def _load(name: str, source: str, options: Namespace) -> Served:
     if source == options.ranker:
         more["template"] = options.template
         more["labels"] = None if options.labels is None else options.labels.split(",")
+        more["pooling"] = options.pooling
     reranker = load(
         source,
         attribute=options.attribute,

@@ -425,6 +425,9 @@ class ServedPointwise(Served):
         for text_pass in passes:
             is_mapped |= text_pass.maps != [None] * len(text_pass.maps)
             has_several_weights |= len(text_pass.weights) > 1
+        if is_mapped and not ranker.scores_stored_vectors:
+            self._score_under_each_map(slices, batch, options)
+            return
         if is_mapped and not ranker.has_senses:
             self._score_under_all_maps(slices, batch, passes[0].shift)
             return
@@ -482,6 +485,17 @@ class ServedPointwise(Served):
                 scores = unmapped_scores[rows]
                 if pooled_map is not None:
                     scores = self._scorer.ranker.score_vectors(pooled_map(vectors[rows]))
+                part.fill(column, scores.float().cpu().numpy())
+
+    def _score_under_each_map(
+        self, slices: Sequence[Slice], batch: PackedBatch, options: dict[str, Any]
+    ) -> None:
+        """A call for each alpha: a ranker that reads texts apart remembers their vectors."""
+        ranker = self._scorer.ranker
+        for part, text_pass, rows in _rows_of_batch(slices):
+            for column, pooled_map in zip(text_pass.columns, text_pass.maps, strict=True):
+                with mapped_vectors(ranker, pooled_map):
+                    scores = ranker(batch, **options).scores[rows]
                 part.fill(column, scores.float().cpu().numpy())
 
     def warm_up(self) -> None:

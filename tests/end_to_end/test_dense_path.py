@@ -13,8 +13,8 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from workplace import Workplace
 
 from backpack_rank.data.trec import read_run
+from backpack_rank.models.dual_encoder import DualEncoderForRanking
 from backpack_rank.models.factory import load_ranker
-from backpack_rank.models.rankers import DualEncoderForRanking
 
 SMALL = [
     "lists.size=4",

@@ -13,11 +13,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
-from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.packing import PackedBatch, distinct
 from backpack_rank.models.backbone import supports_packing
 from backpack_rank.models.configuration import DualEncoderConfig
+from backpack_rank.models.dual_encoder import DualEncoderForRanking
 from backpack_rank.models.factory import dual_encoder, load_ranker, make_pair_tokenizer, save_ranker
-from backpack_rank.models.rankers import DualEncoderForRanking, DualPairTokenizer, distinct
+from backpack_rank.models.rankers import DualPairTokenizer
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.training.freezing import FrozenParts, parts
 from backpack_rank.training.module import OptimizerConfig

@@ -217,8 +217,8 @@ def entry_of(name):
 MISTAKES = {
     "no cross-encoder": (
         "config_sentence_transformers.json",
-        lambda content: content.update(model_type="SentenceTransformer"),
-        r"is a SentenceTransformer of sentence-transformers.* a ranker scores pairs",
+        lambda content: content.update(model_type="StaticEncoder"),
+        r"model_type=StaticEncoder is not read here",
     ),
     "prompt before queries": (
         "config_sentence_transformers.json",

@@ -18,6 +18,7 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.long_documents import LongDocuments
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.factory import load_ranker, save_ranker
 from backpack_rank.models.pooled_map import MAP_FILE
 from backpack_rank.reranking.load import load
@@ -310,14 +311,34 @@ def test_no_map_and_maps_of_others_are_refused(loaded_classifier, tmp_path):
 
 
 def test_rankers_without_a_pooled_vector_are_refused():
-    for name in ("knrm", "dual_encoder"):
-        scorer = Scorer(*load_ranker(FIXTURES / name))
-        reranker = PointwiseReranker(scorer)
-        assert "erase" not in reranker.policies
-        with pytest.raises(ValueError, match="makes no score of one vector for each text"):
-            reranker.with_policy("erase", 0.5)
-        with pytest.raises(TypeError, match="makes no score of one vector for each text"):
-            Erase(GENDER).fitted(reranker, candidates(12))
+    reranker = PointwiseReranker(Scorer(*load_ranker(FIXTURES / "knrm")))
+    assert "erase" not in reranker.policies
+    with pytest.raises(ValueError, match="makes no score of one vector for each text"):
+        reranker.with_policy("erase", 0.5)
+    with pytest.raises(TypeError, match="makes no score of one vector for each text"):
+        Erase(GENDER).fitted(reranker, candidates(12))
+
+
+def test_of_a_dual_encoder_the_vectors_of_documents_are_mapped():
+    reranker = PointwiseReranker(Scorer(*load_ranker(FIXTURES / "dual_encoder")))
+    policy = Erase(GENDER, fit="orthogonal").fitted(reranker, candidates(12))
+    ranker, tokenizer = reranker.scorer.ranker, reranker.scorer.pair_tokenizer
+    query, documents = "the doctor saw", ["she saw a nurse", "he saw bread", "fish"]
+    with torch.inference_mode():
+        (query_vector,) = ranker.encode_queries(
+            PackedBatch.from_sequences(tokenizer.queries([query]))
+        )
+        vectors = ranker.encode_documents(
+            PackedBatch.from_sequences(tokenizer.documents(documents))
+        )
+    expected = []
+    for alpha in (1, 0.5, 0):
+        mapped = replace(policy.fitted_map, alpha=alpha)(vectors)
+        expected.append((mapped @ query_vector).numpy())
+    scores = reranker.sweep(query, documents, [1, 0.5, 0], policy=policy)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    (alone,) = reranker.sweep(query, documents, [0.5], policy=policy)
+    np.testing.assert_allclose(alone, expected[1], atol=1e-5)
 
 
 def test_a_text_without_words_of_the_attribute_is_nothing_to_fit_on(loaded_classifier):

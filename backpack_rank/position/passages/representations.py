@@ -25,7 +25,8 @@ from backpack_rank.models.attention import packed_trunk
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.backpack import BackpackModel
 from backpack_rank.models.configuration import BELOW_LAST
-from backpack_rank.models.rankers import BackpackForRanking, DualEncoderForRanking, GPT2ForRanking
+from backpack_rank.models.dual_encoder import DualEncoderForRanking
+from backpack_rank.models.rankers import BackpackForRanking, GPT2ForRanking
 
 Representation: TypeAlias = Callable[[PackedBatch, Tensor], Tensor]
 """Vectors of chosen tokens of a packed batch of joined rows: (batch, chosen bool [T]) -> [n, d]."""

@@ -16,11 +16,11 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.vocabulary import WordPairTokenizer, word_tokenizer
 from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.configuration import CrossEncoderConfig, DualEncoderConfig
+from backpack_rank.models.dual_encoder import DualEncoderForRanking
 from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     CrossEncoderForRanking,
-    DualEncoderForRanking,
     DualPairTokenizer,
 )
 from backpack_rank.models.word_ranker import interaction_ranker

@@ -1,0 +1,86 @@
+"""The dual encoder that is trained here: one backbone reads queries and documents apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.data.wordings import ApartPairTokenizer, split
+from backpack_rank.models.apart import VectorRanker
+from backpack_rank.models.backbone import new_backbone
+from backpack_rank.models.configuration import DualEncoderConfig
+from backpack_rank.models.rankers import BackboneRanker, DualPairTokenizer
+from backpack_rank.models.token_shift import TokenShift
+
+
+@dataclass(frozen=True)
+class DualEncoderPairTokenizer(ApartPairTokenizer, DualPairTokenizer):
+    """The rows of a :class:`DualPairTokenizer`, also of texts of several wordings."""
+
+    def encode_one_query(self, text: str) -> np.ndarray:
+        """See :meth:`DualPairTokenizer.encode_query`."""
+        return DualPairTokenizer.encode_query(self, text)
+
+    def query_row(self, ids: np.ndarray) -> np.ndarray:
+        """[start, query, separator]"""
+        return self._query(ids)
+
+    def document_row(self, ids: np.ndarray) -> np.ndarray:
+        """[start, document, end], cut to ``max_length``."""
+        return self._document(ids)
+
+
+class DualEncoderForRanking(VectorRanker, BackboneRanker):
+    """Use it to search with vectors: one backbone reads queries and documents apart.
+
+    The score is the dot product of the two vectors at their pooled tokens. This is BERT_DOT
+    (Hofstätter et al. 2021, eq. 3), TF([CLS; q])_1 . TF([CLS; p])_1; the backbone gets no new part.
+    """
+
+    config: DualEncoderConfig
+    config_class = DualEncoderConfig
+    pair_tokenizer_class: ClassVar[type[PairTokenizer]] = DualEncoderPairTokenizer
+
+    def __init__(self, config: DualEncoderConfig) -> None:
+        super().__init__(config)
+        self.backbone = new_backbone(config)
+        self.joint = None
+        self.post_init()
+
+    @property
+    def vector_size(self) -> int:
+        """D"""
+        size: int = self.config.hidden_size
+        return size
+
+    def parts_of_row(self, row: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """See :meth:`ApartRanker.parts_of_row`: a query ends with the first separator."""
+        if self.config.separator_id is None:
+            raise ValueError(
+                "the configuration names no separator_id, so a row cannot be split behind its query"
+            )
+        queries = []
+        parts = split(row, self.mark)
+        for number, part in enumerate(parts):
+            ends = np.flatnonzero(part == self.config.separator_id)
+            end = ends[0] + 1 if len(ends) else len(part)
+            queries.append(part[:end])
+            # The last wording of the query has the first one of the document behind it.
+            if end < len(part):
+                return queries, [part[end:], *parts[number + 1 :]]
+        raise ValueError(
+            "a row has no document behind its query; join the texts with DualPairTokenizer"
+        )
+
+    def encode_queries(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
+        """Vectors of B queries [start, query, separator]. [B, D]"""
+        return self.pooled_states(batch, token_shift)
+
+    def encode_documents(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
+        """Vectors of B documents [start, document, end]; they depend on no query. [B, D]"""
+        return self.pooled_states(batch, token_shift)

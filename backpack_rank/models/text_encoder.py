@@ -1,0 +1,446 @@
+"""Encoders of texts that were trained elsewhere: bi-encoders of sentence-transformers, and others.
+
+Their score of a query and a document is the cosine or the dot product of two vectors. Vectors are
+those of ``encode_query`` and ``encode_document`` of sentence-transformers, which need not be
+installed; how a text becomes tokens follows its version 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tokenizers import normalizers
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    MT5EncoderModel,
+    PreTrainedTokenizerBase,
+    T5EncoderModel,
+    UMT5EncoderModel,
+)
+
+from backpack_rank.checks import one_of
+from backpack_rank.data.long_documents import LongDocuments
+from backpack_rank.data.model_files import MODULES
+from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.pretrained import from_pretrained, no_panic
+from backpack_rank.data.tokenisation import load_tokenizer
+from backpack_rank.data.wordings import ApartPairTokenizer, split
+from backpack_rank.models.apart import VectorRanker
+from backpack_rank.models.backbone import depends_on_others
+from backpack_rank.models.lora_folder import load_network
+from backpack_rank.models.modular_cross_encoder import (
+    ModularNetwork,
+    Normalize,
+    Pooling,
+    load_modules,
+    module_entries,
+)
+from backpack_rank.models.packed_body import pack_body
+from backpack_rank.models.sentence_transformers_files import (
+    ADVICE,
+    MODEL_FILE,
+    TRANSFORMER_FILE,
+    settings_of,
+)
+from backpack_rank.models.sequence_classifier import most_positions
+from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
+
+POOLINGS = {"mean": "mean", "first": "cls", "last": "lasttoken"}
+"""How a plain encoder makes a vector of those of its tokens: our names, and those of
+sentence-transformers.
+"""
+SIMILARITIES = ("cosine", "dot")
+_VECTOR = "sentence_embedding"
+_ENCODERS = {"t5": T5EncoderModel, "mt5": MT5EncoderModel, "umt5": UMT5EncoderModel}
+"""The halves of models with an encoder and a decoder that read texts."""
+
+
+@dataclass(frozen=True)
+class TextPairTokenizer(ApartPairTokenizer):
+    """Query and document as an encoder reads each alone.
+
+    A row is [prefix, query, suffix, boundary, prefix, document, suffix]; the boundary is a number
+    beyond the vocabulary. ``max_length`` is the limit of a document.
+
+    Attributes:
+        prefix, suffix: token ids that the tokenizer puts around a text.
+        query_prompt, document_prompt: texts in front of each.
+        query_length: limit of a query in tokens; None: that of a document.
+    """
+
+    prefix: tuple[int, ...] = ()
+    suffix: tuple[int, ...] = ()
+    query_prompt: str = ""
+    document_prompt: str = ""
+    query_length: int | None = None
+
+    @classmethod
+    def of(
+        cls, tokenizer: PreTrainedTokenizerBase, max_length: int, **options: Any
+    ) -> TextPairTokenizer:
+        """Read what a tokenizer puts around a text off a short one.
+
+        Raises:
+            ValueError: the tokens of the text do not stand together.
+        """
+        text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+        ids = list(tokenizer("a")["input_ids"])
+        for start in range(len(ids) - len(text) + 1):
+            end = start + len(text)
+            if ids[start:end] == text:
+                prefix, suffix = tuple(ids[:start]), tuple(ids[end:])
+                return cls(tokenizer, max_length, None, prefix, suffix, **options)
+        raise ValueError(
+            f"{type(tokenizer).__name__} reads a text in a way that is not known here: {ids}"
+        )
+
+    @property
+    def boundary(self) -> np.ndarray:
+        """Stands between query and document. [1]"""
+        return np.array([self.mark + 1], dtype=np.int32)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that decides the token ids of a pair of texts."""
+        parts = (self.prefix, self.suffix, self.query_prompt, self.document_prompt)
+        return f"{parts}{self.query_length}-{super().fingerprint}"
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token ids of documents with their prompt, nothing added and nothing cut."""
+        if not texts:
+            return []
+        prompted = [self.document_prompt + text for text in texts]
+        with no_panic(self.tokenizer.name_or_path):
+            encoded = self.tokenizer(prompted, add_special_tokens=False, verbose=False)
+        return [np.asarray(ids, dtype=np.int32) for ids in encoded["input_ids"]]
+
+    def encode_one_query(self, text: str) -> np.ndarray:
+        """Token ids of a query with its prompt; of one that is far too long, the first.
+
+        Raises:
+            ValueError: the query is empty.
+        """
+        if not text.strip():
+            raise ValueError("the query is empty: a ranker needs at least one token of query text")
+        of_queries = replace(self, document_prompt=self.query_prompt)
+        (beginning,) = of_queries.beginnings([text])
+        return beginning.ids
+
+    def room(self, query: np.ndarray) -> int:
+        """Tokens of a document that fit, which do not depend on the query."""
+        return max(self.max_length - len(self.prefix) - len(self.suffix), 0)
+
+    def query_tokens_read(self, query: np.ndarray, document: np.ndarray) -> int:
+        """Tokens of a query that are read, of all its wordings."""
+        most = max((self.query_length or self.max_length) - len(self.prefix) - len(self.suffix), 0)
+        cut = [max(len(wording) - most, 0) for wording in split(query, self.mark)]
+        return len(query) - sum(cut)
+
+    def may_be_cut(self, query: str) -> bool:
+        """Whether a query is longer than the encoder reads."""
+        ids = self.encode_query(query)
+        return self.query_tokens_read(ids, ids) < len(ids)
+
+    def chunks_of_one(
+        self, ids: np.ndarray, room: int, long_documents: LongDocuments, most: int | None
+    ) -> tuple[list[np.ndarray], bool]:
+        """See :meth:`PairTokenizer.chunks_of_one`: every chunk has the prompt in front."""
+        prompt = self._prompt_ids
+        if not long_documents.in_chunks or not len(prompt) or len(prompt) >= room:
+            return super().chunks_of_one(ids, room, long_documents, most)
+        if not np.array_equal(ids[: len(prompt)], prompt):
+            # The last letters of the prompt are one token with the first ones of the text.
+            return super().chunks_of_one(ids, room, long_documents, most)
+        chunks, is_part = super().chunks_of_one(
+            ids[len(prompt) :], room - len(prompt), long_documents, most
+        )
+        return [np.concatenate([prompt, chunk]) for chunk in chunks], is_part
+
+    @property
+    def _prompt_ids(self) -> np.ndarray:
+        if not self.document_prompt:
+            return np.empty(0, dtype=np.int32)
+        (ids,) = self.encode([""])
+        return ids
+
+    def query_row(self, ids: np.ndarray) -> np.ndarray:
+        """[prefix, query, suffix], cut to the limit of queries."""
+        return self._around(ids, self.query_length or self.max_length)
+
+    def document_row(self, ids: np.ndarray) -> np.ndarray:
+        """[prefix, document, suffix], cut to ``max_length``."""
+        return self._around(ids, self.max_length)
+
+    def _around(self, ids: np.ndarray, most: int) -> np.ndarray:
+        room = max(most - len(self.prefix) - len(self.suffix), 0)
+        row = np.array([*self.prefix, *ids[:room], *self.suffix], dtype=np.int32)
+        if len(row):
+            return row
+        # A tokenizer that adds nothing leaves nothing of an empty text.
+        return np.array([self.end_id], dtype=np.int32)
+
+
+class TextEncoderForRanking(VectorRanker):
+    """Use this for a bi-encoder that was trained elsewhere: scores are cosines or dot products.
+
+    Policies change its scores, and retrieval compares its vectors; it is not trained here.
+    :func:`load_text_encoder` reads one from a folder.
+
+    Attributes:
+        unit_vectors: whether scores are cosines.
+        one_by_one: each text is read in a batch of its own, because vectors depend on the batch.
+    """
+
+    # Whatever the transformer inside supports; this class adds no attention.
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+
+    def __init__(
+        self,
+        network: ModularNetwork,
+        pair_tokenizer: TextPairTokenizer,
+        similarity: str = "cosine",
+        truncate_dim: int | None = None,
+    ) -> None:
+        """
+        Args:
+            network: makes a ``sentence_embedding`` of token ids.
+            pair_tokenizer: joins its texts.
+            similarity: one of :data:`SIMILARITIES`.
+            truncate_dim: numbers of a vector that are used, from its beginning; None: all.
+        """
+        super().__init__(network.config)
+        self.network = network
+        self.similarity = similarity
+        self.truncate_dim = truncate_dim
+        self.mark = pair_tokenizer.mark
+        self.one_by_one = False
+        self._boundary = int(pair_tokenizer.boundary[0])
+        self._padding = pair_tokenizer.tokenizer.pad_token_id or 0
+        last_is_normalize = isinstance(network.modules_behind[-1], Normalize)
+        self.unit_vectors = similarity == "cosine" or (last_is_normalize and truncate_dim is None)
+
+    @property
+    def label(self) -> str:
+        """Name in tables: the transformer's own class."""
+        transformer = self.network.transformer
+        return type(getattr(transformer, "body", transformer)).__name__
+
+    @property
+    def vector_size(self) -> int:
+        """D"""
+        with torch.no_grad():
+            return self.encode_documents(PackedBatch.from_sequences([[0]]).to(self.device)).shape[1]
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The word vectors that the transformer reads."""
+        return self.network.get_input_embeddings()
+
+    def parts_of_row(self, row: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """See :meth:`ApartRanker.parts_of_row`."""
+        return parts_at_boundary(row, self._boundary, self.mark)
+
+    def encode_queries(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
+        """Vectors of B queries; of length 1 where scores are cosines. float32 [B, D]"""
+        return self._encode(batch, token_shift)
+
+    def encode_documents(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
+        """Vectors of B documents; of length 1 where scores are cosines. float32 [B, D]"""
+        return self._encode(batch, token_shift)
+
+    def _encode(self, batch: PackedBatch, token_shift: TokenShift | None) -> Tensor:
+        if self.one_by_one and len(batch) > 1:
+            return torch.cat([self._encode(text, token_shift) for text in batch.texts()])
+        mask = batch.padding_mask()
+        ids = batch.pad(batch.input_ids).masked_fill(~mask, self._padding)
+        with shifted_embeddings(self.get_input_embeddings(), token_shift):
+            features = self.network.features(attention_mask=mask.long(), input_ids=ids)
+        vectors = features[_VECTOR][:, : self.truncate_dim].float()
+        return F.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
+
+
+def parts_at_boundary(
+    row: np.ndarray, boundary: int, mark: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Use this for the wordings of query and document in a row with a boundary between them.
+
+    Raises:
+        ValueError: there is none.
+    """
+    places = np.flatnonzero(row == boundary)
+    if len(places) != 1:
+        raise ValueError("a row is no query and document: join them with the ranker's tokenizer")
+    return split(row[: places[0]], mark), split(row[places[0] + 1 :], mark)
+
+
+def load_text_encoder(
+    folder: str | Path,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    pooling: str | None = None,
+) -> tuple[TextEncoderForRanking, TextPairTokenizer]:
+    """Use this to load a bi-encoder; its vectors are those of sentence-transformers.
+
+    ::
+
+        ranker, pair_tokenizer = load_text_encoder(folder)
+
+    Args:
+        folder: with ``modules.json``; or with a transformer alone, whose tokens' vectors
+            ``pooling`` makes one of.
+        tokenizer: None: that of the transformer.
+        pooling: one of :data:`POOLINGS`, for a transformer alone.
+
+    Raises:
+        ValueError: it holds a module or a setting that is not known here, lacks weights, or gives
+            no vector.
+    """
+    folder = Path(folder)
+    model: Mapping[str, Any] = {}
+    own_folder = folder
+    if pooling is None:
+        entries = module_entries(folder / MODULES)
+        model = settings_of(folder / MODEL_FILE)
+        own_folder = entries[0].folder
+        transformer, modules = load_modules(entries, folder, encoder_class(own_folder))
+    else:
+        one_of("pooling", pooling, POOLINGS)
+        transformer = load_network(encoder_class(folder), folder, optional=("pooler.",))
+        modules = [Pooling(POOLINGS[pooling])]
+    tokenizer = tokenizer or load_tokenizer(own_folder)
+    network = ModularNetwork(transformer, modules, nn.Identity()).eval()
+    _check_vectors(network, folder)
+    pair_tokenizer = text_pair_tokenizer(folder, own_folder, tokenizer, transformer.config)
+    _check_prompts(network, pair_tokenizer, folder)
+    similarity = model.get("similarity_fn_name") or "cosine"
+    if similarity not in SIMILARITIES:
+        raise ValueError(
+            f"{folder / MODEL_FILE}: similarity_fn_name={similarity} is not read here; "
+            f"{' and '.join(SIMILARITIES)} are; {ADVICE}"
+        )
+    first_token_alone = all(
+        isinstance(module, Pooling) and module.modes == ["cls"]
+        for module in modules
+        if isinstance(module, Pooling)
+    )
+    reads_packed = pack_body(network, "transformer", first_token_alone)
+    ranker = TextEncoderForRanking(
+        network, pair_tokenizer, similarity, model.get("truncate_dim")
+    ).eval()
+    # What tells two rankers with equal weights apart.
+    ranker.config.vectors_made_by = {
+        "modules": [repr(module) for module in modules],
+        "similarity": similarity,
+        "truncate_dim": ranker.truncate_dim,
+    }
+    if not reads_packed:
+        short, long = pair_tokenizer.documents(["a saw", "a saw and a hammer, a plane, a file"])
+        ranker.one_by_one = depends_on_others(
+            ranker.encode_documents, ranker, short.tolist(), long.tolist()
+        )
+    return ranker, pair_tokenizer
+
+
+def encoder_class(folder: str | Path) -> Any:
+    """The class that reads texts of a transformer's folder: of some models, their encoder alone."""
+    folder = Path(folder)
+    if not (folder / "config.json").is_file():
+        return AutoModel  # an adapter, or a folder whose error names what is missing
+    config = from_pretrained(AutoConfig, folder)
+    return _ENCODERS.get(config.model_type, AutoModel)
+
+
+def text_pair_tokenizer(
+    folder: Path, transformer_folder: Path, tokenizer: PreTrainedTokenizerBase, config: Any
+) -> TextPairTokenizer:
+    """Use this for the tokenizer of an encoder, with the prompts and limits of its files.
+
+    Args:
+        folder: of the model.
+        transformer_folder: of its first module.
+        tokenizer: of the transformer; it is changed where the files want lower case.
+        config: of the transformer.
+
+    Raises:
+        ValueError: texts are read in a way that is not known here.
+    """
+    settings = settings_of(transformer_folder / TRANSFORMER_FILE)
+    if "message" in (settings.get("modality_config") or {}):
+        raise ValueError(
+            f"{transformer_folder / TRANSFORMER_FILE}: texts are read as messages of a chat "
+            f"template, which is not read here; {ADVICE}"
+        )
+    if settings.get("do_lower_case"):
+        _lower(tokenizer)
+    given = settings.get("processing_kwargs", {}).get("text", {}).get("max_length")
+    limit = given or settings.get("max_seq_length") or tokenizer.model_max_length
+    max_length = min(limit, most_positions(config))
+    of_documents = settings.get("document_length") or max_length
+    of_queries = settings.get("query_length") or max_length
+    model = settings_of(folder / MODEL_FILE)
+    query_prompt, document_prompt = prompts_of(model)
+    return TextPairTokenizer.of(
+        tokenizer,
+        min(of_documents, max_length),
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
+        query_length=min(of_queries, max_length),
+    )
+
+
+def prompts_of(model: Mapping[str, Any]) -> tuple[str, str]:
+    """The prompts of queries and of documents, by the names that sentence-transformers looks for.
+
+    >>> prompts_of({"prompts": {"query": "query: ", "document": "passage: "}})
+    ('query: ', 'passage: ')
+
+    Args:
+        model: content of ``config_sentence_transformers.json``.
+    """
+    prompts = model.get("prompts") or {}
+    # No other name counts, and no default_prompt_name: its encode_query and encode_document look
+    # for these two first, and find the empty prompt where a model has none.
+    return prompts.get("query") or "", prompts.get("document") or ""
+
+
+def _lower(tokenizer: PreTrainedTokenizerBase) -> None:
+    backend = tokenizer.backend_tokenizer
+    steps = [normalizers.Lowercase()]
+    if backend.normalizer is not None:
+        steps.append(backend.normalizer)
+    backend.normalizer = normalizers.Sequence(steps)
+
+
+def _check_vectors(network: ModularNetwork, folder: Path) -> None:
+    """Read two tokens, to see that the modules fit together and end with a vector."""
+    ids = torch.zeros((1, 2), dtype=torch.long)
+    try:
+        with torch.no_grad():
+            features = network.features(input_ids=ids, attention_mask=torch.ones_like(ids))
+    except (KeyError, RuntimeError) as error:
+        raise ValueError(f"{folder / MODULES}: the modules do not fit together: {error}") from error
+    if _VECTOR not in features:
+        raise ValueError(
+            f"{folder / MODULES}: no module makes one vector of a text (Pooling); {ADVICE}"
+        )
+
+
+def _check_prompts(
+    network: ModularNetwork, pair_tokenizer: TextPairTokenizer, folder: Path
+) -> None:
+    """Refuse vectors that leave out the tokens of a prompt."""
+    has_prompt = pair_tokenizer.query_prompt or pair_tokenizer.document_prompt
+    for module in network.modules_behind:
+        if isinstance(module, Pooling) and not module.include_prompt and has_prompt:
+            raise ValueError(
+                f"{folder}: include_prompt=false leaves the prompt's tokens out of the vector, "
+                f"which is not read here; {ADVICE}"
+            )
