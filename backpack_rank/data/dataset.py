@@ -10,7 +10,7 @@ Each part is loaded when it is first asked for.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -177,8 +177,34 @@ class Dataset:
         """
         stage = self.first_stage(split)
         searched = original_collection(collection or self.split(split))
-        found = without_own(stage.candidates(searched), searched)
-        note = note_on_own(found, searched)
-        if note is not None:
-            log.warning("%s", note)
-        return stage.name, found
+        return stage.name, _of_others(stage.candidates(searched), searched)
+
+    def candidates_at(
+        self, split: str, collection: Collection, alphas: Sequence[float]
+    ) -> dict[float, tuple[str, Run]]:
+        """As :meth:`candidates`, at several positions of the dial of the first stage.
+
+        Raises:
+            ValueError: it has no dial.
+        """
+        stage: Any = self.first_stage(split)
+        if not hasattr(stage, "candidates_at"):
+            raise ValueError(
+                f"alpha={list(alphas)}: the first stage {stage.name} has no dial; that of "
+                "first_stage=dense has one"
+            )
+        searched = original_collection(collection)
+        found = {}
+        runs = stage.candidates_at(searched, alphas)
+        for alpha, run in zip(alphas, runs, strict=True):
+            found[alpha] = f"{stage.name} alpha={alpha:g}", _of_others(run, searched)
+        return found
+
+
+def _of_others(run: Run, collection: Collection) -> Run:
+    """A run without each query's own document, where queries are documents."""
+    found = without_own(run, collection)
+    note = note_on_own(found, collection)
+    if note is not None:
+        log.warning("%s", note)
+    return found

@@ -68,10 +68,10 @@ def wordings_of(text: str) -> tuple[str, ...]:
 class ApartPairTokenizer(PairTokenizer):
     """Subclass it for rankers that read query and document apart: it reads wordings too.
 
-    A pair is one row of tokens. Wordings of a text stand behind each other in it, with
+    A pair is one row of tokens. Wordings of a document stand behind each other in it, with
     :attr:`mark` between them, a number beyond the vocabulary that no network reads::
 
-        [query] [mark] [query, other wording] [document] [mark] [document, other wording]
+        [query] [document] [mark] [document, other wording]
     """
 
     @cached_property
@@ -92,29 +92,17 @@ class ApartPairTokenizer(PairTokenizer):
         """A document as it is read alone, cut to its limit."""
         raise NotImplementedError
 
-    def encode_one_query(self, text: str) -> np.ndarray:
-        """Token ids of a query of one wording."""
-        raise NotImplementedError
-
     def queries(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Each query as it is read.
 
         Raises:
             ValueError: see :meth:`encode_query`.
         """
-        return [self.query_row(self.encode_one_query(text)) for text in texts]
+        return [self.query_row(self.encode_query(text)) for text in texts]
 
     def documents(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Each document as it is read, cut to ``max_length``."""
         return [self.document_row(beginning.ids) for beginning in self.beginnings(texts)]
-
-    def encode_query(self, text: str) -> np.ndarray:
-        """Token ids of a query, of all its wordings.
-
-        Raises:
-            ValueError: it is empty or too long.
-        """
-        return self._marked([self.encode_one_query(wording) for wording in wordings_of(text)])
 
     def beginnings(
         self, texts: Sequence[str], long_documents: LongDocuments = CUT
@@ -168,10 +156,9 @@ class ApartPairTokenizer(PairTokenizer):
         return together, is_cut
 
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
-        """The row of a pair, with each wording as it is read alone."""
-        queries = [self.query_row(ids) for ids in split(query, self.mark)]
+        """The row of a pair, with each wording of the document as it is read alone."""
         documents = [self.document_row(ids) for ids in split(document, self.mark)]
-        return np.concatenate([self._marked(queries), self.boundary, self._marked(documents)])
+        return np.concatenate([self.query_row(query), self.boundary, self._marked(documents)])
 
     def _marked(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         if len(parts) == 1:

@@ -94,8 +94,8 @@ class ApartRanker(Ranker):
         """Scores of B pairs of what :meth:`read` gives. [B]"""
 
     @abstractmethod
-    def parts_of_row(self, row: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """The wordings of the query and of the document of a row, mostly one of each.
+    def parts_of_row(self, row: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The query of a row, and the wordings of its document, which is mostly one.
 
         Raises:
             ValueError: it is no row of the ranker's tokenizer.
@@ -128,7 +128,7 @@ class ApartRanker(Ranker):
         documents: list[list[np.ndarray]] = []
         for row in np.split(ids, batch.offsets[1:-1].cpu().numpy()):
             query, document = self.parts_of_row(row)
-            queries.append(query)
+            queries.append([query])
             documents.append(document)
         device = batch.input_ids.device
         return RankerOutput(

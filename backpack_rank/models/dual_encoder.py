@@ -22,10 +22,6 @@ from backpack_rank.models.token_shift import TokenShift
 class DualEncoderPairTokenizer(ApartPairTokenizer, DualPairTokenizer):
     """The rows of a :class:`DualPairTokenizer`, also of texts of several wordings."""
 
-    def encode_one_query(self, text: str) -> np.ndarray:
-        """See :meth:`DualPairTokenizer.encode_query`."""
-        return DualPairTokenizer.encode_query(self, text)
-
     def query_row(self, ids: np.ndarray) -> np.ndarray:
         """[start, query, separator]"""
         return self._query(ids)
@@ -58,24 +54,18 @@ class DualEncoderForRanking(VectorRanker, BackboneRanker):
         size: int = self.config.hidden_size
         return size
 
-    def parts_of_row(self, row: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def parts_of_row(self, row: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """See :meth:`ApartRanker.parts_of_row`: a query ends with the first separator."""
         if self.config.separator_id is None:
             raise ValueError(
                 "the configuration names no separator_id, so a row cannot be split behind its query"
             )
-        queries = []
-        parts = split(row, self.mark)
-        for number, part in enumerate(parts):
-            ends = np.flatnonzero(part == self.config.separator_id)
-            end = ends[0] + 1 if len(ends) else len(part)
-            queries.append(part[:end])
-            # The last wording of the query has the first one of the document behind it.
-            if end < len(part):
-                return queries, [part[end:], *parts[number + 1 :]]
-        raise ValueError(
-            "a row has no document behind its query; join the texts with DualPairTokenizer"
-        )
+        ends = np.flatnonzero(row == self.config.separator_id)
+        if not len(ends) or ends[0] == len(row) - 1:
+            raise ValueError(
+                "a row has no document behind its query; join the texts with DualPairTokenizer"
+            )
+        return row[: ends[0] + 1], split(row[ends[0] + 1 :], self.mark)
 
     def encode_queries(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Vectors of B queries [start, query, separator]. [B, D]"""

@@ -122,7 +122,7 @@ class TextPairTokenizer(ApartPairTokenizer):
             encoded = self.tokenizer(prompted, add_special_tokens=False, verbose=False)
         return [np.asarray(ids, dtype=np.int32) for ids in encoded["input_ids"]]
 
-    def encode_one_query(self, text: str) -> np.ndarray:
+    def encode_query(self, text: str) -> np.ndarray:
         """Token ids of a query with its prompt; of one that is far too long, the first.
 
         Raises:
@@ -139,10 +139,9 @@ class TextPairTokenizer(ApartPairTokenizer):
         return max(self.max_length - len(self.prefix) - len(self.suffix), 0)
 
     def query_tokens_read(self, query: np.ndarray, document: np.ndarray) -> int:
-        """Tokens of a query that are read, of all its wordings."""
+        """Tokens of a query that are read."""
         most = max((self.query_length or self.max_length) - len(self.prefix) - len(self.suffix), 0)
-        cut = [max(len(wording) - most, 0) for wording in split(query, self.mark)]
-        return len(query) - sum(cut)
+        return min(len(query), most)
 
     def may_be_cut(self, query: str) -> bool:
         """Whether a query is longer than the encoder reads."""
@@ -245,7 +244,7 @@ class TextEncoderForRanking(VectorRanker):
         """The word vectors that the transformer reads."""
         return self.network.get_input_embeddings()
 
-    def parts_of_row(self, row: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def parts_of_row(self, row: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """See :meth:`ApartRanker.parts_of_row`."""
         return parts_at_boundary(row, self._boundary, self.mark)
 
@@ -270,8 +269,8 @@ class TextEncoderForRanking(VectorRanker):
 
 def parts_at_boundary(
     row: np.ndarray, boundary: int, mark: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Use this for the wordings of query and document in a row with a boundary between them.
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Use this for the query and the document's wordings in a row with a boundary between them.
 
     Raises:
         ValueError: there is none.
@@ -279,7 +278,7 @@ def parts_at_boundary(
     places = np.flatnonzero(row == boundary)
     if len(places) != 1:
         raise ValueError("a row is no query and document: join them with the ranker's tokenizer")
-    return split(row[: places[0]], mark), split(row[places[0] + 1 :], mark)
+    return row[: places[0]], split(row[places[0] + 1 :], mark)
 
 
 def load_text_encoder(

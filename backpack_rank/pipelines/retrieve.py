@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from backpack_rank.checks import one_of
+from backpack_rank.constructors import check_value
+from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import write_run
 from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.nodes import plain_options
+from backpack_rank.pipelines.option_types import Alpha, Alphas
 from backpack_rank.pipelines.settings import slugify
 from backpack_rank.progress import printable
 
@@ -29,22 +32,37 @@ def retrieve(config: Mapping[str, Any]) -> Path:
 
         backpack-rank retrieve data=beir data.folder=my_collection output=bm25.trec
 
+    With ``alpha``, a run is written for each position of the dial, and the path of the last is
+    given.
+
     Raises:
-        ValueError: there is no data or no such split, or the data has no first stage.
+        ValueError: there is no data or no such split, the data has no first stage, or ``alpha`` is
+            given and the first stage has no dial.
         IsADirectoryError: ``output`` is a folder.
     """
     quiet_libraries()
     options = plain_options(config)
     split = options["split"]
     one_of("split", split, SPLITS)
+    check_value("alpha", options["alpha"], Alpha | Alphas | None)
     if "name" not in (options.get("data") or {}):
         raise ValueError("retrieve needs the collection to search: add data=..., one of conf/data")
     dataset = dataset_of(options["data"], options.get("first_stage"))
     path = _path(options["output"], f"{dataset.name}-{split}")
     collection = dataset.split(split)
-    name, run = dataset.candidates(split, collection)
-    write_run(path, run, "-".join(name.split()))
+    if options["alpha"] is None:
+        name, run = dataset.candidates(split, collection)
+        _write(path, name, run, collection)
+        return path
+    alphas = options["alpha"] if isinstance(options["alpha"], list) else [options["alpha"]]
+    for alpha, (name, run) in dataset.candidates_at(split, collection, alphas).items():
+        path_at_alpha = path.with_name(f"{path.stem}-alpha={alpha:g}{path.suffix}")
+        _write(path_at_alpha, name, run, collection)
+    return path_at_alpha
 
+
+def _write(path: Path, name: str, run: Run, collection: Collection) -> None:
+    write_run(path, run, "-".join(name.split()))
     documents = sum(map(len, run.values()))
     print(
         printable(f"{name}: {documents:,} documents of {collection.name} for {len(run):,} queries")
@@ -53,7 +71,6 @@ def retrieve(config: Mapping[str, Any]) -> Path:
     if empty:
         print(printable(f"No document for {len(empty):,} of them, such as {empty[0]}"))
     print(printable(f"Run: {path}"))
-    return path
 
 
 def _path(output: str | None, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""A first stage that compares vectors.
+"""A first stage that compares vectors, with a dial.
 
 It gives the documents whose vectors have the highest dot product with the query's.
 """
@@ -6,31 +6,51 @@ It gives the documents whose vectors have the highest dot product with the query
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from backpack_rank.constructors import Count, FilePath, Name, OneOf
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.attributes.group_queries import QUERIES
+from backpack_rank.checks import one_of
+from backpack_rank.constructors import Count, FilePath, Name, Note, OneOf
 from backpack_rank.data.collection import Collection, DocumentStore, Run
 from backpack_rank.data.first_stage import checked_depth
 from backpack_rank.files import cache_dir, kept_or_rebuilt
-from backpack_rank.models.factory import load_ranker, ranker_folder
+from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.number_formats import FORMATS
-from backpack_rank.reranking.dense_search import top_k
-from backpack_rank.reranking.dense_vectors import DocumentVectors, Encoding
+from backpack_rank.models.pooled_map import PooledMap
+from backpack_rank.models.text_encoder import POOLINGS
+from backpack_rank.reranking.dense_search import TurnedVectors, top_k
+from backpack_rank.reranking.dense_vectors import DocumentVectors, Encoding, NeutralVectors
+from backpack_rank.reranking.load import local_folder
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.senses.erase import Erase
+from backpack_rank.senses.policies import Policy, check_alpha
+from backpack_rank.senses.policy_names import named_policy
+from backpack_rank.senses.renditions import MeanOfRenditions
+
+POLICIES = ("renditions", "erase")
+"""What alpha can act by on vectors of a whole corpus."""
+Vectors = TypeVar("Vectors")
 
 
 class Dense:
-    """A dual encoder over the whole corpus, exactly.
+    """An encoder of texts over the whole corpus, exactly.
 
     No document is left out by an approximate index.
 
-    Documents are encoded once and their vectors kept on disk in half precision. Scores are those of
-    the dual encoder up to that rounding. Every document has a score, so every query has ``depth``
-    candidates, and ties are broken by ascending document id. A
+    Documents are encoded once and their vectors kept on disk in half precision; alpha acts on them
+    when they are searched. Scores are those of the encoder up to that rounding, and under the dial
+    those that it gives as a ranker. Every document has a score, so every query has ``depth``
+    candidates, and ties are broken by ascending document id. A query that asks for a group of the
+    attribute is searched for without the dial. A
     :class:`~backpack_rank.data.first_stage.FirstStage`.
     """
 
@@ -43,24 +63,51 @@ class Dense:
         tokens_per_batch: Count | None = None,
         folder: FilePath | None = None,
         name: Name = "dense",
+        alpha: float = 1.0,
+        policy: Annotated[str, OneOf(POLICIES)] | Policy = POLICIES[0],
+        queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0],
+        attribute: Name | Attribute = "gender",
+        map: FilePath | None = None,
+        pooling: Annotated[str, OneOf(tuple(POOLINGS))]
+        | Annotated[None, Note("as its folder says")] = None,
     ) -> None:
         """
         Args:
-            checkpoint: folder of a saved dual encoder, or of the run that trained it.
+            checkpoint: an encoder: folder of a run or of a saved one, or an id of the hub.
             depth: candidates per query; a smaller corpus gives fewer.
             device, dtype, tokens_per_batch: as in
                 :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
             folder: where vectors are kept; None is ``dense/`` in the cache folder.
             name: row label in reports.
+            alpha: the dial: 1 leaves the encoder unchanged.
+            policy: what alpha acts by, one of :data:`POLICIES`, or such a policy with options.
+            queries: ``neutral_only``: a query that asks for a group is searched for as if there
+                were no dial; ``all``: no query is.
+            attribute: whose words the policy is about.
+            map: of ``policy=erase``; None: the one beside the encoder's weights.
+            pooling: see :func:`~backpack_rank.models.factory.load_ranker`.
 
         Raises:
             ValueError: an option is out of its range or unknown.
             FileNotFoundError: the folder has no saved ranker.
         """
         self.depth = checked_depth(depth)
+        self.alpha = check_alpha(alpha)
         self.name = name
         self.folder = Path(folder).expanduser() if folder else cache_dir() / "dense"
-        self.checkpoint = ranker_folder(checkpoint, "first_stage.checkpoint")
+        self.checkpoint = local_folder(checkpoint, "first_stage.checkpoint")
+        self.pooling = pooling
+        if isinstance(attribute, str):
+            attribute = Attribute.named(attribute)
+        self.attribute = attribute
+        if isinstance(policy, str):
+            one_of("first_stage.policy", policy, POLICIES)
+            policy = replace(named_policy(policy, attribute), queries=queries)
+        if map is not None:
+            if not isinstance(policy, Erase):
+                raise ValueError(f"first_stage.map={map} is of first_stage.policy=erase")
+            policy = replace(policy, file=str(map))
+        self.policy = _of_documents(policy)
         try:
             self.settings = ScoringSettings(device, dtype, tokens_per_batch)
         except ValueError as error:
@@ -70,39 +117,152 @@ class Dense:
         """Search every query; the documents are encoded, or their vectors taken from the folder.
 
         Raises:
-            ValueError: the collection has no documents, the ranker is no dual encoder, or a query
-                is empty or too long.
+            ValueError: the collection has no documents, the ranker compares no vectors, or a query
+                is empty.
+        """
+        (run,) = self.candidates_at(collection, [self.alpha])
+        return run
+
+    def candidates_at(self, collection: Collection, alphas: Sequence[float]) -> list[Run]:
+        """The candidates at several alphas, from vectors that are made once.
+
+        Raises:
+            ValueError: as :meth:`candidates`.
         """
         if len(collection.documents) == 0:
             raise ValueError(f"collection {collection.name!r} has no documents to search")
-        ranker, pair_tokenizer = load_ranker(self.checkpoint)
-        try:
-            encoding = Encoding(Scorer(ranker, pair_tokenizer, self.settings))
-        except ValueError as error:
-            raise ValueError(f"first_stage.checkpoint={self.checkpoint}: {error}") from error
-        queries = torch.from_numpy(encoding.queries(collection.queries))
-        known = self._vectors(collection.documents, encoding)
+        queries = self.encoding.queries(collection.queries)
+        known = self.vectors(collection.documents)
+        asks = self.attribute.group_queries
+        is_turned = np.ones(len(queries), dtype=bool)
+        if self.policy.queries != "all":
+            is_turned = np.array([not asks(text) for text in collection.queries.values()])
         order = np.argsort(known.doc_ids, kind="stable")  # UTF-8 bytes sort as their characters do
         ranks = np.empty(len(order), dtype=np.int64)
         ranks[order] = np.arange(len(order))
-        best_ranks, scores = top_k(queries, known.vectors, ranks, self.depth, encoding.device)
-        run: Run = {}
-        for query_id, query_ranks, query_scores in zip(
-            collection.queries, best_ranks, scores, strict=True
-        ):
-            candidates: dict[str, float] = {}
-            for rank, score in zip(query_ranks, query_scores, strict=True):
-                candidates[known.doc_ids[order[rank]].decode("utf-8")] = float(score)
-            run[query_id] = candidates
-        return run
+        runs = []
+        for alpha in alphas:
+            depth = min(self.depth, len(order))
+            best_ranks = np.empty((len(queries), depth), dtype=np.int64)
+            scores = np.empty((len(queries), depth), dtype=np.float32)
+            # A query that asks for a group is searched for as if there were no dial.
+            for places, position in (
+                (np.flatnonzero(is_turned), check_alpha(alpha)),
+                (np.flatnonzero(~is_turned), 1.0),
+            ):
+                if len(places):
+                    found = self._search(
+                        queries[places], collection.documents, known, ranks, position
+                    )
+                    best_ranks[places], scores[places] = found
+            run: Run = {}
+            for query_id, query_ranks, query_scores in zip(
+                collection.queries, best_ranks, scores, strict=True
+            ):
+                candidates: dict[str, float] = {}
+                for rank, score in zip(query_ranks, query_scores, strict=True):
+                    candidates[known.doc_ids[order[rank]].decode("utf-8")] = float(score)
+                run[query_id] = candidates
+            runs.append(run)
+        return runs
 
-    def _vectors(self, documents: DocumentStore, encoding: Encoding) -> DocumentVectors:
-        def kept() -> DocumentVectors:
-            return DocumentVectors.of(documents, encoding, self.folder)
+    def _search(
+        self,
+        queries: np.ndarray,
+        documents: DocumentStore,
+        known: DocumentVectors,
+        ranks: np.ndarray,
+        alpha: float,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ranks and scores of the best documents of some queries at an alpha. [Q, k] of both"""
+        turned = None
+        constants = np.zeros(len(queries), dtype=np.float32)
+        if alpha != 1 and isinstance(self.policy, MeanOfRenditions):
+            neutral = self.neutral_vectors(documents)
+            turned = TurnedVectors(neutral.rows, neutral.vectors, alpha)
+        elif alpha != 1:
+            queries, constants = _mapped_queries(queries, replace(self._map, alpha=alpha))
+        best_ranks, scores = top_k(
+            torch.from_numpy(queries),
+            known.vectors,
+            ranks,
+            self.depth,
+            self.encoding.device,
+            turned=turned,
+        )
+        return best_ranks, scores + constants[:, None]
 
-        def made_anew() -> DocumentVectors:
+    @cached_property
+    def encoding(self) -> Encoding:
+        """Makes vectors of texts. Raises ``ValueError`` for a ranker that compares none."""
+        ranker, pair_tokenizer = load_ranker(self.checkpoint, pooling=self.pooling)
+        try:
+            return Encoding(Scorer(ranker, pair_tokenizer, self.settings))
+        except ValueError as error:
+            raise ValueError(f"first_stage.checkpoint={self.checkpoint}: {error}") from error
+
+    @cached_property
+    def _map(self) -> PooledMap:
+        assert isinstance(self.policy, Erase)
+        fitted = self.policy.with_map_for(self.encoding.ranker).fitted_map
+        assert fitted is not None
+        return fitted
+
+    def vectors(self, documents: DocumentStore) -> DocumentVectors:
+        """Vectors of documents as the encoder makes them: e."""
+        return self._kept(
+            lambda folder: DocumentVectors.of(documents, self.encoding, folder),
+            "vectors of documents",
+        )
+
+    def neutral_vectors(self, documents: DocumentStore) -> NeutralVectors:
+        """Those at alpha = 0 of the documents that the policy ``renditions`` rewrites: e_0."""
+        policy = self.policy
+        assert isinstance(policy, MeanOfRenditions)
+        known = self.vectors(documents)
+        return self._kept(
+            lambda folder: NeutralVectors.of(documents, self.encoding, known, policy, folder),
+            "vectors of renditions",
+        )
+
+    def _kept(self, made: Callable[[Path], Vectors], what: str) -> Vectors:
+        def made_anew() -> Vectors:
             # Mapped files stay readable after they are removed, where the system removes them.
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                return DocumentVectors.of(documents, encoding, Path(folder))
+                return made(Path(folder))
 
-        return kept_or_rebuilt(kept, made_anew, "vectors of documents")
+        return kept_or_rebuilt(lambda: made(self.folder), made_anew, what)
+
+
+def _of_documents(policy: Policy) -> MeanOfRenditions | Erase:
+    """The policy, which must act on documents whatever the query."""
+    if not isinstance(policy, MeanOfRenditions | Erase):
+        raise ValueError(
+            f"policy {policy.name} does not act on vectors of documents: use one of "
+            f"{', '.join(POLICIES)}"
+        )
+    if isinstance(policy, MeanOfRenditions) and policy.names:
+        raise ValueError(
+            f"policy {policy.name} writes first names by the query, and documents are encoded "
+            "before there is one: leave policy.names out for a first stage"
+        )
+    return policy
+
+
+def _mapped_queries(queries: np.ndarray, pooled_map: PooledMap) -> tuple[np.ndarray, np.ndarray]:
+    """Queries that give documents as they are the scores of mapped ones, up to a constant.
+
+        q . (x - (1 - alpha) B A (x - mu)) = (q - t) . x + t . mu,   t = (1 - alpha) (B A)^T q
+
+    Args:
+        queries: [Q, d]
+        pooled_map: of the vectors of documents.
+
+    Returns:
+        The queries [Q, d], and the constant of each [Q].
+    """
+    wide = torch.from_numpy(queries).double()
+    left, right = pooled_map.left.double(), pooled_map.right.double()
+    taken: Tensor = (1 - pooled_map.alpha) * (wide @ left @ right)
+    constants = taken @ pooled_map.mean.double()
+    return (wide - taken).float().numpy(), constants.float().numpy()

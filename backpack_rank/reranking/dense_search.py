@@ -7,6 +7,8 @@ on the order in which a kernel happens to see equal scores.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -24,6 +26,35 @@ _EVEN = 64
 """Matrix products take documents in multiples of this number."""
 
 
+@dataclass(frozen=True)
+class TurnedVectors:
+    """Vectors of the documents that alpha acts on, which are few.
+
+        e_alpha = e_0 + alpha (e - e_0)
+
+    They are put in the place of e when a block is read. So a search costs as much as one without a
+    dial, at every alpha.
+
+    Attributes:
+        rows: which documents, ascending. [M]
+        neutral: e_0 of each, in any number format. [M, d]
+        alpha: 1 leaves e.
+    """
+
+    rows: np.ndarray
+    neutral: np.ndarray
+    alpha: float
+
+    def turn(self, documents: Tensor, start: int) -> None:
+        """Change the vectors of a block [n, d], whose first document is number ``start``."""
+        first, last = np.searchsorted(self.rows, [start, start + len(documents)])
+        if first == last:
+            return
+        places = torch.from_numpy(self.rows[first:last] - start).to(documents.device)
+        neutral = torch.from_numpy(np.array(self.neutral[first:last])).to(documents.device).float()
+        documents[places] = neutral + self.alpha * (documents[places] - neutral)
+
+
 def top_k(
     queries: Tensor,
     vectors: np.ndarray,
@@ -31,6 +62,7 @@ def top_k(
     k: int,
     device: torch.device,
     block: int = BLOCK,
+    turned: TurnedVectors | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Use this for exact dense retrieval: the k documents with the highest dot product per query.
 
@@ -49,6 +81,7 @@ def top_k(
             0 .. N - 1. [N]
         k: documents per query; a smaller N gives all of them.
         block: documents that are read at a time.
+        turned: documents whose vectors are others at this alpha; None: none.
 
     Returns:
         Ranks of the documents [Q, min(k, N)], best first, and their scores in fp32.
@@ -56,7 +89,7 @@ def top_k(
     best = []
     for start in range(0, len(queries), QUERIES):
         batch = queries[start : start + QUERIES].to(device, torch.float32)
-        best.append(_best_keys(batch, vectors, ranks, k, block))
+        best.append(_best_keys(batch, vectors, ranks, k, block, turned))
     if not best:
         shape = (0, min(k, len(vectors)))
         return np.empty(shape, np.int64), np.empty(shape, np.float32)
@@ -65,7 +98,12 @@ def top_k(
 
 
 def _best_keys(
-    queries: Tensor, vectors: np.ndarray, ranks: np.ndarray, k: int, block: int
+    queries: Tensor,
+    vectors: np.ndarray,
+    ranks: np.ndarray,
+    k: int,
+    block: int,
+    turned: TurnedVectors | None,
 ) -> Tensor:
     """Keys of the best documents of some queries. [Q, min(k, N)]"""
     device = queries.device
@@ -73,6 +111,8 @@ def _best_keys(
     for start in range(0, len(vectors), block):
         # Copied: the vectors may be a read-only map of a file.
         documents = torch.from_numpy(np.array(vectors[start : start + block])).to(device).float()
+        if turned is not None:
+            turned.turn(documents, start)
         block_ranks = torch.from_numpy(np.asarray(ranks[start : start + block])).to(device).long()
         # Matrix products treat a last incomplete group of rows differently, in the last bit; equal
         # documents must tie.

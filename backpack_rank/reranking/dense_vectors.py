@@ -6,7 +6,8 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,13 +19,14 @@ from filelock import FileLock
 
 from backpack_rank.data.batching import pack_by_length
 from backpack_rank.data.collection import DocumentStore, Queries
-from backpack_rank.data.wordings import ApartPairTokenizer
+from backpack_rank.data.wordings import ApartPairTokenizer, wordings_of
 from backpack_rank.digests import digest
 from backpack_rank.files import intact, reserve_space, seal, write_text
-from backpack_rank.models.apart import VectorRanker
+from backpack_rank.models.apart import VectorRanker, mean_vectors
 from backpack_rank.progress import Progress
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.cache import weights_digest
+from backpack_rank.senses.renditions import MeanOfRenditions
 
 log = logging.getLogger(__name__)
 _FORMAT = 1
@@ -32,6 +34,8 @@ _CHUNK = 4096
 """Documents that are encoded between two notes of how far the encoding has come."""
 _VECTORS = "vectors.npy"
 _IDS = "doc_ids.npy"
+_ROWS = "rows.int64"
+_NEUTRAL = "neutral.float16"
 _SETTINGS = "settings.json"
 _DONE = "encoded.txt"
 
@@ -64,21 +68,73 @@ class DocumentVectors:
             ValueError: a vector does not fit into half precision; the document is named.
         """
         settings = encoding.settings(documents)
-        key = digest(json.dumps(settings, sort_keys=True))
-        final = folder / key
-        partial = folder / f"{key}.partial"
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / f"{key}.lock"):
-            if not intact(final):
-                _encode(documents, encoding, partial)
-                write_text(partial / _SETTINGS, json.dumps(settings, indent=2) + "\n")
-                seal(partial)
-                os.replace(partial, final)
-            else:
+        final, is_kept = _begun(folder, settings)
+        with is_kept as kept:
+            if kept:
                 log.info("vectors of %d documents taken from %s", len(documents), final)
+            else:
+                partial = final.with_name(f"{final.name}.partial")
+                _encode(documents, encoding, partial)
+                _finish(partial, final, settings)
         doc_ids = np.load(final / _IDS, mmap_mode="r")
         vectors = np.load(final / _VECTORS, mmap_mode="r")
         return cls(doc_ids, vectors)
+
+
+@dataclass(frozen=True)
+class NeutralVectors:
+    """Use this for the dial of dense retrieval: e_0 of the documents that a policy rewrites.
+
+    e_0 is the mean of the vectors of a document's renditions, of length 1 where vectors have it. Of
+    all other documents it is their own vector, which :class:`DocumentVectors` holds.
+
+    Attributes:
+        rows: numbers of the documents, ascending. int64 [M]
+        vectors: fp16, mapped from disk. [M, d]
+    """
+
+    rows: np.ndarray
+    vectors: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        documents: DocumentStore,
+        encoding: Encoding,
+        known: DocumentVectors,
+        policy: MeanOfRenditions,
+        folder: Path,
+    ) -> NeutralVectors:
+        """From the folder, or encoded now; all alphas share them.
+
+        They are kept, resumed and shared as :meth:`DocumentVectors.of` says.
+
+        Args:
+            documents: in the order of their vectors.
+            encoding: that the vectors were made by.
+            known: vectors of the documents as they are, which are not made again.
+            policy: writes the renditions.
+            folder: with a subfolder for each policy.
+
+        Raises:
+            ValueError: a vector does not fit into half precision; the document is named.
+        """
+        settings = {**encoding.settings(documents), "policy": policy.key}
+        final, is_kept = _begun(folder, settings)
+        with is_kept as kept:
+            if kept:
+                log.info("vectors under policy %s taken from %s", policy.name, final)
+            else:
+                partial = final.with_name(f"{final.name}.partial")
+                _encode_neutral(documents, encoding, known, policy, partial)
+                _finish(partial, final, settings)
+        rows = np.fromfile(final / _ROWS, dtype=np.int64)
+        if not len(rows):  # an empty file cannot be mapped
+            return cls(rows, np.empty((0, encoding.size), dtype=np.float16))
+        vectors = np.memmap(
+            final / _NEUTRAL, dtype=np.float16, mode="r", shape=(len(rows), encoding.size)
+        )
+        return cls(rows, vectors)
 
 
 class Encoding:
@@ -141,6 +197,112 @@ class Encoding:
             for rows, batch in pack_by_length(rows_of_all, sequences, self._tokens_per_batch):
                 vectors[rows] = encode(batch.to(self.device)).float().cpu().numpy()
         return vectors
+
+
+def _begun(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, Any]:
+    """Where vectors of these settings lie, and a lock that says whether they do."""
+    key = digest(json.dumps(settings, sort_keys=True))
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / key
+
+    @contextmanager
+    def locked() -> Iterator[bool]:
+        with FileLock(folder / f"{key}.lock"):
+            yield intact(final)
+
+    return final, locked()
+
+
+def _finish(partial: Path, final: Path, settings: Mapping[str, Any]) -> None:
+    write_text(partial / _SETTINGS, json.dumps(settings, indent=2) + "\n")
+    seal(partial)
+    os.replace(partial, final)
+
+
+def _encode_neutral(
+    documents: DocumentStore,
+    encoding: Encoding,
+    known: DocumentVectors,
+    policy: MeanOfRenditions,
+    folder: Path,
+) -> None:
+    """Fill a folder with e_0 of the documents that a policy rewrites, resuming an attempt."""
+    done, number = _started_neutral(folder)
+    if done:
+        log.info("encoding goes on behind the first %d of %d documents", done, len(documents))
+    title = "encoding renditions"
+    with (
+        Progress(total=len(documents), initial=done, desc=title, unit="doc") as bar,
+        open(folder / _ROWS, "ab") as rows_file,
+        open(folder / _NEUTRAL, "ab") as vectors_file,
+    ):
+        # What a killed job wrote behind its last note is written again.
+        rows_file.truncate(number * 8)
+        vectors_file.truncate(number * encoding.size * 2)
+        start = 0
+        for chunk in _chunks(documents):
+            if start >= done:
+                rows, vectors = _neutral_of_chunk(chunk, start, encoding, known, policy)
+                for file, values in ((rows_file, rows), (vectors_file, vectors)):
+                    file.write(values.tobytes())
+                    file.flush()
+                    os.fsync(file.fileno())
+                number += len(rows)
+                # On disk before the note that says so.
+                write_text(folder / _DONE, f"{start + len(chunk)} {number}\n")
+                bar.update(len(chunk))
+            start += len(chunk)
+    (folder / _DONE).unlink(missing_ok=True)
+
+
+def _neutral_of_chunk(
+    chunk: list[tuple[str, str]],
+    start: int,
+    encoding: Encoding,
+    known: DocumentVectors,
+    policy: MeanOfRenditions,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the documents of a chunk that are rewritten, and their e_0."""
+    rows: list[int] = []
+    wordings_by_row: list[tuple[str, ...]] = []
+    vector_of_text: dict[str, np.ndarray] = {}
+    for row, (_, text) in enumerate(chunk, start):
+        # What is behind the cut is not read, and is not written anew.
+        text = encoding.pair_tokenizer.cut(text)
+        wordings = policy.wordings(text)
+        if wordings != text:
+            rows.append(row)
+            wordings_by_row.append(wordings_of(wordings))
+            vector_of_text[text] = known.vectors[row]
+    new: dict[str, None] = {}
+    for wordings_of_row in wordings_by_row:
+        new.update(dict.fromkeys(text for text in wordings_of_row if text not in vector_of_text))
+    # Rounded as the vectors of the documents are: so e_0 of a document and of its counterfactual
+    # are made of the same numbers.
+    vectors = encoding.documents(list(new)).astype(np.float16)
+    vector_of_text.update(zip(new, vectors, strict=True))
+    neutral = np.empty((len(rows), encoding.size), dtype=np.float32)
+    for place, wordings_of_row in enumerate(wordings_by_row):
+        stacked = np.stack([vector_of_text[text] for text in wordings_of_row]).astype(np.float32)
+        neutral[place] = mean_vectors(
+            torch.from_numpy(stacked)[None], encoding.ranker.unit_vectors
+        ).numpy()
+    documents = [chunk[row - start] for row in rows]
+    return np.array(rows, dtype=np.int64), _in_half_precision(neutral, documents)
+
+
+def _started_neutral(folder: Path) -> tuple[int, int]:
+    """How many documents were looked at already, and how many of them have an e_0."""
+    note = folder / _DONE
+    if note.is_file():
+        try:
+            done, number = note.read_text().split()
+            return int(done), int(number)
+        except (OSError, ValueError) as error:
+            log.warning("%s is damaged (%s), so all documents are encoded anew", folder, error)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return 0, 0
 
 
 def _encode(documents: DocumentStore, encoding: Encoding, folder: Path) -> None:

@@ -8,14 +8,14 @@ depends on the text's canonical form alone. At alpha = 0 two texts with the same
 the same score, whatever their tokens and lengths, for every ranker and every tokenizer. The method
 is new in this project; a mean over the orbit of a swap is a Reynolds operator.
 
-Of a ranker that compares vectors, s_0 is the score of the mean vectors of the two texts' renditions
+Of a ranker that compares vectors, s_0 is the score of the mean vector of the document's renditions
 (:class:`~backpack_rank.models.apart.VectorRanker`): the mean of unit vectors is shorter than they
-are, and is made a unit vector again.
+are, and is made a unit vector again. The query is read as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -144,20 +144,31 @@ class MeanOfRenditions(Policy):
         shares += [(1 / (members * number), rewriting) for rewriting in neutral]
         return shares
 
-    def together(self, query: str, document: str) -> tuple[str, str]:
-        """The two texts in all renditions, each as often as its share in the mean says."""
-        if not self.covers(query):
-            return query, document
+    def wordings(self, document: str, kept_names: Collection[str] = ()) -> str:
+        """A document in all renditions, each as often as its share in the mean says.
+
+        Args:
+            document: its text, which is given back where no word is written anew.
+            kept_names: first names that stay.
+        """
+        if not self.renditions.canonical(document, kept_names).moved:
+            return document
         shares = self._shares()
         least = min(share for share, _ in shares)
-        queries: list[str] = []
-        documents: list[str] = []
+        texts: list[str] = []
         for share, rewriting in shares:
-            rewritten_query, rewritten_document = rewriting(query, document)
-            times = round(share / least)
-            queries += [rewritten_query] * times
-            documents += [rewritten_document] * times
-        return Wordings.of(queries), Wordings.of(documents)
+            written = self.renditions(document, rewriting.group, kept_names, rewriting.is_neutral)
+            texts += [written] * round(share / least)
+        return Wordings.of(texts)
+
+    @cached_property
+    def key(self) -> str:
+        """Differs when a document may be written differently, whatever its query."""
+        parts = [
+            f"{rewriting.group}{rewriting.is_neutral}{share:g}"
+            for share, rewriting in self._shares()
+        ]
+        return f"{self.renditions.key}-{' '.join(parts)}"
 
     @cached_property
     def renditions(self) -> Renditions:
@@ -209,9 +220,11 @@ class Rendition:
 
 @dataclass(frozen=True, eq=False)
 class RenditionsTogether:
-    """What a view reads in place of a pair where a ranker compares vectors: all renditions at once.
+    """What a view reads in place of a document where a ranker compares vectors: all its renditions.
 
-    The vector of a text is then the mean over its renditions, of length 1 where vectors have it.
+    The vector of the document is then the mean over them, of length 1 where vectors have it. The
+    query keeps its words: whatever it asks for, documents that differ by the attribute alone are
+    equal to it at alpha = 0.
 
     Attributes:
         policy: which texts are written, and how.
@@ -222,7 +235,7 @@ class RenditionsTogether:
     @cached_property
     def key(self) -> str:
         """Differs when a text may be written differently."""
-        return f"{self.policy.renditions.key}-{self.policy.name}"
+        return f"{self.policy.key}-{self.policy.queries}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RenditionsTogether) and other.key == self.key
@@ -231,4 +244,7 @@ class RenditionsTogether:
         return hash(self.key)
 
     def __call__(self, query: str, document: str) -> tuple[str, str]:
-        return self.policy.together(query, document)
+        policy = self.policy
+        if not policy.covers(query):
+            return query, document
+        return query, policy.wordings(document, policy.renditions.kept_names(query))

@@ -12,12 +12,18 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.factory import dual_encoder, load_ranker, make_pair_tokenizer, save_ranker
 from backpack_rank.reranking import dense_vectors as module
 from backpack_rank.reranking.dense import Dense
 from backpack_rank.reranking.dense_vectors import Encoding
+from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.senses.erase import Erase
+from backpack_rank.senses.erasure import fit_map
+from backpack_rank.senses.renditions import MeanOfRenditions
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +231,106 @@ def test_wrong_options_are_refused(checkpoint, collection, tmp_path, make_backpa
         )
     with pytest.raises(ValueError, match="collection 'none' has no documents to search"):
         Dense(checkpoint).candidates(Collection("none", MemoryStore({}), {"q": "a"}, {}))
+
+
+def test_the_dial_of_the_first_stage_gives_the_scores_of_the_ranker(
+    checkpoint, collection, tmp_path
+):
+    """Two doors, one number: searched vectors and re-ranked pairs, also for a query that asks."""
+    texts = dict(collection.documents) | {"she": "she saw soup", "he": "he saw soup"}
+    queries = {**collection.queries, "asks": "women in the ward"}
+    collection = replace(collection, documents=MemoryStore(texts), queries=queries)
+    stage = dense(checkpoint, tmp_path, depth=100)
+    alphas = [1, 0.5, 0]
+    runs = stage.candidates_at(collection, alphas)
+    reranker = PointwiseReranker(Scorer(*load_ranker(checkpoint / "ranker")))
+    for alpha, run in zip(alphas, runs, strict=True):
+        scores = reranker.with_policy("renditions", alpha).rerank(run, collection)
+        for query_id, found in run.items():
+            for doc_id, score in found.items():
+                expected = pytest.approx(scores[query_id][doc_id], rel=2e-3, abs=2e-2)
+                assert score == expected
+    for query_id in collection.queries:
+        equal = runs[2][query_id]["she"] == runs[2][query_id]["he"]
+        assert equal == (query_id != "asks")
+        assert runs[0][query_id]["she"] != runs[0][query_id]["he"]
+    assert runs[2]["asks"] == runs[0]["asks"]
+    assert dense(checkpoint, tmp_path, depth=100, alpha=0.5).candidates(collection) == runs[1]
+    for_all = dense(checkpoint, tmp_path, depth=100, alpha=0, queries="all")
+    asked = for_all.candidates(collection)["asks"]
+    assert asked["she"] == asked["he"]
+    # Vectors of the documents are made once for all alphas, and e_0 for few documents.
+    (rows,) = tmp_path.glob("*/rows.int64")
+    assert 0 < len(np.fromfile(rows, dtype=np.int64)) < len(texts)
+    assert len(list(tmp_path.glob("*/vectors.npy"))) == 1
+
+
+def test_a_map_acts_on_the_vectors_of_documents(checkpoint, collection, tmp_path):
+    reranker = PointwiseReranker(Scorer(*load_ranker(checkpoint / "ranker")))
+    run = {query_id: dict.fromkeys(dict(collection.documents), 0.0) for query_id in ["q1", "q2"]}
+    policy = Erase(Attribute.named("gender"), fit="random", directions=2)
+    random = np.random.default_rng(0).standard_normal((4, 2, 16)).astype(np.float32)
+    policy = replace(policy, fitted_map=fit_map(random, "random", 2), fitted_on=4)
+    stage = dense(checkpoint, tmp_path, depth=100, policy=policy)
+    stage.policy = replace(policy, score_of_mean=0.0)
+    (found,) = stage.candidates_at(collection, [0.25])
+    ranker, tokenizer = reranker.scorer.ranker, reranker.scorer.pair_tokenizer
+    texts = dict(collection.documents)
+    pooled_map = replace(policy.fitted_map, alpha=0.25)
+    for query_id in run:
+        with torch.inference_mode():
+            query = ranker.encode_queries(
+                PackedBatch.from_sequences(tokenizer.queries([collection.queries[query_id]]))
+            )[0]
+            for doc_id, score in found[query_id].items():
+                document = ranker.encode_documents(
+                    PackedBatch.from_sequences(tokenizer.documents([texts[doc_id]]))
+                )
+                expected = float(pooled_map(document)[0] @ query)
+                assert score == pytest.approx(expected, rel=2e-3, abs=2e-2)
+
+
+@pytest.mark.parametrize("stopped_after", [1, 3])
+def test_renditions_go_on_where_they_were_stopped_to_the_bit(
+    checkpoint, tmp_path, monkeypatch, stopped_after
+):
+    monkeypatch.setattr(module, "_CHUNK", 3)
+    words = ["she saw bread", "fish", "he saw fish", "soup", "his bread", "her soup", "the ward"]
+    texts = {f"d{number}": f"{words[number % 7]} {number}" for number in range(20)}
+    collection = Collection("small", MemoryStore(texts), {"q1": "bread"}, {})
+    whole = dense(checkpoint, tmp_path / "whole", alpha=0).candidates(collection)
+    encode = Encoding.documents
+    seen = []
+
+    def stopping(self, texts):
+        # Seven portions of documents as they are come first.
+        if len(seen) == 7 + stopped_after:
+            raise KeyboardInterrupt
+        seen.append(texts)
+        return encode(self, texts)
+
+    folder = tmp_path / "stopped"
+    monkeypatch.setattr(Encoding, "documents", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        dense(checkpoint, folder, alpha=0).candidates(collection)
+    monkeypatch.setattr(Encoding, "documents", encode)
+    # What was written behind the last note is not trusted.
+    (partial,) = (path for path in folder.iterdir() if path.suffix == ".partial")
+    for name in ("rows.int64", "neutral.float16"):
+        with open(partial / name, "ab") as file:
+            file.write(b"half a vector")
+    assert dense(checkpoint, folder, alpha=0).candidates(collection) == whole
+    for name in ("rows.int64", "neutral.float16"):
+        (resumed,) = folder.glob(f"*/{name}")
+        (expected,) = (tmp_path / "whole").glob(f"*/{name}")
+        assert resumed.read_bytes() == expected.read_bytes()
+
+
+def test_a_policy_that_needs_the_query_is_refused(checkpoint, tmp_path):
+    policy = MeanOfRenditions.of(Attribute.named("gender"), names=True)
+    with pytest.raises(ValueError, match="documents are encoded before there is one"):
+        dense(checkpoint, tmp_path, policy=policy)
+    with pytest.raises(ValueError, match=r"first_stage\.policy=uniform: use one of"):
+        dense(checkpoint, tmp_path, policy="uniform")
+    with pytest.raises(ValueError, match=r"first_stage\.map=x is of first_stage\.policy=erase"):
+        dense(checkpoint, tmp_path, map="x")
