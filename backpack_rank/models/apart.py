@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,6 +44,7 @@ class TextMemory:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._kept: OrderedDict[Any, Tensor] = OrderedDict()
+        self._state: Hashable = None
 
     def get(self, key: Any) -> Tensor | None:
         """What is kept under a key, or None."""
@@ -64,9 +66,23 @@ class TextMemory:
         self._kept.clear()
         self._bytes = 0
 
+    def of_weights(self, state: Hashable) -> None:
+        """Forget everything if the weights are no longer those that made what is kept."""
+        if state != self._state:
+            self.clear()
+            self._state = state
+
+    def __reduce__(self) -> tuple[type[TextMemory], tuple[int]]:
+        # A copy of a ranker, also one in another process, has weights of its own: it begins empty.
+        return TextMemory, (self._most_bytes,)
+
 
 class ApartRanker(Ranker):
     """Subclass it for a ranker that reads query and document apart.
+
+    Weights may change between two calls, in the same object: what was made of texts by other
+    weights is forgotten. Only a change through ``parameter.data`` in place is not seen by PyTorch;
+    after one, call ``ranker.memory.clear()``.
 
     Attributes:
         mark: number between two wordings of one text, that of its tokenizer; -1: not yet known.
@@ -123,6 +139,8 @@ class ApartRanker(Ranker):
             ValueError: a row is not as the ranker's tokenizer joins texts.
         """
         self.refuse_senses(sense_weights, return_senses)
+        if self._remembers:
+            self.memory.of_weights(self._state_of_weights())
         ids = batch.input_ids.cpu().numpy()
         queries: list[list[np.ndarray]] = []
         documents: list[list[np.ndarray]] = []
@@ -148,6 +166,19 @@ class ApartRanker(Ranker):
         self.memory.clear()
         return super()._apply(*arguments, **options)
 
+    @property
+    def _remembers(self) -> bool:
+        return not self.training and not torch.is_grad_enabled()
+
+    def _state_of_weights(self) -> Hashable:
+        """Differs when a weight was written to, or another tensor took its place."""
+        state = []
+        for tensor in chain(self.parameters(), self.buffers()):
+            # PyTorch counts writes in place, but not into tensors made in inference mode.
+            writes = -1 if tensor.is_inference() else tensor._version
+            state.append((tensor.data_ptr(), writes))
+        return tuple(state)
+
     def _read_all(
         self,
         texts: Sequence[Sequence[np.ndarray]],
@@ -157,7 +188,7 @@ class ApartRanker(Ranker):
     ) -> list[Tensor]:
         """What is made of B texts, each of one wording or several."""
         shift = None if token_shift is None else token_shift.key
-        remembers = not self.training and not torch.is_grad_enabled()
+        remembers = self._remembers
         found: dict[Any, Tensor] = {}
         new: dict[Any, np.ndarray] = {}
         for wordings in texts:

@@ -41,7 +41,8 @@ class MeanOfRenditions(Policy):
     texts rewritten for each group, such as female.
 
     >>> policy = MeanOfRenditions.of(Attribute.named("gender"))
-    >>> [view.coefficient for view in policy.views(None, alpha=0.5)]
+    >>> cross_encoder = PolicyContext(ranker=None, tokenizer=None)
+    >>> [view.coefficient for view in policy.views(cross_encoder, alpha=0.5)]
     [0.5, 0.25, 0.25]
 
     Attributes:

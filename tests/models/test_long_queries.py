@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from folders_of_strangers import classifier
 from rerank_servers import running
-from sentence_transformers import CrossEncoder
 
 import backpack_rank
 from backpack_rank.data.collection import Collection, MemoryStore
@@ -29,7 +28,8 @@ def folder(tmp_path):
 def test_scores_are_the_librarys(folder):
     pairs = [(query, document) for query in (SHORT, LONG) for document in DOCUMENTS]
     found = backpack_rank.load(folder).predict(pairs)
-    expected = CrossEncoder(str(folder), device="cpu", max_length=24).predict(
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    expected = sentence_transformers.CrossEncoder(str(folder), device="cpu", max_length=24).predict(
         pairs, activation_fn=lambda logits: logits
     )
     np.testing.assert_allclose(found, expected, atol=1e-5)

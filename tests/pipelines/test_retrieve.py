@@ -83,7 +83,7 @@ def test_mistakes_are_sentences_before_anything_is_searched(
         retrieve(configured("retrieve", *SMALL, "output=."))
     with pytest.raises(ValueError, match="split=tset: use one of test, dev, train"):
         retrieve(configured("retrieve", *SMALL, "split=tset"))
-    with pytest.raises(UsageError, match="alpha: backpack-rank retrieve has no such option"):
-        cli.main(["retrieve", "alpha=0"])
+    with pytest.raises(UsageError, match="policy: backpack-rank retrieve has no such option"):
+        cli.main(["retrieve", "policy=uniform"])
     with pytest.raises(UsageError, match="backpack-rank retrieve takes no -m"):
         cli.main(["retrieve", "-m", "split=dev,test"])
