@@ -74,6 +74,7 @@ from backpack_rank.models.rankers import (
 from backpack_rank.models.ranking_heads import HEADS, RankingHead
 from backpack_rank.models.sequence_classifier import load_classifier
 from backpack_rank.models.similarity import POOLINGS
+from backpack_rank.models.sparse_encoder import load_sparse_encoder
 from backpack_rank.models.text_encoder import load_text_encoder
 from backpack_rank.models.utils import DTYPES, backbone_dtype, cast_parameters
 from backpack_rank.models.word_ranker import InteractionForRanking
@@ -523,6 +524,10 @@ def _load_ranker(
         _refuse_template(template, folder, kind or "encoder")
         _refuse_labels(labels, folder, kind or "encoder")
         return load_text_encoder(folder, _tokenizer_beside(folder), pooling)
+    if kind == "SparseEncoder":
+        _refuse_template(template, folder, kind)
+        _refuse_labels(labels, folder, kind)
+        return load_sparse_encoder(folder)
     if is_lora(folder):
         return _load_adapted(LoraFolder(folder), template, labels)
     config_file = folder / "config.json"

@@ -96,10 +96,11 @@ class ModularNetwork(nn.Module):
     def features(self, attention_mask: Tensor, **inputs: Tensor) -> Features:
         """What the modules make of right-padded texts. [B, n]"""
         output = self.transformer(attention_mask=attention_mask, **inputs)
+        # A model for masked words gives logits of the vocabulary in place of hidden states.
+        states = output.logits if hasattr(output, "logits") else output.last_hidden_state
         # A body that gives the first tokens alone has one position for each text.
-        positions = output.last_hidden_state.shape[1]
-        mask = attention_mask[:, :positions]
-        features = {_TOKENS: output.last_hidden_state, "mask": mask}
+        mask = attention_mask[:, : states.shape[1]]
+        features = {_TOKENS: states, "mask": mask}
         for module in self.modules_behind:
             module(features)
         return features
@@ -210,13 +211,71 @@ class Dropout(nn.Module):
         """Leave everything unchanged."""
 
 
+class SpladePooling(nn.Module):
+    """A weight for each word of the vocabulary: log(1 + relu(logit)), the largest over the tokens.
+
+    Source: Formal et al., SPLADE v2, arXiv 2109.10086, eq. 6; ``sum`` is that of SPLADE (eq. 1),
+    and ``log1p_relu`` takes the logarithm twice (arXiv 2504.14839).
+    """
+
+    def __init__(
+        self, pooling_strategy: str = "max", activation_function: str = "relu", **_: Any
+    ) -> None:
+        super().__init__()
+        for name, value, known in (
+            ("pooling_strategy", pooling_strategy, ("max", "sum")),
+            ("activation_function", activation_function, ("relu", "log1p_relu")),
+        ):
+            if value not in known:
+                raise ValueError(f"{name}={value} is not known here; known are {', '.join(known)}")
+        self.takes_largest = pooling_strategy == "max"
+        self.takes_logarithm_twice = activation_function == "log1p_relu"
+
+    def forward(self, features: Features) -> None:
+        """Add ``sentence_embedding``. [B, vocabulary]"""
+        mask = features["mask"]
+        # 0 at padding, which adds nothing to a sum and is never above the largest.
+        weights = (features[_TOKENS] * mask[..., None]).relu_().log1p_()
+        if self.takes_logarithm_twice:
+            weights = weights.log1p_()
+        features[_POOLED] = weights.amax(dim=1) if self.takes_largest else weights.sum(dim=1)
+
+
+class MultiVectorMask(nn.Module):
+    """Says which tokens of a document are compared: those on no list of words to skip.
+
+    Which ids these are, a tokenizer says (:mod:`backpack_rank.models.late_interaction`).
+    """
+
+    def __init__(
+        self,
+        skiplist_words: Sequence[str] = (),
+        skiplist_tasks: Sequence[str] | str = ("document",),
+        keep_only_token_ids: Sequence[int] | None = None,
+        **_: Any,
+    ) -> None:
+        super().__init__()
+        if keep_only_token_ids:
+            raise ValueError("keep_only_token_ids is for pictures, which are not read here")
+        self.words = list(skiplist_words)
+        self.tasks = [skiplist_tasks] if isinstance(skiplist_tasks, str) else list(skiplist_tasks)
+
+    def forward(self, features: Features) -> None:
+        """Leave everything unchanged."""
+
+
 _BEHIND: dict[str, type[nn.Module]] = {
     "Pooling": Pooling,
     "Dense": Dense,
     "LayerNorm": LayerNorm,
     "Normalize": Normalize,
     "Dropout": Dropout,
+    "SpladePooling": SpladePooling,
+    "MultiVectorMask": MultiVectorMask,
 }
+_OUTPUTS = {"feature-extraction": "last_hidden_state", "fill-mask": "logits"}
+"""What a transformer gives for a task."""
+_FORMER_NAMES = {"fill-mask": "MLMTransformer"}
 
 
 _WITHOUT_SETTINGS = ("Normalize", "Dropout")
@@ -278,7 +337,10 @@ def kind_of(folder: str | Path) -> str | None:
 
 
 def load_modules(
-    entries: Sequence[ModuleEntry], folder: Path, loader: Any = AutoModel
+    entries: Sequence[ModuleEntry],
+    folder: Path,
+    loader: Any = AutoModel,
+    task: str = "feature-extraction",
 ) -> tuple[Any, list[nn.Module]]:
     """Use this to load a transformer and the modules behind it.
 
@@ -286,17 +348,18 @@ def load_modules(
         entries: of ``modules.json``.
         folder: that it lies in.
         loader: of the transformer, an automatic class of transformers.
+        task: what the transformer is used for, as its settings name it.
 
     Raises:
         ValueError: the first module is no transformer, a module is not known here, or weights are
             missing.
     """
-    if entries[0].name != "Transformer":
+    if entries[0].name not in ("Transformer", _FORMER_NAMES.get(task)):
         raise ValueError(
             f"{folder / MODULES}: the first module is {entries[0].name} and must be Transformer; "
             f"{ADVICE}"
         )
-    _check_transformer(entries[0].folder)
+    _check_transformer(entries[0].folder, task)
     # Poolers of BERT and others are made anew where they were not saved, and nothing reads them.
     transformer = load_network(loader, entries[0].folder, optional=("pooler.",))
     return transformer, [_load_module(entry, folder) for entry in entries[1:]]
@@ -339,18 +402,19 @@ def module_entries(file: Path) -> list[ModuleEntry]:
     return entries
 
 
-def _check_transformer(folder: Path) -> None:
-    """Refuse a first module that is used in another way than for its last hidden states."""
+def _check_transformer(folder: Path, used_for: str) -> None:
+    """Refuse a first module that is used in another way."""
     file = folder / TRANSFORMER_FILE
     settings = settings_of(file)
-    task = settings.get("transformer_task", "feature-extraction")
-    if task != "feature-extraction":
+    task = settings.get("transformer_task", used_for)
+    if task != used_for:
         raise ValueError(f"{file}: transformer_task={task} is not read here; {ADVICE}")
     texts = settings.get("modality_config", {}).get("text", {})
-    if texts.get("method_output_name", "last_hidden_state") != "last_hidden_state":
+    wanted = _OUTPUTS[used_for]
+    if texts.get("method_output_name", wanted) != wanted:
         raise ValueError(
-            f"{file}: the module gives {texts['method_output_name']}, and last_hidden_state alone "
-            f"is read here; {ADVICE}"
+            f"{file}: the module gives {texts['method_output_name']}, and {wanted} alone is read "
+            f"here; {ADVICE}"
         )
 
 
@@ -393,7 +457,7 @@ def _load_module(entry: ModuleEntry, folder: Path) -> nn.Module:
     wanted = module.state_dict()
     if not wanted:
         return module
-    weights = _weights(entry.folder)
+    weights = module_weights(entry.folder)
     mismatched = []
     for name in sorted(wanted.keys() & weights.keys()):
         if wanted[name].shape != weights[name].shape:
@@ -412,7 +476,12 @@ def _load_module(entry: ModuleEntry, folder: Path) -> nn.Module:
     return module
 
 
-def _weights(folder: Path) -> Mapping[str, Tensor]:
+def module_weights(folder: Path) -> Mapping[str, Tensor]:
+    """Use this for the weights of a module behind a transformer, by name.
+
+    Raises:
+        ValueError: there are none, or they cannot be read as numbers alone.
+    """
     safetensors = folder / "model.safetensors"
     older = folder / "pytorch_model.bin"
     try:

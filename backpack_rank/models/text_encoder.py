@@ -33,7 +33,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.pretrained import from_pretrained, no_panic
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.data.wordings import ApartPairTokenizer, split
-from backpack_rank.models.apart import VectorRanker
+from backpack_rank.models.apart import DOCUMENT, ApartRanker, VectorRanker
 from backpack_rank.models.backbone import depends_on_others
 from backpack_rank.models.lora_folder import load_network
 from backpack_rank.models.modular_cross_encoder import (
@@ -58,7 +58,7 @@ POOLINGS = {"mean": "mean", "first": "cls", "last": "lasttoken"}
 sentence-transformers.
 """
 SIMILARITIES = ("cosine", "dot")
-_VECTOR = "sentence_embedding"
+VECTOR = "sentence_embedding"
 _ENCODERS = {"t5": T5EncoderModel, "mt5": MT5EncoderModel, "umt5": UMT5EncoderModel}
 """The halves of models with an encoder and a decoder that read texts."""
 
@@ -74,6 +74,7 @@ class TextPairTokenizer(ApartPairTokenizer):
         prefix, suffix: token ids that the tokenizer puts around a text.
         query_prompt, document_prompt: texts in front of each.
         query_length: limit of a query in tokens; None: that of a document.
+        bare_queries: nothing is put around a query.
     """
 
     prefix: tuple[int, ...] = ()
@@ -81,6 +82,7 @@ class TextPairTokenizer(ApartPairTokenizer):
     query_prompt: str = ""
     document_prompt: str = ""
     query_length: int | None = None
+    bare_queries: bool = False
 
     @classmethod
     def of(
@@ -111,7 +113,8 @@ class TextPairTokenizer(ApartPairTokenizer):
     def fingerprint(self) -> str:
         """Digest of everything that decides the token ids of a pair of texts."""
         parts = (self.prefix, self.suffix, self.query_prompt, self.document_prompt)
-        return f"{parts}{self.query_length}-{super().fingerprint}"
+        limits = f"{self.query_length}{self.bare_queries}"
+        return f"{parts}{limits}-{super().fingerprint}"
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of documents with their prompt, nothing added and nothing cut."""
@@ -172,7 +175,8 @@ class TextPairTokenizer(ApartPairTokenizer):
 
     def query_row(self, ids: np.ndarray) -> np.ndarray:
         """[prefix, query, suffix], cut to the limit of queries."""
-        return self._around(ids, self.query_length or self.max_length)
+        most = self.query_length or self.max_length
+        return ids[:most] if self.bare_queries else self._around(ids, most)
 
     def document_row(self, ids: np.ndarray) -> np.ndarray:
         """[prefix, document, suffix], cut to ``max_length``."""
@@ -187,7 +191,71 @@ class TextPairTokenizer(ApartPairTokenizer):
         return np.array([self.end_id], dtype=np.int32)
 
 
-class TextEncoderForRanking(VectorRanker):
+class FolderEncoder(ApartRanker):
+    """What rankers over an encoder in modules share: they read query and document apart.
+
+    Attributes:
+        network: makes its features of token ids.
+        one_by_one: each text is read in a batch of its own, because features depend on the batch.
+    """
+
+    # Whatever the transformer inside supports; this class adds no attention.
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+
+    def __init__(self, network: ModularNetwork, pair_tokenizer: TextPairTokenizer) -> None:
+        super().__init__(network.config)
+        self.network = network
+        self.mark = pair_tokenizer.mark
+        self.one_by_one = False
+        self._boundary = int(pair_tokenizer.boundary[0])
+        self._padding = pair_tokenizer.tokenizer.pad_token_id or 0
+
+    @property
+    def label(self) -> str:
+        """Name in tables: the transformer's own class."""
+        transformer = self.network.transformer
+        return type(getattr(transformer, "body", transformer)).__name__
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The word vectors that the transformer reads."""
+        return self.network.get_input_embeddings()
+
+    def parts_of_row(self, row: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """See :meth:`ApartRanker.parts_of_row`."""
+        return parts_at_boundary(row, self._boundary, self.mark)
+
+    def features(
+        self, batch: PackedBatch, token_shift: TokenShift | None, attends: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """What the network makes of B texts.
+
+        Args:
+            batch: the texts.
+            token_shift: moves the embeddings of some tokens; None: none.
+            attends: which tokens others see [T]; None: all.
+        """
+        mask = batch.padding_mask()
+        ids = batch.pad(batch.input_ids).masked_fill(~mask, self._padding)
+        if attends is not None:
+            mask = batch.pad(attends)
+        with shifted_embeddings(self.get_input_embeddings(), token_shift):
+            return self.network.features(attention_mask=mask.long(), input_ids=ids)
+
+    def pack(self, first_token_alone: bool = False, name: str = "transformer") -> None:
+        """Read texts without padding where the transformer can, else find out what padding does."""
+        owner: Any = self.network
+        if name != "transformer":
+            owner = self.network.transformer
+        if pack_body(owner, name, first_token_alone):
+            return
+        self.one_by_one = depends_on_others(
+            lambda batch: torch.stack(list(self.read(batch, DOCUMENT))), self, [1, 2], [1, 2] * 9
+        )
+
+
+class TextEncoderForRanking(FolderEncoder, VectorRanker):
     """Use this for a bi-encoder that was trained elsewhere: scores are cosines or dot products.
 
     Policies change its scores, and retrieval compares its vectors; it is not trained here.
@@ -195,13 +263,7 @@ class TextEncoderForRanking(VectorRanker):
 
     Attributes:
         unit_vectors: whether scores are cosines.
-        one_by_one: each text is read in a batch of its own, because vectors depend on the batch.
     """
-
-    # Whatever the transformer inside supports; this class adds no attention.
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_attention_backend = True
 
     def __init__(
         self,
@@ -217,36 +279,17 @@ class TextEncoderForRanking(VectorRanker):
             similarity: one of :data:`SIMILARITIES`.
             truncate_dim: numbers of a vector that are used, from its beginning; None: all.
         """
-        super().__init__(network.config)
-        self.network = network
+        super().__init__(network, pair_tokenizer)
         self.similarity = similarity
         self.truncate_dim = truncate_dim
-        self.mark = pair_tokenizer.mark
-        self.one_by_one = False
-        self._boundary = int(pair_tokenizer.boundary[0])
-        self._padding = pair_tokenizer.tokenizer.pad_token_id or 0
         last_is_normalize = isinstance(network.modules_behind[-1], Normalize)
         self.unit_vectors = similarity == "cosine" or (last_is_normalize and truncate_dim is None)
-
-    @property
-    def label(self) -> str:
-        """Name in tables: the transformer's own class."""
-        transformer = self.network.transformer
-        return type(getattr(transformer, "body", transformer)).__name__
 
     @property
     def vector_size(self) -> int:
         """D"""
         with torch.no_grad():
             return self.encode_documents(PackedBatch.from_sequences([[0]]).to(self.device)).shape[1]
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The word vectors that the transformer reads."""
-        return self.network.get_input_embeddings()
-
-    def parts_of_row(self, row: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """See :meth:`ApartRanker.parts_of_row`."""
-        return parts_at_boundary(row, self._boundary, self.mark)
 
     def encode_queries(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Vectors of B queries; of length 1 where scores are cosines. float32 [B, D]"""
@@ -259,11 +302,7 @@ class TextEncoderForRanking(VectorRanker):
     def _encode(self, batch: PackedBatch, token_shift: TokenShift | None) -> Tensor:
         if self.one_by_one and len(batch) > 1:
             return torch.cat([self._encode(text, token_shift) for text in batch.texts()])
-        mask = batch.padding_mask()
-        ids = batch.pad(batch.input_ids).masked_fill(~mask, self._padding)
-        with shifted_embeddings(self.get_input_embeddings(), token_shift):
-            features = self.network.features(attention_mask=mask.long(), input_ids=ids)
-        vectors = features[_VECTOR][:, : self.truncate_dim].float()
+        vectors = self.features(batch, token_shift)[VECTOR][:, : self.truncate_dim].float()
         return F.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
 
 
@@ -319,18 +358,12 @@ def load_text_encoder(
     _check_vectors(network, folder)
     pair_tokenizer = text_pair_tokenizer(folder, own_folder, tokenizer, transformer.config)
     _check_prompts(network, pair_tokenizer, folder)
-    similarity = model.get("similarity_fn_name") or "cosine"
-    if similarity not in SIMILARITIES:
-        raise ValueError(
-            f"{folder / MODEL_FILE}: similarity_fn_name={similarity} is not read here; "
-            f"{' and '.join(SIMILARITIES)} are; {ADVICE}"
-        )
+    similarity = similarity_of(folder, model, "cosine", SIMILARITIES)
     first_token_alone = all(
         isinstance(module, Pooling) and module.modes == ["cls"]
         for module in modules
         if isinstance(module, Pooling)
     )
-    reads_packed = pack_body(network, "transformer", first_token_alone)
     ranker = TextEncoderForRanking(
         network, pair_tokenizer, similarity, model.get("truncate_dim")
     ).eval()
@@ -340,12 +373,25 @@ def load_text_encoder(
         "similarity": similarity,
         "truncate_dim": ranker.truncate_dim,
     }
-    if not reads_packed:
-        short, long = pair_tokenizer.documents(["a saw", "a saw and a hammer, a plane, a file"])
-        ranker.one_by_one = depends_on_others(
-            ranker.encode_documents, ranker, short.tolist(), long.tolist()
-        )
+    ranker.pack(first_token_alone)
     return ranker, pair_tokenizer
+
+
+def similarity_of(
+    folder: Path, model: Mapping[str, Any], default: str, known: Sequence[str]
+) -> str:
+    """How a folder of sentence-transformers compares two texts.
+
+    Raises:
+        ValueError: in a way that is not known here.
+    """
+    similarity = model.get("similarity_fn_name") or default
+    if similarity not in known:
+        raise ValueError(
+            f"{folder / MODEL_FILE}: similarity_fn_name={similarity} is not read here; "
+            f"{' and '.join(known)} are; {ADVICE}"
+        )
+    return str(similarity)
 
 
 def encoder_class(folder: str | Path) -> Any:
@@ -426,7 +472,7 @@ def _check_vectors(network: ModularNetwork, folder: Path) -> None:
             features = network.features(input_ids=ids, attention_mask=torch.ones_like(ids))
     except (KeyError, RuntimeError) as error:
         raise ValueError(f"{folder / MODULES}: the modules do not fit together: {error}") from error
-    if _VECTOR not in features:
+    if VECTOR not in features:
         raise ValueError(
             f"{folder / MODULES}: no module makes one vector of a text (Pooling); {ADVICE}"
         )

@@ -22,13 +22,19 @@ from backpack_rank.checks import one_of
 from backpack_rank.constructors import Count, FilePath, Name, Note, OneOf
 from backpack_rank.data.collection import Collection, DocumentStore, Run
 from backpack_rank.data.first_stage import checked_depth
+from backpack_rank.data.wordings import wordings_of
 from backpack_rank.files import cache_dir, kept_or_rebuilt
 from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.number_formats import FORMATS
 from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.text_encoder import POOLINGS
 from backpack_rank.reranking.dense_search import TurnedVectors, top_k
-from backpack_rank.reranking.dense_vectors import DocumentVectors, Encoding, NeutralVectors
+from backpack_rank.reranking.dense_vectors import (
+    DocumentVectors,
+    Encoding,
+    NeutralVectors,
+    means_of_wordings,
+)
 from backpack_rank.reranking.load import local_folder
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.erase import Erase
@@ -123,8 +129,57 @@ class Dense:
         (run,) = self.candidates_at(collection, [self.alpha])
         return run
 
-    def candidates_at(self, collection: Collection, alphas: Sequence[float]) -> list[Run]:
+    def scores_of_texts(
+        self, pairs: Sequence[tuple[str, str]], alphas: Sequence[float]
+    ) -> np.ndarray:
+        """Scores of (query, document) texts as if each document were one of the corpus.
+
+        Vectors are rounded as those of the corpus are, and equal texts have equal scores.
+
+        Returns:
+            float32 [A, N]
+        """
+        query_texts = list(dict.fromkeys(query for query, _ in pairs))
+        row_of_query = {query: row for row, query in enumerate(query_texts)}
+        queries = self.encoding.queries({query: query for query in query_texts})
+        texts = list(dict.fromkeys(self.encoding.pair_tokenizer.cut(text) for _, text in pairs))
+        row_of_text = {text: row for row, text in enumerate(texts)}
+        rounded = self.encoding.documents(texts).astype(np.float16)
+        vectors = rounded.astype(np.float32)
+        neutral = vectors.copy()
+        if isinstance(self.policy, MeanOfRenditions):
+            wordings = [self.policy.wordings(text) for text in texts]
+            changed = [row for row, text in enumerate(texts) if wordings[row] != text]
+            neutral[changed] = means_of_wordings(
+                [wordings_of(wordings[row]) for row in changed],
+                dict(zip(texts, rounded, strict=True)),
+                self.encoding,
+            ).astype(np.float16)
+        scores = np.empty((len(alphas), len(pairs)), dtype=np.float32)
+        for place, (query, text) in enumerate(pairs):
+            of_query = queries[row_of_query[query]]
+            row = row_of_text[self.encoding.pair_tokenizer.cut(text)]
+            is_turned = self.policy.queries == "all" or not self.attribute.group_queries(query)
+            for number, alpha in enumerate(alphas):
+                position = alpha if is_turned else 1.0
+                if isinstance(self.policy, Erase) and position != 1:
+                    pooled_map = replace(self._map, alpha=position)
+                    mapped, constant = _mapped_queries(of_query[None], pooled_map)
+                    scores[number, place] = mapped[0] @ vectors[row] + constant[0]
+                else:
+                    turned = neutral[row] + position * (vectors[row] - neutral[row])
+                    scores[number, place] = of_query @ turned
+        return scores
+
+    def candidates_at(
+        self, collection: Collection, alphas: Sequence[float], depth: int | None = None
+    ) -> list[Run]:
         """The candidates at several alphas, from vectors that are made once.
+
+        Args:
+            collection: what is searched, and what for.
+            alphas: positions of the dial.
+            depth: candidates per query; None: those of the first stage.
 
         Raises:
             ValueError: as :meth:`candidates`.
@@ -142,9 +197,9 @@ class Dense:
         ranks[order] = np.arange(len(order))
         runs = []
         for alpha in alphas:
-            depth = min(self.depth, len(order))
-            best_ranks = np.empty((len(queries), depth), dtype=np.int64)
-            scores = np.empty((len(queries), depth), dtype=np.float32)
+            most = min(depth or self.depth, len(order))
+            best_ranks = np.empty((len(queries), most), dtype=np.int64)
+            scores = np.empty((len(queries), most), dtype=np.float32)
             # A query that asks for a group is searched for as if there were no dial.
             for places, position in (
                 (np.flatnonzero(is_turned), check_alpha(alpha)),
@@ -152,7 +207,7 @@ class Dense:
             ):
                 if len(places):
                     found = self._search(
-                        queries[places], collection.documents, known, ranks, position
+                        queries[places], collection.documents, known, ranks, position, most
                     )
                     best_ranks[places], scores[places] = found
             run: Run = {}
@@ -173,6 +228,7 @@ class Dense:
         known: DocumentVectors,
         ranks: np.ndarray,
         alpha: float,
+        depth: int,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ranks and scores of the best documents of some queries at an alpha. [Q, k] of both"""
         turned = None
@@ -186,7 +242,7 @@ class Dense:
             torch.from_numpy(queries),
             known.vectors,
             ranks,
-            self.depth,
+            depth,
             self.encoding.device,
             turned=turned,
         )

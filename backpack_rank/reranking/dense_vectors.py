@@ -274,21 +274,39 @@ def _neutral_of_chunk(
             rows.append(row)
             wordings_by_row.append(wordings_of(wordings))
             vector_of_text[text] = known.vectors[row]
-    new: dict[str, None] = {}
-    for wordings_of_row in wordings_by_row:
-        new.update(dict.fromkeys(text for text in wordings_of_row if text not in vector_of_text))
-    # Rounded as the vectors of the documents are: so e_0 of a document and of its counterfactual
-    # are made of the same numbers.
-    vectors = encoding.documents(list(new)).astype(np.float16)
-    vector_of_text.update(zip(new, vectors, strict=True))
-    neutral = np.empty((len(rows), encoding.size), dtype=np.float32)
-    for place, wordings_of_row in enumerate(wordings_by_row):
-        stacked = np.stack([vector_of_text[text] for text in wordings_of_row]).astype(np.float32)
-        neutral[place] = mean_vectors(
-            torch.from_numpy(stacked)[None], encoding.ranker.unit_vectors
-        ).numpy()
+    neutral = means_of_wordings(wordings_by_row, vector_of_text, encoding)
     documents = [chunk[row - start] for row in rows]
     return np.array(rows, dtype=np.int64), _in_half_precision(neutral, documents)
+
+
+def means_of_wordings(
+    wordings_of_texts: Sequence[Sequence[str]],
+    vector_of_text: dict[str, np.ndarray],
+    encoding: Encoding,
+) -> np.ndarray:
+    """Use this for e_0 of texts, from the vectors of their wordings.
+
+    Args:
+        wordings_of_texts: wordings of each text.
+        vector_of_text: vectors that are known, in half precision [d]; others are added.
+        encoding: makes these.
+
+    Returns:
+        float32 [n, d]
+    """
+    new: dict[str, None] = {}
+    for wordings in wordings_of_texts:
+        new.update(dict.fromkeys(text for text in wordings if text not in vector_of_text))
+    # Rounded as the vectors of documents are: so e_0 of a document and of its counterfactual are
+    # made of the same numbers.
+    vectors = encoding.documents(list(new)).astype(np.float16)
+    vector_of_text.update(zip(new, vectors, strict=True))
+    neutral = np.empty((len(wordings_of_texts), encoding.size), dtype=np.float32)
+    for place, wordings in enumerate(wordings_of_texts):
+        stacked = np.stack([vector_of_text[text] for text in wordings]).astype(np.float32)
+        mean = mean_vectors(torch.from_numpy(stacked)[None], encoding.ranker.unit_vectors)
+        neutral[place] = mean.numpy()
+    return neutral
 
 
 def _started_neutral(folder: Path) -> tuple[int, int]:
