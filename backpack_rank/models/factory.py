@@ -59,6 +59,7 @@ from backpack_rank.models.lora_folder import (
     CLASSIFIER,
     LoraFolder,
     is_classifier,
+    is_encoder_decoder,
     is_language_model,
     is_lora,
 )
@@ -544,10 +545,15 @@ def _load_ranker(
         return load_logit_score(folder, load_tokenizer(folder))
     if names[0] not in classes:
         check_code(config_file, config, names[0])
-    if is_language_model(names[0]):
+    tokenizer: PreTrainedTokenizerBase | None = None
+    if is_encoder_decoder(names[0]) and config.get("is_encoder_decoder"):
+        tokenizer = load_tokenizer(folder)
+        if template is None and not (folder / TEMPLATE).is_file():
+            template = _prompt_of_encoder_decoder(tokenizer, folder, names[0])
+    if is_language_model(names[0]) or tokenizer is not None:
         _refuse_labels(labels, folder, names[0])
         prompt = _prompt_of(template, names[0], folder)
-        return load_prompted(folder, load_tokenizer(folder), prompt)
+        return load_prompted(folder, tokenizer or load_tokenizer(folder), prompt)
     if names[0] not in classes:
         check_model_type(config_file, config)
     if names[0] not in classes and is_classifier(names[0]) and not is_modular(folder):
@@ -630,6 +636,24 @@ def _own_classes() -> dict[str, type[Ranker]]:
         name = ranker_class.__name__.replace("ForRanking", "ForSequenceClassification")
         classes[name] = ranker_class
     return classes
+
+
+def _prompt_of_encoder_decoder(
+    tokenizer: PreTrainedTokenizerBase, folder: Path, architecture: str
+) -> PromptTemplate:
+    """That of monoT5, where its answers are tokens; its folders name no prompt."""
+    prompt = PromptTemplate.of("monot5")
+    for answer in (prompt.relevant, prompt.not_relevant):
+        ids = tokenizer(str(answer), add_special_tokens=False)["input_ids"]
+        if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+            raise not_a_ranker(folder / "config.json", architecture)
+    log.warning(
+        "%s: a %s is asked as monoT5 is (template=monot5); one that was not trained so answers at "
+        "random",
+        folder,
+        architecture,
+    )
+    return prompt
 
 
 def _prompt_of(template: Template | None, architecture: str, *folders: Path) -> PromptTemplate:

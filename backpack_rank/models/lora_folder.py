@@ -20,7 +20,10 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from safetensors import safe_open
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+)
 from transformers.utils import logging as transformers_logging
 
 from backpack_rank.commands import install
@@ -60,6 +63,11 @@ def is_language_model(architecture: str) -> bool:
     """Whether a class of transformers predicts the next token."""
     names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()  # some have older names, such as GPT-2
     return architecture.endswith(LANGUAGE_MODEL) or architecture in names
+
+
+def is_encoder_decoder(architecture: str) -> bool:
+    """Whether a class of transformers reads a text with an encoder and writes with a decoder."""
+    return architecture in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values()
 
 
 def load_network(loader: Any, folder: str | Path, optional: tuple[str, ...] = ()) -> Any:

@@ -17,18 +17,23 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    PreTrainedTokenizerBase,
+)
 
 from backpack_rank.constructors import Count, FilePath, Length, Name
 from backpack_rank.data.model_files import TemplateSettings, read_settings
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.data.pretrained import no_panic
+from backpack_rank.data.pretrained import from_pretrained, no_panic
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.digests import digest
 from backpack_rank.files import resource_folder
 from backpack_rank.models.attention import BACKEND, packed_trunk
 from backpack_rank.models.backbone import PACKED_TYPES
-from backpack_rank.models.lora_folder import load_network
+from backpack_rank.models.lora_folder import is_lora, load_network
 from backpack_rank.models.rankers import Ranker, RankerOutput
 from backpack_rank.models.token_shift import TokenShift, shifted_embeddings
 
@@ -339,10 +344,36 @@ class PromptedForRanking(Ranker):
         return logits[torch.arange(len(batch), device=logits.device), last][:, self.answers]
 
 
+class EncoderDecoderForRanking(PromptedForRanking):
+    """Use this for a model whose decoder answers what its encoder reads, such as monoT5.
+
+    The answer is the first token that it writes (Nogueira et al., arXiv 2003.06713, section 2).
+    """
+
+    @property
+    def pooled_head(self) -> nn.Module:
+        """See :attr:`Ranker.pooled_head`."""
+        raise TypeError(f"{self.label} makes no score of one vector for each text")
+
+    def _padded_logits(self, batch: PackedBatch) -> Tensor:
+        mask = batch.padding_mask()
+        ids = batch.pad(batch.input_ids).masked_fill(~mask, 0)
+        start = self.config.decoder_start_token_id or 0
+        output = self.model(
+            input_ids=ids,
+            attention_mask=mask.long(),
+            decoder_input_ids=torch.full_like(ids[:, :1], start),
+            use_cache=False,
+        )
+        return output.logits[:, 0, self.answers]
+
+
 def load_prompted(
     folder: str | Path, tokenizer: PreTrainedTokenizerBase, template: PromptTemplate
 ) -> tuple[PromptedForRanking, PromptTokenizer]:
     """Use this to load a language model as a ranker, with the prompt that it was trained on.
+
+    It may have an encoder, which reads the prompt, and a decoder, which answers.
 
     Code in the folder is not run.
 
@@ -350,7 +381,12 @@ def load_prompted(
         ValueError: weights are missing, an answer is no token, or a special token of the prompt is
             none of the tokenizer.
     """
-    model = load_network(AutoModelForCausalLM, folder)
+    kind: type[PromptedForRanking] = PromptedForRanking
+    # An adapter of a language model has no configuration of its own.
+    if not is_lora(folder) and from_pretrained(AutoConfig, folder).is_encoder_decoder:
+        kind = EncoderDecoderForRanking
+    loader = AutoModelForSeq2SeqLM if kind is EncoderDecoderForRanking else AutoModelForCausalLM
+    model = load_network(loader, folder)
     answers = []
     for answer in (template.relevant, template.not_relevant):
         if answer is not None:
@@ -367,7 +403,7 @@ def load_prompted(
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     max_length = min(template.max_length, positions or template.max_length)
     pair_tokenizer = PromptTokenizer(tokenizer, max_length, None, template)
-    return PromptedForRanking(model.eval(), answers), pair_tokenizer
+    return kind(model.eval(), answers), pair_tokenizer
 
 
 def check_special_tokens(

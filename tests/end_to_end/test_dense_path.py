@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from in_process import TEST_SPLIT, evaluated, trained_in
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from workplace import Workplace
 
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import read_run
 from backpack_rank.models.dual_encoder import DualEncoderForRanking
 from backpack_rank.models.factory import load_ranker
+from backpack_rank.reranking.load import load
 
 SMALL = [
     "lists.size=4",
@@ -92,3 +96,82 @@ def test_a_dual_encoder_is_a_first_stage_whose_scores_are_its_own(
     assert np.load(vectors, mmap_mode="r").shape == (80, 16)
     assert read_run(tmp_path / "two" / "runs" / "dense__synthetic-test.run") == first
     assert isinstance(load_ranker(dual_encoder_run / "ranker")[0], DualEncoderForRanking)
+
+
+def place(doc_id: str, scores: dict[str, float]) -> int:
+    better = [other for other in scores if (-scores[other], other) < (-scores[doc_id], doc_id)]
+    return len(better) + 1
+
+
+def moved_and_lost(folder: Path, first: float, second: float) -> tuple[float, int]:
+    """By hand: each candidate is swapped alone, and both stages rank again."""
+    reranker = load(folder)
+    attribute = Attribute.named("gender")
+    swap = attribute.swap()
+    collection = load_synthetic("test", 0, test_queries=12, documents=80)
+    texts = {doc_id: reranker.scorer.cut(text) for doc_id, text in collection.documents}
+    swapped = {doc_id: swap(text).text for doc_id, text in texts.items()}
+    moves: list[int] = []
+    lost = 0
+    for query in collection.queries.values():
+        if attribute.group_queries(query):
+            continue
+        scores: dict[tuple[float, bool], dict[str, float]] = {}
+        for alpha in {first, second}:
+            for is_swapped, of_texts in ((False, texts), (True, swapped)):
+                pairs = [(query, text) for text in of_texts.values()]
+                found = reranker.predict(pairs, alpha=alpha).tolist()
+                scores[alpha, is_swapped] = dict(zip(texts, found, strict=True))
+        of_stage, of_reranker = scores[first, False], scores[second, False]
+        candidates = sorted(texts, key=lambda doc_id: (-of_stage[doc_id], doc_id))[:10]
+        for doc_id in candidates:
+            if swapped[doc_id] == texts[doc_id]:
+                continue
+            before = place(doc_id, {other: of_reranker[other] for other in candidates})
+            stays = place(doc_id, {**of_stage, doc_id: scores[first, True][doc_id]}) <= 10
+            after = 11
+            if stays:
+                final = {other: of_reranker[other] for other in candidates}
+                after = place(doc_id, {**final, doc_id: scores[second, True][doc_id]})
+            lost += not stays
+            moves.append(abs(after - before))
+    return float(np.mean(moves)), lost
+
+
+@pytest.mark.parametrize(("first", "second"), [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0)])
+def test_two_stages_with_a_dial_are_one_table(
+    workplace: Workplace,
+    dual_encoder_run: Path,
+    tmp_path: Path,
+    first: float,
+    second: float,
+) -> None:
+    """Swapped one at a time: the same as a search of the corpus with that document swapped."""
+    options = [
+        "experiment=stages",
+        "first_stage=dense",
+        f"first_stage.checkpoint={dual_encoder_run}",
+        "first_stage.depth=10",
+        f"checkpoint={dual_encoder_run}",
+        f"task.first=[{first}]",
+        f"task.second=[{second}]",
+    ]
+    evaluated(workplace, tmp_path, *TEST_SPLIT, *options)
+    with open(tmp_path / "stages.csv", newline="") as file:
+        means = {record["measure"]: float(record["mean"]) for record in csv.DictReader(file)}
+    moved, lost = moved_and_lost(dual_encoder_run / "ranker", first, second)
+    # Vectors of the first stage are in half precision: a place or two may differ.
+    assert means["places moved"] == pytest.approx(moved, abs=0.1)
+    assert means["lost"] * 12 == pytest.approx(lost, abs=3)
+    assert (moved > 1) == (second == 1)
+    assert (lost > 20) == (first == 1)
+    if second == 0:
+        assert means["places moved"] == means["swap change/std"] == 0
+
+
+def test_two_stages_need_a_first_stage_with_a_dial(
+    workplace: Workplace, dual_encoder_run: Path, tmp_path: Path
+) -> None:
+    options = ["experiment=stages", "first_stage=bm25", f"checkpoint={dual_encoder_run}"]
+    with pytest.raises(ValueError, match="experiment=stages: the first stage BM25 has no dial"):
+        evaluated(workplace, tmp_path, *TEST_SPLIT, *options)

@@ -84,7 +84,6 @@ TASKS: dict[str, tuple[Build, str]] = {
     "encoder": (folders.encoder_folder, "gives vectors of texts.* train .*model.ranker.name"),
     "pictures": (folders.vision, "ViTForImageClassification is not a ranker; rankers are"),
     "ColBERT": (folders.colbert, "HF_ColBERT is not a ranker, it gives vectors of words"),
-    "SPLADE": (folders.sparse_encoder, "model_type=SparseEncoder is not read here"),
     "late interaction": (
         folders.multi_vector_encoder,
         "model_type=MultiVectorEncoder is not read here",
