@@ -34,6 +34,7 @@ from backpack_rank.data.json_lines import json_file, json_object_file
 from backpack_rank.files import read_yaml
 
 MODULES = "modules.json"
+ROUTES = "router_config.json"
 READ_FOLDERS = ("additional_chat_templates", "custom_generate")
 """Folders below that of a model, of which libraries read every file."""
 LAYERS, HEADS = 1_000, 10_000
@@ -93,6 +94,15 @@ class ProcessingSettings(Options):
     chat_template: Mapping[str, Any]
 
 
+class ExpansionSettings(Options):
+    """How queries of a late-interaction encoder are expanded."""
+
+    strategy: Literal["fixed", "min"]
+    attend: bool
+    token: str | None
+    length: Positions
+
+
 class TransformerSettings(Options):
     """``sentence_bert_config.json``."""
 
@@ -103,6 +113,7 @@ class TransformerSettings(Options):
     do_lower_case: bool
     query_length: Positions | None
     document_length: Positions | None
+    query_expansion: ExpansionSettings | None
 
 
 class SentenceTransformersSettings(Options):
@@ -114,6 +125,26 @@ class SentenceTransformersSettings(Options):
     activation_fn: str | None
     similarity_fn_name: str | None
     truncate_dim: Width | None
+    query_prefix: Text | None
+    document_prefix: Text | None
+    query_length: Positions | None
+    document_length: Positions | None
+    query_expansion: ExpansionSettings | None
+    do_query_expansion: bool | None
+    attend_to_expansion_tokens: bool | None
+    attend_to_mask_tokens: bool | None
+    skiplist_words: Sequence[Text] | None
+
+
+class ColbertSettings(Options):
+    """``artifact.metadata`` of Stanford's ColBERT."""
+
+    query_token_id: Text | None
+    doc_token_id: Text | None
+    query_maxlen: Positions | None
+    doc_maxlen: Positions | None
+    mask_punctuation: bool
+    attend_to_mask_tokens: bool
 
 
 class ModuleSettings(Options):
@@ -129,6 +160,8 @@ class ModuleSettings(Options):
     activation_function: str
     module_input_name: str | None
     module_output_name: str | None
+    skiplist_words: Sequence[Text] | None
+    skiplist_tasks: Sequence[str] | str | None
 
 
 class AdapterSettings(Options):
@@ -196,6 +229,7 @@ FILES: Mapping[str, type[Options]] = {
     "tokenizer_config.json": TokenizerSettings,
     "sentence_bert_config.json": TransformerSettings,
     "config_sentence_transformers.json": SentenceTransformersSettings,
+    "artifact.metadata": ColbertSettings,
     "adapter_config.json": AdapterSettings,
     "listwise.json": ListwiseSettings,
     "calibration.json": CalibrationSettings,
@@ -208,6 +242,7 @@ _READ_FIRST = (
     "tokenizer_config.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
+    "artifact.metadata",
     "adapter_config.json",
 )
 NUMBERS: Sequence[tuple[re.Pattern[str], Any]] = (
@@ -326,9 +361,21 @@ def folders_of(folder: Path) -> Iterator[Path]:
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise ValueError(f"{folder / MODULES}: path {path} leads out of the folder")
         names[path] = folder / path
+        for part in _parts_of_router(folder / path):
+            names[str(part)] = part
     for below in names.values():
         if below != folder and below.is_dir():
             yield below
+
+
+def _parts_of_router(folder: Path) -> Iterator[Path]:
+    """Folders of the modules that queries and documents go through, each their own."""
+    file = folder / ROUTES
+    types = json_object_file(file).get("types") if file.is_file() else None
+    for name in types if isinstance(types, dict) else ():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"{file}: path {name} leads out of the folder")
+        yield folder / name
 
 
 def check_regular(*paths: Path) -> None:

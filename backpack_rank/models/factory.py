@@ -54,6 +54,7 @@ from backpack_rank.models.foreign_folder import (
     not_a_ranker,
     what_is_there,
 )
+from backpack_rank.models.late_interaction import is_late_interaction, load_late_interaction
 from backpack_rank.models.logit_score import is_logit_score, load_logit_score
 from backpack_rank.models.lora_folder import (
     CLASSIFIER,
@@ -515,6 +516,10 @@ def _load_ranker(
     labels: Sequence[str] | None,
     pooling: str | None,
 ) -> tuple[Ranker, PairTokenizer]:
+    if pooling is None and is_late_interaction(folder):
+        _refuse_template(template, folder, "late-interaction encoder")
+        _refuse_labels(labels, folder, "late-interaction encoder")
+        return load_late_interaction(folder)
     kind = kind_of(folder)
     if pooling is not None and kind is not None:
         raise ValueError(

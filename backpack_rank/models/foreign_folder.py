@@ -39,7 +39,6 @@ trained over their weights.
 """
 _OTHER_TASKS = {
     "ForConditionalGeneration": "writes a text, as monoT5 does with encoder and decoder",
-    "ColBERT": "gives vectors of words (late interaction)",
 }
 """Those over whose weights none can be trained."""
 RUN_ADVICE = "rank with the model's own library, and measure its run: run=FILE"

@@ -70,13 +70,19 @@ def is_encoder_decoder(architecture: str) -> bool:
     return architecture in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values()
 
 
-def load_network(loader: Any, folder: str | Path, optional: tuple[str, ...] = ()) -> Any:
+def load_network(
+    loader: Any,
+    folder: str | Path,
+    optional: tuple[str, ...] = (),
+    of_others: tuple[str, ...] = (),
+) -> Any:
     """Use this to load a model that was trained elsewhere, in float32; adapters are merged.
 
     Args:
         loader: an automatic class of transformers.
         folder: of a model or of an adapter.
         optional: beginnings of the names of weights that may be missing, as nothing reads them.
+        of_others: beginnings of the names of weights that belong to something else.
 
     Raises:
         FileNotFoundError: the folder holds no weights of a format that is read, or a part of them.
@@ -97,6 +103,7 @@ def load_network(loader: Any, folder: str | Path, optional: tuple[str, ...] = ()
                 "from one place"
             )
     missing = [name for name in missing if not name.startswith(optional)]
+    unexpected = [name for name in unexpected if not name.startswith(of_others)]
     if missing:
         raise _lacks_weights(folder, model, missing, unexpected)
     if unexpected:

@@ -40,7 +40,7 @@ from backpack_rank.models.sequence_classifier import (
     ranker_of,
 )
 
-_TOKENS, _POOLED, _SCORES = "token_embeddings", "sentence_embedding", "scores"
+TOKENS, _POOLED, _SCORES = "token_embeddings", "sentence_embedding", "scores"
 
 Features = dict[str, Tensor]
 """What modules hand on, by name: vectors of tokens [B, n, d], the mask [B, n], pooled [B, d]."""
@@ -100,7 +100,7 @@ class ModularNetwork(nn.Module):
         states = output.logits if hasattr(output, "logits") else output.last_hidden_state
         # A body that gives the first tokens alone has one position for each text.
         mask = attention_mask[:, : states.shape[1]]
-        features = {_TOKENS: states, "mask": mask}
+        features = {TOKENS: states, "mask": mask}
         for module in self.modules_behind:
             module(features)
         return features
@@ -138,7 +138,7 @@ class Pooling(nn.Module):
 
     def forward(self, features: Features) -> None:
         """Add ``sentence_embedding``. [B, m d]"""
-        tokens = features[_TOKENS]
+        tokens = features[TOKENS]
         vectors = [_POOLED_BY[mode](tokens, features["mask"]) for mode in self.modes]
         features[_POOLED] = torch.cat(vectors, dim=-1).to(tokens.dtype)
 
@@ -235,7 +235,7 @@ class SpladePooling(nn.Module):
         """Add ``sentence_embedding``. [B, vocabulary]"""
         mask = features["mask"]
         # 0 at padding, which adds nothing to a sum and is never above the largest.
-        weights = (features[_TOKENS] * mask[..., None]).relu_().log1p_()
+        weights = (features[TOKENS] * mask[..., None]).relu_().log1p_()
         if self.takes_logarithm_twice:
             weights = weights.log1p_()
         features[_POOLED] = weights.amax(dim=1) if self.takes_largest else weights.sum(dim=1)
@@ -249,16 +249,17 @@ class MultiVectorMask(nn.Module):
 
     def __init__(
         self,
-        skiplist_words: Sequence[str] = (),
-        skiplist_tasks: Sequence[str] | str = ("document",),
+        skiplist_words: Sequence[str] | None = None,
+        skiplist_tasks: Sequence[str] | str | None = None,
         keep_only_token_ids: Sequence[int] | None = None,
         **_: Any,
     ) -> None:
         super().__init__()
         if keep_only_token_ids:
             raise ValueError("keep_only_token_ids is for pictures, which are not read here")
-        self.words = list(skiplist_words)
-        self.tasks = [skiplist_tasks] if isinstance(skiplist_tasks, str) else list(skiplist_tasks)
+        self.words = list(skiplist_words or ())
+        tasks = ["document"] if skiplist_tasks is None else skiplist_tasks
+        self.tasks = [tasks] if isinstance(tasks, str) else list(tasks)
 
     def forward(self, features: Features) -> None:
         """Leave everything unchanged."""
@@ -476,8 +477,12 @@ def _load_module(entry: ModuleEntry, folder: Path) -> nn.Module:
     return module
 
 
-def module_weights(folder: Path) -> Mapping[str, Tensor]:
+def module_weights(folder: Path, names: Sequence[str] | None = None) -> Mapping[str, Tensor]:
     """Use this for the weights of a module behind a transformer, by name.
+
+    Args:
+        folder: of the module.
+        names: of weights that are wanted, where others lie beside them; None: all.
 
     Raises:
         ValueError: there are none, or they cannot be read as numbers alone.
@@ -489,6 +494,8 @@ def module_weights(folder: Path) -> Mapping[str, Tensor]:
             return load_file(safetensors)
         if older.is_file():
             weights: Mapping[str, Tensor] = torch.load(older, map_location="cpu", weights_only=True)
+            if names is not None:
+                weights = {name: weights[name] for name in names if name in weights}
             for name, values in weights.items():
                 if not values.is_floating_point():
                     raise quantised(older, name, str(values.dtype).removeprefix("torch."))

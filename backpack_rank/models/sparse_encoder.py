@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM
 
 from backpack_rank.data.json_lines import json_object_file
-from backpack_rank.data.model_files import MODULES
+from backpack_rank.data.model_files import MODULES, ROUTES
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.models.apart import QUERY
@@ -31,6 +31,7 @@ from backpack_rank.models.modular_cross_encoder import (
 from backpack_rank.models.sentence_transformers_files import (
     ADVICE,
     MODEL_FILE,
+    TRANSFORMER_FILE,
     settings_of,
 )
 from backpack_rank.models.text_encoder import (
@@ -42,8 +43,6 @@ from backpack_rank.models.text_encoder import (
     text_pair_tokenizer,
 )
 from backpack_rank.models.token_shift import TokenShift
-
-ROUTES = "router_config.json"
 
 
 class SparseEncoderForRanking(FolderEncoder):
@@ -148,7 +147,10 @@ def load_sparse_encoder(
         raise ValueError(f"{folder / MODULES} names no SpladePooling; {ADVICE}")
     network = ModularNetwork(transformer, modules, nn.Identity()).eval()
     tokenizer = load_tokenizer(entries[0].folder)
-    pair_tokenizer = text_pair_tokenizer(folder, entries[0].folder, tokenizer, transformer.config)
+    file = entries[0].folder / TRANSFORMER_FILE
+    pair_tokenizer = text_pair_tokenizer(
+        model, settings_of(file), file, tokenizer, transformer.config, TextPairTokenizer
+    )
     weights = None
     if static is not None:
         weights = _query_weights(static, transformer.config.vocab_size)

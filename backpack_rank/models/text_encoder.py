@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from transformers import (
     T5EncoderModel,
     UMT5EncoderModel,
 )
+from typing_extensions import Self
 
 from backpack_rank.checks import one_of
 from backpack_rank.data.long_documents import LongDocuments
@@ -59,6 +60,7 @@ sentence-transformers.
 """
 SIMILARITIES = ("cosine", "dot")
 VECTOR = "sentence_embedding"
+Kind = TypeVar("Kind", bound="TextPairTokenizer")
 _ENCODERS = {"t5": T5EncoderModel, "mt5": MT5EncoderModel, "umt5": UMT5EncoderModel}
 """The halves of models with an encoder and a decoder that read texts."""
 
@@ -85,9 +87,7 @@ class TextPairTokenizer(ApartPairTokenizer):
     bare_queries: bool = False
 
     @classmethod
-    def of(
-        cls, tokenizer: PreTrainedTokenizerBase, max_length: int, **options: Any
-    ) -> TextPairTokenizer:
+    def of(cls, tokenizer: PreTrainedTokenizerBase, max_length: int, **options: Any) -> Self:
         """Read what a tokenizer puts around a text off a short one.
 
         Raises:
@@ -243,16 +243,29 @@ class FolderEncoder(ApartRanker):
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
             return self.network.features(attention_mask=mask.long(), input_ids=ids)
 
-    def pack(self, first_token_alone: bool = False, name: str = "transformer") -> None:
-        """Read texts without padding where the transformer can, else find out what padding does."""
+    def pack(
+        self,
+        first_token_alone: bool = False,
+        name: str = "transformer",
+        can_pack: bool = True,
+    ) -> None:
+        """Read texts without padding where the transformer can, else find out what padding does.
+
+        Args:
+            first_token_alone: whether nothing but the states of the first tokens is used.
+            name: of the transformer's body.
+            can_pack: whether all tokens of a text see each other.
+        """
         owner: Any = self.network
         if name != "transformer":
             owner = self.network.transformer
-        if pack_body(owner, name, first_token_alone):
+        if can_pack and pack_body(owner, name, first_token_alone):
             return
-        self.one_by_one = depends_on_others(
-            lambda batch: torch.stack(list(self.read(batch, DOCUMENT))), self, [1, 2], [1, 2] * 9
-        )
+
+        def values(batch: PackedBatch) -> Tensor:
+            return torch.cat([made.flatten() for made in self.read(batch, DOCUMENT)])
+
+        self.one_by_one = depends_on_others(values, self, [1, 2], [1, 2] * 9)
 
 
 class TextEncoderForRanking(FolderEncoder, VectorRanker):
@@ -355,8 +368,11 @@ def load_text_encoder(
         modules = [Pooling(POOLINGS[pooling])]
     tokenizer = tokenizer or load_tokenizer(own_folder)
     network = ModularNetwork(transformer, modules, nn.Identity()).eval()
-    _check_vectors(network, folder)
-    pair_tokenizer = text_pair_tokenizer(folder, own_folder, tokenizer, transformer.config)
+    check_features(network, folder, VECTOR)
+    file = own_folder / TRANSFORMER_FILE
+    pair_tokenizer = text_pair_tokenizer(
+        model, settings_of(file), file, tokenizer, transformer.config, TextPairTokenizer
+    )
     _check_prompts(network, pair_tokenizer, folder)
     similarity = similarity_of(folder, model, "cosine", SIMILARITIES)
     first_token_alone = all(
@@ -404,40 +420,49 @@ def encoder_class(folder: str | Path) -> Any:
 
 
 def text_pair_tokenizer(
-    folder: Path, transformer_folder: Path, tokenizer: PreTrainedTokenizerBase, config: Any
-) -> TextPairTokenizer:
+    model: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    file: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    config: Any,
+    kind: type[Kind],
+    **options: Any,
+) -> Kind:
     """Use this for the tokenizer of an encoder, with the prompts and limits of its files.
 
     Args:
-        folder: of the model.
-        transformer_folder: of its first module.
+        model: content of ``config_sentence_transformers.json``.
+        settings: that of ``sentence_bert_config.json``.
+        file: the latter, for errors.
         tokenizer: of the transformer; it is changed where the files want lower case.
         config: of the transformer.
+        kind: the class that joins texts.
+        options: what it takes beside these.
 
     Raises:
         ValueError: texts are read in a way that is not known here.
     """
-    settings = settings_of(transformer_folder / TRANSFORMER_FILE)
     if "message" in (settings.get("modality_config") or {}):
         raise ValueError(
-            f"{transformer_folder / TRANSFORMER_FILE}: texts are read as messages of a chat "
-            f"template, which is not read here; {ADVICE}"
+            f"{file}: texts are read as messages of a chat template, which is not read here; "
+            f"{ADVICE}"
         )
     if settings.get("do_lower_case"):
         _lower(tokenizer)
     given = settings.get("processing_kwargs", {}).get("text", {}).get("max_length")
-    limit = given or settings.get("max_seq_length") or tokenizer.model_max_length
-    max_length = min(limit, most_positions(config))
-    of_documents = settings.get("document_length") or max_length
-    of_queries = settings.get("query_length") or max_length
-    model = settings_of(folder / MODEL_FILE)
+    limit = settings.get("max_seq_length") or tokenizer.model_max_length
+    positions = most_positions(config)
+    # A length of queries or documents wins over that of all texts, and a given one over both.
+    of_documents = given or settings.get("document_length") or limit
+    of_queries = given or settings.get("query_length") or limit
     query_prompt, document_prompt = prompts_of(model)
-    return TextPairTokenizer.of(
+    return kind.of(
         tokenizer,
-        min(of_documents, max_length),
+        min(of_documents, positions),
         query_prompt=query_prompt,
         document_prompt=document_prompt,
-        query_length=min(of_queries, max_length),
+        query_length=min(of_queries, positions),
+        **options,
     )
 
 
@@ -464,15 +489,24 @@ def _lower(tokenizer: PreTrainedTokenizerBase) -> None:
     backend.normalizer = normalizers.Sequence(steps)
 
 
-def _check_vectors(network: ModularNetwork, folder: Path) -> None:
-    """Read two tokens, to see that the modules fit together and end with a vector."""
+def check_features(network: ModularNetwork, folder: Path, name: str) -> None:
+    """Use this after loading: it reads two tokens, to see that the modules fit together.
+
+    Args:
+        network: of the folder.
+        folder: for errors.
+        name: of the feature that they must give.
+
+    Raises:
+        ValueError: they do not, or do not give it.
+    """
     ids = torch.zeros((1, 2), dtype=torch.long)
     try:
         with torch.no_grad():
             features = network.features(input_ids=ids, attention_mask=torch.ones_like(ids))
     except (KeyError, RuntimeError) as error:
         raise ValueError(f"{folder / MODULES}: the modules do not fit together: {error}") from error
-    if VECTOR not in features:
+    if name not in features:
         raise ValueError(
             f"{folder / MODULES}: no module makes one vector of a text (Pooling); {ADVICE}"
         )

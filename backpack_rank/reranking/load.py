@@ -28,6 +28,7 @@ _FILES = [
     "*.txt",
     "*.model",
     "*.jinja",
+    "artifact.metadata",
     "reranker_template.yaml",
     "reranker_labels.yaml",
 ]

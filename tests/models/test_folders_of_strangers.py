@@ -83,11 +83,7 @@ TASKS: dict[str, tuple[Build, str]] = {
     "encoder and decoder": (folders.encoder_decoder, "is not a ranker, it writes a text"),
     "encoder": (folders.encoder_folder, "gives vectors of texts.* train .*model.ranker.name"),
     "pictures": (folders.vision, "ViTForImageClassification is not a ranker; rankers are"),
-    "ColBERT": (folders.colbert, "HF_ColBERT is not a ranker, it gives vectors of words"),
-    "late interaction": (
-        folders.multi_vector_encoder,
-        "model_type=MultiVectorEncoder is not read here",
-    ),
+    "ColBERT without its layer": (folders.colbert, r"lacks linear\.weight"),
     "word vectors": (folders.static_embeddings, "first module is StaticEmbedding and must be"),
     "three labels": (folders.several_labels(3), r"3 labels \(LABEL_0, LABEL_1, LABEL_2\).*has one"),
     "two labels": (folders.several_labels(2), r"nothing says which one means relevant.*labels="),

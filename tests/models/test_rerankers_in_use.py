@@ -221,10 +221,6 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         rf"code \(auto_map\).*{ELSEWHERE}",
     ),
     "monoT5": (text_to_text, rf"writes a text.*{ELSEWHERE}"),
-    "ColBERT": (
-        changed(encoder("Bert", BERT), architectures=["HF_ColBERT"]),
-        rf"vectors of words.*{ELSEWHERE}",
-    ),
     "contextual-rerank, quantised": (
         decoder("Qwen3", quantization_config={"quant_method": "compressed-tensors"}),
         "the weights are quantised.*take the model in float32",

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 from foreign_rankers import WORDS, tokenizer_of
-from transformers import BertConfig, BertForMaskedLM, DistilBertConfig, DistilBertForMaskedLM
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    MPNetConfig,
+    MPNetForMaskedLM,
+)
 
 from backpack_rank.reranking.load import load
 
@@ -110,3 +117,25 @@ def test_routers_of_another_kind_are_refused(bare, tmp_path):
     file.write_text(json.dumps(routes))
     with pytest.raises(ValueError, match="a router for a query of weights and a document alone"):
         load(tmp_path)
+
+
+def test_what_lies_in_folders_of_a_router_is_looked_at(bare, tmp_path):
+    without_network(bare / "bert").save_pretrained(str(tmp_path))
+    (file,) = tmp_path.glob("document_*_Transformer/config.json")
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({**config, "quantization_config": {"quant_method": "awq"}}))
+    with pytest.raises(ValueError, match=r"quantised \(awq\)"):
+        load(tmp_path)
+
+
+def test_a_transformer_that_reads_with_padding_gives_the_same_scores(tmp_path):
+    torch.manual_seed(0)
+    size = {"vocab_size": len(WORDS) + 5, "max_position_embeddings": 32, "initializer_range": 0.5}
+    of_mpnet = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    config = MPNetConfig(hidden_size=16, pad_token_id=0, **of_mpnet, **size)
+    MPNetForMaskedLM(config).save_pretrained(tmp_path / "mlm")
+    tokenizer().save_pretrained(tmp_path / "mlm")
+    model = splade(tmp_path / "mlm")
+    model.save_pretrained(str(tmp_path / "saved"))
+    scores = load(tmp_path / "saved").predict([(QUERY, document) for document in DOCUMENTS])
+    np.testing.assert_allclose(scores, scores_of(model), rtol=1e-5, atol=1e-5)

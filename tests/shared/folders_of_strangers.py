@@ -92,15 +92,6 @@ def bi_encoder(folder: Path) -> None:
     SentenceTransformer(modules=[transformer, pooling], device="cpu").save_pretrained(str(folder))
 
 
-def sparse_encoder(folder: Path) -> None:
-    from sentence_transformers import SparseEncoder
-    from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
-
-    other_head("BertForMaskedLM")(folder.parent / "mlm")
-    modules = [MLMTransformer(str(folder.parent / "mlm")), SpladePooling()]
-    SparseEncoder(modules=modules, device="cpu").save_pretrained(str(folder))
-
-
 def modular(folder: Path) -> Path:
     """A CrossEncoder in modules."""
     from sentence_transformers import CrossEncoder
@@ -110,15 +101,6 @@ def modular(folder: Path) -> Path:
     modules = [transformer, Pooling(16), Dense(16, 1, module_output_name="scores")]
     CrossEncoder(modules=modules, device="cpu").save_pretrained(str(folder))
     return folder
-
-
-def multi_vector_encoder(folder: Path) -> None:
-    """A ColBERT of sentence-transformers."""
-    from sentence_transformers import MultiVectorEncoder
-
-    MultiVectorEncoder(
-        str(encoder_folder(folder.parent / "encoder")), device="cpu"
-    ).save_pretrained(str(folder))
 
 
 def static_embeddings(folder: Path) -> None:
