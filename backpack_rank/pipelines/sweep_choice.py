@@ -1,4 +1,4 @@
-"""Which alpha of each policy a page shows: the least bias that keeps the ranker's effectiveness."""
+"""Which alpha of each policy a page recommends: the promise kept best at the same effectiveness."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from backpack_rank.data.collection import Run
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.trec import read_run, run_tag
+from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import SystemResult
 from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.files import read_yaml
@@ -20,10 +21,20 @@ from backpack_rank.pipelines.evaluation_data import load_evaluation_data
 from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.settings import EvaluationSettings
-from backpack_rank.reporting.answer import KEEP, Answer, answer, bias_measure, least_bias
+from backpack_rank.reporting.answer import (
+    KEEP,
+    SWAP,
+    Answer,
+    answer,
+    best_setting,
+    bias_measure,
+    deciding_measure,
+)
+from backpack_rank.reporting.main_table import main_table
 from backpack_rank.reporting.measure_files import read_json
 from backpack_rank.reporting.setting import Setting, is_control
 from backpack_rank.reporting.sweep import MEASURES_FILE, Sweep, SweepEntry
+from backpack_rank.reporting.table import Table
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.senses.policy_names import DEFAULTS
 
@@ -108,7 +119,9 @@ class LoadedJob:
 class Choice:
     """The setting that a person would choose, of each policy and of all.
 
-    It is the one with the smallest bias of those that keep the effectiveness, and no control.
+    Of those that keep the effectiveness it is the one with the smallest swap change, and of equal
+    ones the one with the smallest alpha; where swaps were not measured, the one with the smallest
+    bias. It is no control.
 
     Attributes:
         sweep: all systems.
@@ -158,7 +171,7 @@ class Choice:
         return replace(choice, best=tuple(best))
 
     def least(self, entries: Sequence[SweepEntry]) -> SweepEntry | None:
-        """The entry with the smallest bias of those that keep the effectiveness; None without one.
+        """The entry that keeps the promise best of those that keep the effectiveness, or None.
 
         Args:
             entries: of one ranker.
@@ -167,7 +180,7 @@ class Choice:
             return None
         base = self._deciding(self.base(entries[0]))
         rows = [self._deciding(entry) for entry in entries]
-        least = least_bias(base, rows)
+        least = best_setting(base, rows)
         for entry, row in zip(entries, rows, strict=True):
             if row is least:
                 return entry
@@ -228,11 +241,11 @@ class Choice:
         if not shown:
             return ""
         if shown[0] in self.best:
-            bias = bias_measure([self.base(shown[0]).row, shown[0].row])
+            deciding = measure_of(self._measures_that_decided()[0]).title
             where = "on the dev queries" if self.on_dev else "on these queries"
             note = (
-                f"Each policy at its alpha with the smallest |{bias}| that keeps {KEEP:.0%} of "
-                f"nDCG@10, chosen {where}."
+                f"Each policy at its alpha with the smallest |{deciding}| (of equal ones the "
+                f"smallest alpha) that keeps {KEEP:.0%} of nDCG@10, chosen {where}."
             )
         else:
             note = f"No alpha keeps {KEEP:.0%} of nDCG@10; each policy at its smallest alpha."
@@ -243,6 +256,30 @@ class Choice:
                 "Holm-corrected over the alphas of a policy."
             )
         return note
+
+    def deciding_table(self) -> Table | None:
+        """The figures on dev queries that decided; None where those of the sweep did."""
+        if not self.dev:
+            return None
+        entries = []
+        for entry in self.sweep.entries:
+            row = self.dev.get((entry.setting, entry.row.alpha))
+            if row is not None:
+                # Tests are of the sweep's own queries.
+                entries.append(replace(entry, row=row, tests=()))
+        # Nothing is marked: alpha of the sweep's last job is no choice.
+        about = replace(self.sweep.about, alpha=None)
+        on_dev = replace(self.sweep, entries=tuple(entries), about=about)
+        return main_table(on_dev, self._measures_that_decided(), title="Means over dev queries")
+
+    def _measures_that_decided(self) -> list[str]:
+        """The measure that the choice looks at, that of effectiveness, and bias beside them."""
+        rows = []
+        for entry in self.ranks:
+            if not _is_control(entry):
+                rows += [self._deciding(self.base(entry)), self._deciding(entry)]
+        names = dict.fromkeys((deciding_measure(rows), "nDCG@10", bias_measure(rows)))
+        return list(names)
 
     def _deciding(self, entry: SweepEntry) -> SystemResult:
         """Measures of a system on the queries that decide."""
@@ -314,8 +351,10 @@ def _measured_on_dev(
         return {}
     if len(dataset.split("dev").queries) > len(dataset.split("test").queries):
         return {}
+    # Swaps cost as much again: dev has them where the sweep has.
+    swap = any(entry.row.figure(SWAP) for entry in entries)
     try:
-        data = load_evaluation_data(dataset, loaded.settings.attribute, lexicon, "dev", swap=False)
+        data = load_evaluation_data(dataset, loaded.settings.attribute, lexicon, "dev", swap=swap)
     except ValueError as error:  # no neutral query, for example
         log.info("the dev split cannot say which setting to show: %s", error)
         return {}

@@ -44,7 +44,12 @@ def write_sweep_page(folder: Path, sweep: Sweep) -> Path:
             preferences=tuple(preference_figures(policies)),
             policies_caption=f"Effectiveness on {sweep.about.effectiveness_set}.",
         )
-    page = replace(page, answers=choice.answers(), answer_note=choice.answer_note())
+    page = replace(
+        page,
+        answers=choice.answers(),
+        answer_note=choice.answer_note(),
+        deciding=choice.deciding_table(),
+    )
     report = Report(tuple(entry.row for entry in sweep.entries), sweep.about)
     if not shown:
         why = "The sweep has no position of the dial that ranks, beside alpha=1 of the same ranker."

@@ -76,15 +76,13 @@ def answer(
     return Answer(policy, setting, tuple(changes) or ("Nothing was measured.",))
 
 
-def least_bias(
+def best_setting(
     base: SystemResult,
     rows: Iterable[SystemResult],
     measure: str = "nDCG@10",
     keep: float = KEEP,
 ) -> SystemResult | None:
-    """Use this to choose the system with the smallest bias of those that keep effectiveness.
-
-    The bias is the absolute mean of the first of :data:`BIAS_MEASURES` that was measured.
+    """The system to recommend: the dial's promise kept best by those that keep effectiveness.
 
     Args:
         base: the unchanged ranker.
@@ -93,23 +91,34 @@ def least_bias(
         keep: share of the base's effectiveness that has to stay.
 
     Returns:
-        The first of those with the smallest bias; None where no system keeps enough.
+        The one with the smallest :func:`deciding_measure`, and of equal ones the one with the
+        smallest alpha; None where no system keeps enough.
     """
     rows = list(rows)
-    bias = bias_measure([base, *rows])
+    deciding = deciding_measure([base, *rows])
     before = base.figure(measure)
     best: SystemResult | None = None
-    least = float("inf")
+    least = (float("inf"), float("inf"))
     for row in rows:
-        figure, quality = row.figure(bias), row.figure(measure)
-        # A mean that is NaN is no bias.
+        figure, quality = row.figure(deciding), row.figure(measure)
+        # A mean that is NaN promises nothing.
         if figure is None or figure.mean != figure.mean:
             continue
         if before is not None and (quality is None or not quality.mean >= keep * before.mean):
             continue
-        if best is None or figure.absolute_mean < least:
-            best, least = row, figure.absolute_mean
+        # Rounded to what tables print: a trace of rounding must not send anybody to a larger alpha.
+        place = (round(figure.absolute_mean, 4), 1.0 if row.alpha is None else row.alpha)
+        if best is None or place < least:
+            best, least = row, place
     return best
+
+
+def deciding_measure(rows: Iterable[SystemResult]) -> str:
+    """What chooses an alpha: what the dial promises, the swap change; else the bias of rankings."""
+    rows = list(rows)
+    if rows and all(row.figure(SWAP) for row in rows):
+        return SWAP
+    return bias_measure(rows)
 
 
 def bias_measure(rows: Iterable[SystemResult]) -> str:

@@ -53,3 +53,13 @@ def test_dev_queries_decide_where_they_were_measured():
     )
     none = choice(base | {key: row(0, 0.5, 0.0) for key in lost if key[1] != 1})
     assert none.least(none.ranks) is None
+
+
+def test_the_dev_figures_that_decided_are_a_table():
+    assert choice({}).deciding_table() is None
+    dev = {(PAIRED, 1.0): row(1, 0.6, 0.3), (PAIRED, 0.5): row(0.5, 0.597, -0.1)}
+    table = choice(dev).deciding_table()
+    assert table is not None
+    assert table.headings == ["ARaB@10 TF", "nDCG@10"]
+    shown = [[cell.text for cell in table_row.cells] for table_row in table.rows]
+    assert shown == [["+0.3000", "0.6000"], ["-0.1000", "0.5970"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backpack_rank.evaluation.results import Estimate, Summary, SystemResult
-from backpack_rank.reporting.answer import SWAP, answer, least_bias
+from backpack_rank.reporting.answer import SWAP, answer, best_setting
 
 
 def row(
@@ -50,7 +50,16 @@ def test_no_percentage_of_what_may_be_zero():
     assert quality.endswith("(nDCG@10, 1 is perfect) is 0.700 instead of 0.700.")
 
 
-def test_the_choice_has_the_smallest_bias_of_those_that_keep_the_effectiveness():
+def test_without_swaps_the_choice_has_the_smallest_bias_of_those_that_keep_the_effectiveness():
     base, kept, lost = row(1, 0.7, 0.2), row(0.5, 0.695, -0.1), row(0, 0.6, 0.01)
-    assert least_bias(base, [kept, lost]) is kept
-    assert least_bias(base, [lost]) is None
+    assert best_setting(base, [kept, lost]) is kept
+    assert best_setting(base, [lost]) is None
+
+
+def test_the_choice_keeps_the_promise_best_and_takes_the_smaller_alpha_of_equal_ones():
+    base = row(1, 0.7, 0.2, swap=0.02)
+    half = row(0.5, 0.7, 0.01, swap=0.01)
+    tenth, none = row(0.1, 0.7, 0.02, swap=0.00002), row(0, 0.7, 0.03, swap=0.00004)
+    assert best_setting(base, [half, tenth, none]) is none, "bias of rankings does not decide"
+    lost = row(0, 0.69, 0.0, swap=0.0)
+    assert best_setting(base, [half, tenth, lost]) is tenth, "a loss above 1% forbids alpha 0"

@@ -197,6 +197,7 @@ class Page:
         answers: what the dial does to this ranker: the setting that a person would choose, then one
             of each other policy.
         answer_note: how the settings were chosen, and what significant means.
+        deciding: the figures that chose them, where others than those of the headline did.
         headline: the main numbers, with their intervals.
         tradeoff: effectiveness against bias over alpha.
         cutoffs: bias at every cut-off.
@@ -219,6 +220,7 @@ class Page:
     sign: str = ""
     answers: tuple[Answer, ...] = ()
     answer_note: str = ""
+    deciding: Table | None = None
     headline: Table | None = None
     tradeoff: Gallery | None = None
     cutoffs: Gallery | None = None
