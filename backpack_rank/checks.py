@@ -14,10 +14,20 @@ import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TypeGuard
 
 _LONGEST = 40
 """Characters of a whole number that is looked at."""
+
+
+def is_missing_path(name: str) -> bool:
+    """Whether a value that may also name something else is written as a path, and nothing is there.
+
+    >>> is_missing_path("./no-such-folder"), is_missing_path("cross-encoder/no-such-model")
+    (True, False)
+    """
+    return name.startswith(("/", "./", "../", "~")) and not Path(name).expanduser().exists()
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from backpack_rank._gc import exit_without_gc, without_gc
 from backpack_rank._threads import sleep_early
-from backpack_rank.checks import UsageError
+from backpack_rank.checks import UsageError, is_missing_path
 from backpack_rank.commands import as_called, called, install, program
 from backpack_rank.data.public.names import NAMES
 from backpack_rank.files import resource_folder
@@ -194,6 +194,8 @@ def serve(arguments: Sequence[str]) -> None:
     """
     options = _serve_parser().parse_args(arguments)
     with _print_usage_errors():
+        for ranker in (options.ranker, *options.model):
+            _check_there("" if ranker is None else ranker.partition("=")[2] or ranker)
         try:
             with without_gc():
                 from backpack_rank.serving.command import run
@@ -205,6 +207,12 @@ def serve(arguments: Sequence[str]) -> None:
         run(options)
 
 
+def _check_there(ranker: str) -> None:
+    """Refuse a path that leads nowhere, before seconds of imports."""
+    if is_missing_path(ranker):
+        raise UsageError(f"{ranker}: there is no such folder")
+
+
 def export(arguments: Sequence[str]) -> None:
     """For ``backpack-rank export onnx``: write a saved ranker for ONNX Runtime.
 
@@ -213,6 +221,7 @@ def export(arguments: Sequence[str]) -> None:
     """
     options = _export_parser().parse_args(arguments)
     with one_line_when_stopped("export", arguments), _print_usage_errors():
+        _check_there(options.ranker)
         try:
             from backpack_rank.integrations.onnx_export import run
         except ModuleNotFoundError as error:

@@ -533,6 +533,32 @@ def test_a_run_that_is_not_there_is_named_before_torch_is_imported(
     assert (done.returncode, done.stderr) == (2, "run=none.trec: there is no such file\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("evaluate checkpoint=./none", "checkpoint=./none: there is no such folder"),
+        ("evaluate data=beir data.folder=none", "data.folder=none: there is no such folder"),
+        ("train data=beir data.folder=none", "data.folder=none: there is no such folder"),
+        ("evaluate bias.groups=[field:group,/none]", "bias.groups=/none: there is no such file"),
+        ("evaluate first_stage=run first_stage.path=none", "first_stage.path=none: there is no"),
+        ("evaluate data=pairs data.query=search", "data=pairs needs data.file. A table with a row"),
+        ("calibrate /none", "checkpoint=/none: there is no such folder"),
+        ("serve /none", "/none: there is no such folder"),
+        ("export onnx ./none", "./none: there is no such folder"),
+    ],
+)
+def test_what_is_not_there_is_named_before_torch_is_imported(arguments: str, sentence: str) -> None:
+    program = (
+        "import sys\nfrom backpack_rank import cli\n"
+        f"try:\n    cli.main({arguments.split()!r})\n"
+        "finally:\n    assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(sentence)
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_names_of_runs_in_quotes_and_those_that_are_there_go_on(tmp_path: Path) -> None:
     (tmp_path / "a,b.trec").touch()
     (tmp_path / "a.trec").touch()
@@ -543,6 +569,10 @@ def test_names_of_runs_in_quotes_and_those_that_are_there_go_on(tmp_path: Path) 
                 f"run={tmp_path}/a.trec",
                 "run=null",
                 "run=${oc.env:RUN}",
+                "run=[first_stage]",
+                "checkpoint=cross-encoder/none",
+                "checkpoint=http://127.0.0.1:1",
+                "bias.lexicon=gender_words",
                 "-m",
             ]
         )

@@ -14,6 +14,7 @@ from backpack_rank.evaluation.results import Report
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results
+from backpack_rank.pipelines.given import FIRST_STAGE
 from backpack_rank.pipelines.metrics import (
     MetricSuite,
     SystemRuns,
@@ -97,11 +98,19 @@ class MeasureRuns(EvaluationTask):
             self.attribute,
             metrics.fairness.lexicon,
             swap=False,
-            # Candidates are only the background of NFaiRR.
-            needs_candidates=metrics.fairness.needs_background,
+            # Candidates are the background of NFaiRR, and a run of their own.
+            needs_candidates=metrics.fairness.needs_background or FIRST_STAGE in self.runs,
         )
         metrics.check(data)
-        return data, metrics, read_runs(self.runs, data, self.ties, self.memory_limit)
+        files = [path for path in self.runs if path != FIRST_STAGE]
+        runs: list[SavedRun] = []
+        if files or not self.runs:
+            runs = read_runs(files, data, self.ties, self.memory_limit)
+        if FIRST_STAGE in self.runs:
+            # The bias set may be of another collection, and has candidates of its own then.
+            given = SavedRun(data.stage, {**data.bias_candidates, **data.candidates})
+            runs.insert(self.runs.index(FIRST_STAGE), given)
+        return data, metrics, runs
 
 
 def grouped(rankings: Sequence[SystemRuns], names: Sequence[str]) -> list[SystemRuns]:

@@ -1,7 +1,7 @@
 """Options as they were given: read once, by Hydra's grammar, and looked at before Hydra composes.
 
 What Hydra refuses by itself is not looked for. These are what it takes without a word: an unknown
-name behind a ``+``, an option that does nothing without another, a run file that is not there. The
+name behind a ``+``, an option that does nothing without another, a file that is not there. The
 same look names the nearest option where Hydra has refused one (:func:`check_names`).
 """
 
@@ -19,9 +19,9 @@ from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from backpack_rank.checks import UsageError
+from backpack_rank.checks import UsageError, is_missing_path
 from backpack_rank.commands import program
-from backpack_rank.files import read_yaml, resource_folder
+from backpack_rank.files import read_text, read_yaml, resource_folder
 from backpack_rank.options import choices, groups_of, nearest, own_options
 
 LIBRARIES = ("trainer", "logger")
@@ -56,6 +56,19 @@ WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Options of each script that do nothing without another, with any value or with that one."""
 TEXTS = re.compile(r"\+*explain\.(query|document)(_file|_id)?|\+*explain\.doc_id")
 """Options whose value is any text; see :func:`quoted`."""
+FIRST_STAGE = "first_stage"
+"""In place of a file of ``run=``: the candidates of the data, as they are."""
+FILES = re.compile(
+    r"run|recalibrate\.run|data\.(\w+\.)?(file|folder|collection|topics|qrels|path)|"
+    r"first_stage\.path|explain\.(query|document)_file|policy\.texts"
+)
+"""Options whose value is a path and nothing else."""
+PATHS_OR_NAMES = re.compile(
+    r"checkpoint|first_stage\.checkpoint|data\.(\w+\.)?(candidates|bias_queries|answers|requests)|"
+    r"bias\.(lexicon|groups)|attribute\.\w+|contrast|certificate_pairs|model\.ranker\.name|"
+    r"teacher\.\w+|listwise\.ranker\.name"
+)
+"""Options whose value may also name what is no file: a hub id, a list of ours, a field."""
 OWN_FILES = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd")
 _VALUED_FLAGS = ("--cfg", "--package", "--info", "-c", "-p", "-i", *OWN_FILES)
 # A value that Hydra takes as a text, or null.
@@ -84,6 +97,7 @@ def check(script: str, arguments: Sequence[str]) -> list[str]:
     if marked or wrong or {"-m", "--multirun"} & set(arguments):
         check_names(script, arguments)
     check_effects(script, given)
+    check_needs(given)
     check_files(given)
     return arguments
 
@@ -269,15 +283,43 @@ def check_effects(script: str, given: Sequence[Override]) -> None:
 
 
 def check_files(given: Sequence[Override]) -> None:
-    """Refuse a run that is not there, before seconds of imports.
+    """Refuse a file or folder that is not there, before seconds of imports.
 
     Raises:
-        UsageError: with its name.
+        UsageError: with the option and the name.
     """
     for override in given:
-        if override.key_or_group not in ("run", "recalibrate.run"):
+        option = override.key_or_group
+        from_here = FILES.fullmatch(option)
+        if not from_here and not PATHS_OR_NAMES.fullmatch(option):
             continue
         for name in values_of(override):
-            is_path = isinstance(name, str) and name and "${" not in name
-            if is_path and not Path(name).expanduser().is_file():
-                raise UsageError(f"{override.key_or_group}={name}: there is no such file")
+            if not isinstance(name, str) or not name or "${" in name or "://" in name:
+                continue
+            if (option, name) == ("run", FIRST_STAGE):
+                continue
+            is_missing = from_here and not Path(name).expanduser().exists()
+            if is_missing or is_missing_path(name):
+                kind = "folder" if option.endswith(("folder", "checkpoint", ".name")) else "file"
+                raise UsageError(f"{option}={name}: there is no such {kind}")
+
+
+def check_needs(given: Sequence[Override]) -> None:
+    """Refuse data without the options that say where they are, before seconds of imports.
+
+    Raises:
+        UsageError: with these options and the first line of the file in conf/, which shows them.
+    """
+    names = {override.key_or_group.rpartition(".")[2] for override in given}
+    for override in given:
+        file = resource_folder("conf") / "data" / f"{override.value()}.yaml"
+        if override.key_or_group != "data" or not file.is_file():
+            continue
+        missing = []
+        for option, value in read_yaml(file).items():
+            # What is not there may also be given further below: data.test.collection=...
+            if value == "???" and option not in names:
+                missing.append(f"data.{option}")
+        if missing:
+            usage = read_text(file).partition("\n")[0].lstrip("# ")
+            raise UsageError(f"data={override.value()} needs {', '.join(missing)}. {usage}")

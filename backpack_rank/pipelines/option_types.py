@@ -93,6 +93,13 @@ class DataOptions(Options):
     # First the options that others interpolate: a wrong value is reported under its own name.
     root: FilePath
     folder: FilePath
+    file: FilePath
+    query: Name
+    text: Name
+    score: Name | None
+    label: Name | None
+    query_id: Name | None
+    doc_id: Name | None
     year: Count
     train_id: Name
     dev_id: Name

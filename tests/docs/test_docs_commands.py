@@ -79,7 +79,8 @@ class Command:
         if self.script in ("rerank", "retrieve", "calibrate"):
             return True  # of these, only what runs here is in a block for bash
         real = any(option in self.line for option in _OF_REAL_DATA)
-        synthetic = set(named) <= {"synthetic"} or "data.folder=audit" in self.line
+        own = "data.folder=audit" in self.line or "data.file=pairs.csv" in self.line
+        synthetic = set(named) <= {"synthetic"} or own
         return self.script == "evaluate.py" and synthetic and not real
 
 

@@ -35,13 +35,14 @@ from backpack_rank.data.public.names import IDENTICAL_IDS, SOURCE, how_to_get
 from backpack_rank.data.queries import read_queries_jsonl
 from backpack_rank.data.sources.filters import (
     drawn_queries,
+    hash_score,
+    is_held_out,
     make_collection,
     read_candidates,
     require_known,
     require_some_judged,
 )
 from backpack_rank.data.trec import read_qrels, sorted_run
-from backpack_rank.digests import digest
 from backpack_rank.files import read_text
 
 JUDGED = "judged"
@@ -199,7 +200,7 @@ def _held_out(labels: Qrels, split: str, dev_fraction: float, root: Path) -> Qre
     fraction("data.dev_fraction", dev_fraction, ends="()")
     kept: Qrels = {}
     for query_id, documents in labels.items():
-        in_dev = _hash_score("dev", query_id) < dev_fraction
+        in_dev = is_held_out(query_id, dev_fraction)
         if in_dev == (split == "dev"):
             kept[query_id] = documents
     if not kept:
@@ -226,13 +227,8 @@ def _judged(labels: Qrels, documents: DocumentStore, depth: int | None) -> Run:
         scores = run[query_id] = {}
         for doc_id in judged:
             if doc_id in documents:
-                scores[doc_id] = _hash_score(query_id, doc_id)
+                scores[doc_id] = hash_score(query_id, doc_id)
     return sorted_run(run, depth=depth)
-
-
-def _hash_score(query_id: str, doc_id: str) -> float:
-    """A number in [0, 1) that looks random and is the same in every process."""
-    return int(digest(f"{query_id} {doc_id}", size=4), 16) / 2**32
 
 
 def _splits(root: Path) -> list[str]:

@@ -19,6 +19,7 @@ from backpack_rank.data.collection import (
 )
 from backpack_rank.data.text_files import line_of
 from backpack_rank.data.trec import read_run
+from backpack_rank.digests import digest
 
 
 def has_relevant(judged: dict[str, int]) -> bool:
@@ -49,6 +50,16 @@ def drawn_queries(query_ids: Iterable[str], max_queries: int | None, seed: int) 
         return ids
     sample = set(random.Random(seed).sample(ids, max_queries))
     return [query_id for query_id in ids if query_id in sample]
+
+
+def is_held_out(query_id: str, dev_fraction: float) -> bool:
+    """Whether a query is one of the share that becomes the dev split."""
+    return hash_score("dev", query_id) < dev_fraction
+
+
+def hash_score(query_id: str, doc_id: str) -> float:
+    """A number in [0, 1) that looks random and is the same in every process."""
+    return int(digest(f"{query_id} {doc_id}", size=4), 16) / 2**32
 
 
 def require_known(path: Path, content: Qrels | Run, queries: Queries, where: Path) -> None:
