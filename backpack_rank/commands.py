@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 IN_A_CHECKOUT = ("train.py", "evaluate.py")
 """Scripts that stand for ``backpack-rank train`` and ``backpack-rank evaluate``."""
@@ -72,3 +74,39 @@ def install(extra: str) -> str:
     "pip install '.[serve]' in the checkout"
     """
     return f"pip install '.[{extra}]' in the checkout"
+
+
+_TYPED_FUNCTIONS: set[str] = set()
+"""Functions that this command line names: no file may name one."""
+
+
+def allow_function(name: str) -> None:
+    """Let :func:`typed_function` import what somebody typed; never called with words of a file."""
+    _TYPED_FUNCTIONS.add(name)
+
+
+def typed_function(option: str, name: str) -> Callable[..., Any]:
+    """The function ``module:function`` that the command line names.
+
+    Raises:
+        ValueError: it was not typed, but read from a file, whose author must not run code here; or
+            there is no such function.
+    """
+    if name not in _TYPED_FUNCTIONS:
+        raise ValueError(
+            f"{option}={name} is taken from the command line or from Python alone, and not from a "
+            f"folder or a file of options: type {option}={name}"
+        )
+    module, colon, function = name.partition(":")
+    if not colon or not module or not function:
+        raise ValueError(f"{option}={name}: write module:function, such as mywords:write")
+    # As of a script: modules of the working folder are found.
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(import_module(module), function, None)
+    except ImportError as error:
+        raise ValueError(f"{option}={name}: {error}") from error
+    if not callable(found):
+        raise ValueError(f"{option}={name}: {module} has no function {function}")
+    return found

@@ -187,6 +187,14 @@ class Renditions:
         names = self._swap.swapped_names
         return frozenset() if names is None else names.kept_for(query)
 
+    def moves(self, text: str, kept_names: Collection[str] = ()) -> bool:
+        """Whether the text has a word that is written anew."""
+        return self.canonical(text, kept_names).moved > 0
+
+    def same(self, text: str, other: str, kept_names: Collection[str] = ()) -> bool:
+        """Whether two texts have one canonical form, and so the same renditions."""
+        return self.canonical(text, kept_names) == self.canonical(other, kept_names)
+
     def swapped(self, query: str, document: str) -> Swapped:
         """The counterfactual of a document, which has the same renditions for this query."""
         return self._swap(document, self.kept_names(query))

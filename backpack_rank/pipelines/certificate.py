@@ -2,7 +2,8 @@
 
 At alpha = 0 one score for both wordings is promised by
 
-- ``policy=renditions`` for texts of one canonical form,
+- ``policy=renditions`` for texts of one canonical form; of renditions of one's own for texts whose
+  renditions are the same, which is so where they are closed: rewriting one gives all of them again,
 - ``policy=lowest_senses`` of a ranker that was trained with attribute senses, for texts that differ
   in words of their classes alone,
 - ``policy=paired_tokens`` for texts that differ in moved tokens alone.
@@ -26,6 +27,8 @@ import torch
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.counterfactual import LexiconSwap, Swapped
+from backpack_rank.attributes.own_renditions import OwnRenditions
+from backpack_rank.attributes.renditions import Renditions
 from backpack_rank.attributes.wording_variants import WordingVariants
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
@@ -47,6 +50,7 @@ FILE, PAIRS_FILE = "certificate.json", "certificate.csv"
 LARGEST = 1e-6
 """Largest difference of two fp32 scores that count as equal."""
 SAYS = "Invariance to the listed words, not fairness."
+SAYS_OWN = "Invariance to the renditions that are given, not fairness."
 SAYS_NAMES = (
     "First names: invariance to one swap, each name and its partner, where the rule of "
     "policy.names finds them."
@@ -58,7 +62,8 @@ NAME = "first name"
 NAME_OF_QUERY = "first name of the query"
 OUTSIDE = "gendered word outside the classes"
 UNLIKE = "the swap changes what the policy cannot"
-REASONS = (QUERY, NAME, NAME_OF_QUERY, OUTSIDE, UNLIKE)
+NOT_CLOSED = "rewriting a rendition gives others"
+REASONS = (QUERY, NAME, NAME_OF_QUERY, OUTSIDE, NOT_CLOSED, UNLIKE)
 """Why nothing is promised of a candidate with class words, in the order of :func:`_kind`."""
 _WORDINGS = (("masculine", "feminine"), ("male", "female"), ("first", "second"))
 Promise = Callable[[str, str, str], bool]
@@ -115,6 +120,7 @@ class Certificate:
         parts: all candidates by kind.
         human: pairs that share nothing with the renditions.
         names: whether first names are swapped too.
+        own: whether the other wordings are renditions of one's own, and not swaps of listed words.
     """
 
     policy: str
@@ -124,6 +130,7 @@ class Certificate:
     parts: tuple[Part, ...]
     human: tuple[HumanPairs, ...] = ()
     names: bool = False
+    own: bool = False
 
     @property
     def kept(self) -> bool | None:
@@ -148,6 +155,12 @@ class Certificate:
         return differences
 
     @property
+    def closed(self) -> int:
+        """Rewritten candidates of which rewriting any rendition gives the same set again."""
+        kinds = (NO_WORDS, NOT_CLOSED)
+        return sum(part.candidates for part in self.parts if part.kind not in kinds)
+
+    @property
     def sentences(self) -> list[str]:
         """For the terminal and the report."""
         with_words = covered = 0
@@ -162,10 +175,17 @@ class Certificate:
             verdict = f"measured in {self.number_format}, not certified"
         else:
             verdict = "nothing to certify"
+        which, says = ("that are rewritten", SAYS_OWN) if self.own else ("with class words", SAYS)
+        among = "among renditions" if self.own else "under the swap"
         lines = [
             f"Certificate of {self.policy} at alpha 0 over {self.collection}: {verdict}. {covered} "
-            f"of {with_words} candidates with class words are covered. {SAYS}"
+            f"of {with_words} candidates {which} are covered. {says}"
         ]
+        if self.own and with_words:
+            lines.append(
+                "  closure: rewriting a rendition gives the same set for "
+                f"{self.closed} of {with_words} candidates ({self.closed / with_words:.0%})"
+            )
         if self.names:
             lines.append(f"  {SAYS_NAMES}")
         for part in self.parts:
@@ -173,7 +193,7 @@ class Certificate:
                 continue
             line = f"  {part.kind}: {part.candidates} candidates"
             if part.largest is not None:
-                line += f", largest difference under the swap {part.largest:.1e}"
+                line += f", largest difference {among} {part.largest:.1e}"
             lines.append(line)
         for pairs in self.human:
             line = f"  {pairs.source}: {pairs.alike} of {pairs.pairs} human pairs are covered"
@@ -190,7 +210,7 @@ class Certificate:
             **asdict(self),
             "certified": self.kept,
             "largest difference allowed": LARGEST,
-            "says": f"{SAYS} {SAYS_NAMES}" if self.names else SAYS,
+            "says": SAYS_OWN if self.own else f"{SAYS} {SAYS_NAMES}" if self.names else SAYS,
         }
         write_text(folder / FILE, json.dumps(content, indent=2) + "\n")
 
@@ -265,6 +285,7 @@ def certify(
         parts=_parts(kinds, differences),
         human=tuple(human),
         names=isinstance(policy, MeanOfRenditions) and policy.names,
+        own=isinstance(policy, MeanOfRenditions) and policy.own is not None,
     )
     certificate.write(folder)
     shown = [f"{difference:.3g}" for difference in differences]
@@ -278,6 +299,8 @@ def _under_swap(
     reranker: PointwiseReranker, policy: Policy, promise: Promise, pairs: Pairs
 ) -> tuple[list[str], list[float]]:
     """The kind of every candidate, and the difference of its scores in both wordings."""
+    if isinstance(policy, MeanOfRenditions) and policy.own is not None:
+        return _among_renditions(reranker, policy, policy.own, promise, pairs)
     swap = reranker.attribute.swap()
     gendered_words = _words_outside_swaps(reranker.attribute)
     leaves_out = reranker.hook.views[0].leaves_out
@@ -286,6 +309,7 @@ def _under_swap(
     wordings_to_compare: list[tuple[str, str, str]] = []
     for row, (query, text) in enumerate(pairs.texts()):
         if isinstance(policy, MeanOfRenditions) and policy.names:
+            assert isinstance(policy.renditions, Renditions)  # renditions of one's own: above
             swapped = policy.renditions.swapped(query, text)
         else:
             swapped = swap(text)
@@ -299,6 +323,38 @@ def _under_swap(
     differences = np.zeros(len(kinds))
     differences[rows_to_compare], _ = _differences(reranker, promise, wordings_to_compare)
     return kinds, differences.tolist()
+
+
+def _among_renditions(
+    reranker: PointwiseReranker,
+    policy: MeanOfRenditions,
+    own: OwnRenditions,
+    promise: Promise,
+    pairs: Pairs,
+) -> tuple[list[str], list[float]]:
+    """The same of renditions of one's own: the largest difference to any of them."""
+    kinds: list[str] = []
+    rows: list[int] = []
+    triples: list[tuple[str, str, str]] = []
+    for row, (query, text) in enumerate(pairs.texts()):
+        others = [written for written in dict.fromkeys(own.texts(text)) if written != text]
+        kinds.append(_own_kind(policy, own, query, text))
+        for other in others:
+            rows.append(row)
+            triples.append((query, text, other))
+    found, _ = _differences(reranker, promise, triples)
+    differences = np.zeros(len(kinds))
+    np.maximum.at(differences, rows, found)
+    return kinds, differences.tolist()
+
+
+def _own_kind(policy: MeanOfRenditions, own: OwnRenditions, query: str, text: str) -> str:
+    if not own.moves(text):
+        return NO_WORDS
+    # First, so that the share that is closed is of all candidates that are rewritten.
+    if not own.is_closed(text):
+        return NOT_CLOSED
+    return COVERED if policy.covers(query) else QUERY
 
 
 def _parts(kinds: Sequence[str], differences: Sequence[float]) -> tuple[Part, ...]:
@@ -395,12 +451,11 @@ def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
 
 
 def _same_form(policy: MeanOfRenditions, query: str, document: str, other: str) -> bool:
-    """Whether two documents have one canonical form, and the query asks for no group."""
+    """Whether two documents have the same renditions, and the query asks for no group."""
     if not policy.covers(query):
         return False
-    kept_names = policy.renditions.kept_names(query)
-    form = policy.renditions.canonical(document, kept_names)
-    return form == policy.renditions.canonical(other, kept_names)
+    renditions = policy.renditions
+    return renditions.same(document, other, renditions.kept_names(query))
 
 
 def _same_classes(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:

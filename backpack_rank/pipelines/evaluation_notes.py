@@ -27,20 +27,22 @@ def rendition_notes(
     if not isinstance(policy, MeanOfRenditions):
         return []
     pairs = Pairs.from_run(data.candidates, data.test)
-    # With merge, all words are of one group.
-    groups_kept = policy.attribute.renditions(wide=policy.wide, names=policy.names)
+    groups_kept = None
+    if policy.own is None:
+        # With merge, all words are of one group.
+        groups_kept = policy.attribute.renditions(wide=policy.wide, names=policy.names)
     with_words = 0
     with_several_groups = 0
     rewritten: set[tuple[str, str]] = set()
     for query, document in pairs.texts():
         text = document if cut is None else cut(document)
         kept_names = policy.renditions.kept_names(query)
-        form = policy.renditions.canonical(text, kept_names)
-        if not policy.covers(query) or not form.moved:
+        if not policy.covers(query) or not policy.renditions.moves(text, kept_names):
             continue
         with_words += 1
-        if any(symbol.label for symbol in groups_kept.canonical(text, kept_names).symbols):
-            with_several_groups += 1
+        if groups_kept is not None:
+            symbols = groups_kept.canonical(text, kept_names).symbols
+            with_several_groups += any(symbol.label for symbol in symbols)
         for rewrite in policy.rewritings:
             pair = rewrite(query, text)
             # The pair itself is read anyway.
@@ -55,9 +57,11 @@ def rendition_notes(
         notes.append(
             f"Renditions: classes that lack a group stay as they are: {', '.join(lacking)}"
         )
+    have = "are rewritten"
+    if policy.own is None:
+        have = f"have class words, {with_several_groups} of them of several groups"
     notes.append(
-        f"Renditions: {with_words} of {len(pairs)} candidates have class words, "
-        f"{with_several_groups} of them of several groups; "
+        f"Renditions: {with_words} of {len(pairs)} candidates {have}; "
         f"{passes:.2f} times the passes of alpha=1, for all other alphas together"
     )
     return notes

@@ -20,7 +20,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.checks import UsageError, is_missing_path
-from backpack_rank.commands import program
+from backpack_rank.commands import allow_function, program
 from backpack_rank.files import read_text, read_yaml, resource_folder
 from backpack_rank.options import choices, groups_of, nearest, own_options
 
@@ -99,6 +99,10 @@ def check(script: str, arguments: Sequence[str]) -> list[str]:
     check_effects(script, given)
     check_needs(given)
     check_files(given)
+    for override in given:
+        if override.key_or_group.endswith("policy.write"):
+            for name in values_of(override):
+                allow_function(str(name))
     return arguments
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
+from backpack_rank.attributes.renditions import Renditions
 from backpack_rank.data.long_documents import CUT, LongDocuments
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.senses.attribution import (
@@ -168,6 +169,7 @@ class LeftOutWords:
             for rewriting in policy.rewritings:
                 self._rendition_rows.append(len(self.pairs))
                 self.pairs.append(rewriting(query, document))
+            assert isinstance(policy.renditions, Renditions)  # of word lists
             self._words_replaced = policy.renditions.canonical(document).moved
 
     def explanation(

@@ -15,16 +15,23 @@ are, and is made a unit vector again. The query is read as it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.group_queries import QUERIES
+from backpack_rank.attributes.own_renditions import (
+    GivenTexts,
+    OwnRenditions,
+    Writer,
+    WrittenTexts,
+)
 from backpack_rank.attributes.renditions import RELATIONS, Renditions
 from backpack_rank.checks import one_of
-from backpack_rank.constructors import Name, OneOf, checked, made
+from backpack_rank.commands import typed_function
+from backpack_rank.constructors import FilePath, Length, Name, OneOf, checked, made
 from backpack_rank.data.wordings import Wordings
 from backpack_rank.senses.policies import Policy, PolicyContext
 from backpack_rank.senses.views import View
@@ -58,6 +65,8 @@ class MeanOfRenditions(Policy):
         neutral: a third, neutral rendition counts as much as that of each group: "parent" for
             mother and father. Where words without a neutral form stand beside, such as pronouns, it
             is a mean over their groups.
+        own: renditions that no word list makes; the options above, but for ``attribute``, are of
+            word lists.
     """
 
     attribute: Attribute
@@ -66,8 +75,22 @@ class MeanOfRenditions(Policy):
     wide: bool = False
     names: bool = False
     neutral: bool = False
+    own: OwnRenditions | None = None
 
     def __post_init__(self) -> None:
+        of_lists = {
+            "relations": self.relations != RELATIONS[0],
+            "only": self.only is not None,
+            "wide": self.wide,
+            "names": self.names,
+            "neutral": self.neutral,
+        }
+        given = [f"policy.{option}" for option, is_given in of_lists.items() if is_given]
+        if self.own is not None and given:
+            raise ValueError(
+                f"{', '.join(given)}: of renditions by word lists alone; leave it out beside "
+                "policy.texts and policy.write"
+            )
         if self.neutral and self.attribute.neutral_file is None:
             raise ValueError(
                 f"policy.neutral=true: the attribute {self.attribute.name} has no neutral forms; "
@@ -89,15 +112,41 @@ class MeanOfRenditions(Policy):
         wide: bool = False,
         names: bool = False,
         neutral: bool = False,
+        texts: FilePath | None = None,
+        write: Name | Writer | None = None,
+        groups: Annotated[Sequence[Name], Length(2)] | None = None,
     ) -> MeanOfRenditions:
-        """Use this for an attribute, or for the options of a file of ``conf/attribute/``."""
+        """The policy of an attribute, or of the options of a file of ``conf/attribute/``.
+
+        Args:
+            attribute, relations, queries, only, wide, names, neutral: attributes of the policy.
+            texts: file of renditions of your own
+                (:class:`~backpack_rank.attributes.own_renditions.GivenTexts`).
+            write: function (text, group) -> text that writes them; by name (``module:function``)
+                where the command line has that name.
+            groups: that it writes for; None: those of the attribute.
+
+        Raises:
+            ValueError: both ``texts`` and ``write``, or ``groups`` without ``write``.
+        """
         if not isinstance(attribute, Attribute):
             attribute = made(Attribute, attribute, "policy.attribute")
-        return cls(attribute, relations, only, wide, names, neutral, queries=queries)
+        if texts is not None and write is not None:
+            raise ValueError("policy.texts and policy.write are two sources: leave one of them out")
+        if groups is not None and write is None:
+            raise ValueError("policy.groups does nothing without policy.write")
+        own: OwnRenditions | None = None
+        if texts is not None:
+            own = GivenTexts(texts)
+        if write is not None:
+            if isinstance(write, str):
+                write = typed_function("policy.write", write)
+            own = WrittenTexts(write, groups or attribute.lexicon().group_names)
+        return cls(attribute, relations, only, wide, names, neutral, own, queries=queries)
 
     @property
     def name(self) -> str:
-        parts = ["renditions", self.relations]
+        parts = ["renditions", "own" if self.own is not None else self.relations]
         if self.wide:
             parts.append("wide")
         if self.names:
@@ -152,7 +201,7 @@ class MeanOfRenditions(Policy):
             document: its text, which is given back where no word is written anew.
             kept_names: first names that stay.
         """
-        if not self.renditions.canonical(document, kept_names).moved:
+        if not self.renditions.moves(document, kept_names):
             return document
         shares = self._shares()
         least = min(share for share, _ in shares)
@@ -172,8 +221,10 @@ class MeanOfRenditions(Policy):
         return f"{self.renditions.key}-{' '.join(parts)}"
 
     @cached_property
-    def renditions(self) -> Renditions:
+    def renditions(self) -> Renditions | OwnRenditions:
         """Writes texts for a group. Raises as :meth:`Attribute.renditions`."""
+        if self.own is not None:
+            return self.own
         return self.attribute.renditions(self.relations, wide=self.wide, names=self.names)
 
     def covers(self, query: str) -> bool:

@@ -1,0 +1,161 @@
+"""Renditions of your own: texts that people or programs wrote for each group.
+
+They stand in place of those that word lists make (:mod:`backpack_rank.attributes.renditions`), for
+other languages, dialects, names, or what a word list cannot write.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+from backpack_rank.data.json_lines import read_jsonl, text_under
+from backpack_rank.data.text_files import fail
+from backpack_rank.digests import digest
+
+Writer: TypeAlias = Callable[[str, str], str]
+"""Writes a text for a group: ``write("Sie kam.", "male") == "Er kam."``"""
+
+
+class OwnRenditions(ABC):
+    """Texts written for each of K groups, by something else than word lists.
+
+    A mean over them is the same for two texts whose renditions are the same, :meth:`same`.
+
+    Attributes:
+        groups: their names. [K]
+        key: another one where a rendition may differ.
+        incomplete: no class of words lacks a group.
+    """
+
+    groups: tuple[str, ...]
+    key: str
+    incomplete: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    @abstractmethod
+    def texts(self, text: str) -> tuple[str, ...]:
+        """The text for each group; that text alone, K times, where nothing is rewritten. [K]"""
+
+    def __call__(
+        self, text: str, group: int, kept_names: Collection[str] = (), neutral: bool = False
+    ) -> str:
+        """The text for one group; the other arguments are those of word lists."""
+        return self.texts(text)[group]
+
+    def kept_names(self, query: str) -> frozenset[str]:
+        """First names are whatever the renditions make of them."""
+        return frozenset()
+
+    def moves(self, text: str, kept_names: Collection[str] = ()) -> bool:
+        """Whether any rendition is another text."""
+        return any(written != text for written in self.texts(text))
+
+    def same(self, text: str, other: str, kept_names: Collection[str] = ()) -> bool:
+        """Whether two texts have the same renditions, in whatever order: then their means agree."""
+        return sorted(self.texts(text)) == sorted(self.texts(other))
+
+    def is_closed(self, text: str) -> bool:
+        """Whether rewriting any rendition of the text gives the same renditions again."""
+        return all(self.same(text, written) for written in self.texts(text))
+
+
+class GivenTexts(OwnRenditions):
+    """Renditions from a file; a text that it does not have stays as it is.
+
+    JSON lines with an id, a group and a text each. Lines of one id are the renditions of one text,
+    which is one of them::
+
+        {"id": "7", "group": "female", "text": "Die Ärztin kam."}
+        {"id": "7", "group": "male", "text": "Der Arzt kam."}
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: a line without one of the three, an id that lacks a group or has one twice,
+                or a text that stands under two ids with different renditions.
+        """
+        path = Path(path).expanduser()
+        if not path.is_file():
+            raise FileNotFoundError(f"policy.texts: there is no file {path}")
+        by_id: dict[str, dict[str, str]] = {}
+        last_line: dict[str, int] = {}
+        groups: dict[str, None] = {}
+        for number, (identifier, group, text) in read_jsonl(path, _line):
+            texts = by_id.setdefault(identifier, {})
+            if group in texts:
+                fail(path, number, f"id {identifier!r} has a text for {group!r} in a line above")
+            texts[group] = text
+            last_line[identifier] = number
+            groups[group] = None
+        if len(groups) < 2:
+            raise ValueError(f"{path}: texts for two groups or more are needed")
+        self.groups = tuple(groups)
+        self._texts: dict[str, tuple[str, ...]] = {}
+        for identifier, texts in by_id.items():
+            lacking = [group for group in groups if group not in texts]
+            if lacking:
+                fail(
+                    path,
+                    last_line[identifier],
+                    f"id {identifier!r} has no text for {', '.join(lacking)}",
+                )
+            written = tuple(texts[group] for group in groups)
+            for text in written:
+                known = self._texts.setdefault(text, written)
+                # Whose renditions would be read?
+                if sorted(known) != sorted(written):
+                    fail(
+                        path,
+                        last_line[identifier],
+                        f"a text of id {identifier!r} stands above with other renditions",
+                    )
+        content = sorted(self._texts.items())
+        self.key = digest(repr((self.groups, content)), size=8)
+
+    def texts(self, text: str) -> tuple[str, ...]:
+        return self._texts.get(text) or (text,) * len(self.groups)
+
+
+class WrittenTexts(OwnRenditions):
+    """Renditions that a function writes; each text is written once for each group.
+
+    >>> def formal(text, group):
+    ...     return text.replace("Hi", "Hello") if group == "formal" else text
+    >>> WrittenTexts(formal, ["formal", "casual"]).texts("Hi there")
+    ('Hello there', 'Hi there')
+    """
+
+    def __init__(self, write: Writer, groups: Sequence[str]) -> None:
+        self.groups = tuple(groups)
+        self._write = write
+        self._name = f"{getattr(write, '__module__', '')}:{getattr(write, '__qualname__', write)}"
+        self._written: dict[str, tuple[str, ...]] = {}
+        # Two functions of one name are two: nobody knows what they read beside the text.
+        self.key = digest(repr((self.groups, self._name, id(write))), size=8)
+
+    def texts(self, text: str) -> tuple[str, ...]:
+        if text not in self._written:
+            written = []
+            for group in self.groups:
+                found = self._write(text, group)
+                if not isinstance(found, str) or not found.strip():
+                    raise ValueError(
+                        f"policy.write: {self._name} gives {found!r} for {group!r}, and not a text"
+                    )
+                written.append(found)
+            self._written[text] = tuple(written)
+        return self._written[text]
+
+
+def _line(record: dict[str, Any]) -> tuple[str, str, str]:
+    identifier = record.get("id")
+    if not isinstance(identifier, str | int) or isinstance(identifier, bool):
+        raise ValueError("expected an id under 'id', a text or a whole number")
+    text = text_under(record, "text")
+    if not text.strip():
+        raise ValueError("the text is empty")
+    return str(identifier), text_under(record, "group"), text
