@@ -7,6 +7,7 @@ other languages, dialects, names, or what a word list cannot write.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -15,6 +16,8 @@ from backpack_rank.data.json_lines import read_jsonl, text_under
 from backpack_rank.data.text_files import fail
 from backpack_rank.digests import digest
 
+_LEAST_BEGINNING = 500
+"""Characters: a shorter text is read whole, by rankers of 25 tokens or more."""
 Writer: TypeAlias = Callable[[str, str], str]
 """Writes a text for a group: ``write("Sie kam.", "male") == "Er kam."``"""
 
@@ -113,11 +116,21 @@ class GivenTexts(OwnRenditions):
                         last_line[identifier],
                         f"a text of id {identifier!r} stands above with other renditions",
                     )
+        self._sorted = sorted(self._texts)
         content = sorted(self._texts.items())
         self.key = digest(repr((self.groups, content)), size=8)
 
     def texts(self, text: str) -> tuple[str, ...]:
-        return self._texts.get(text) or (text,) * len(self.groups)
+        known = self._texts.get(text) or self._of_beginning(text)
+        return known or (text,) * len(self.groups)
+
+    def _of_beginning(self, text: str) -> tuple[str, ...] | None:
+        """The renditions of the one text that begins so: rankers read no more of a long one."""
+        if len(text) < _LEAST_BEGINNING:
+            return None
+        place = bisect_left(self._sorted, text)
+        longer = [known for known in self._sorted[place : place + 2] if known.startswith(text)]
+        return self._texts[longer[0]] if len(longer) == 1 else None
 
 
 class WrittenTexts(OwnRenditions):

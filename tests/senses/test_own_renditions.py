@@ -60,6 +60,18 @@ def test_texts_of_one_id_have_the_mean_of_their_scores(
     assert half[0] == pytest.approx(0.75 * plain[0] + 0.25 * plain[1], abs=1e-6)
 
 
+def test_a_long_text_is_known_by_its_beginning(reranker: PointwiseReranker, tmp_path: Path) -> None:
+    more = " Soup for guests, and a road." * 400
+    lines = [{**line, "text": line["text"] + more} for line in LINES]
+    policy = MeanOfRenditions.of(GENDER, texts=file_of(tmp_path, lines))
+    long = [(QUERY, line["text"]) for line in lines]
+    assert len(reranker.scorer.cut(long[0][1])) < len(long[0][1]) / 2
+    plain = reranker.predict(long)
+    assert abs(plain[0] - plain[1]) > 1e-5
+    scores = reranker.predict(long, alpha=0, policy=policy)
+    assert scores == pytest.approx(float(plain.mean()), abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
