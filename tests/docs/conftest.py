@@ -4,6 +4,8 @@ pages name.
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 from in_process import trained_in
 from workplace import SMALL, Workplace, built_once
@@ -50,12 +52,13 @@ def _build(place: Workplace) -> None:
     write_run(audit / "mine.trec", rotated, "mine")
     for name, texts in (("corpus", collection.documents), ("queries", collection.queries.items())):
         write_jsonl(audit / f"{name}.jsonl", ({"_id": key, "text": text} for key, text in texts))
-    pairs = ["search,passage,our_score,relevant\n"]
-    for query, scores in run.items():
-        for doc, text in collection.documents.get_many(scores).items():
-            label = collection.qrels.get(query, {}).get(doc, 0)
-            pairs.append(f'"{collection.queries[query]}","{text}",{scores[doc]},{label}\n')
-    (place.folder / "pairs.csv").write_text("".join(pairs))
+    with open(place.folder / "pairs.csv", "w", newline="") as handle:
+        pairs = csv.writer(handle)
+        pairs.writerow(["search", "passage", "our_score", "relevant"])
+        for query, scores in run.items():
+            for doc, text in collection.documents.get_many(scores).items():
+                label = collection.qrels.get(query, {}).get(doc, 0)
+                pairs.writerow([collection.queries[query], text, scores[doc], label])
     words = "word,group\nremote,remote\nhome,remote\noffice,onsite\nsite,onsite\n"
     (place.folder / "words.csv").write_text(words)
     (place.folder / "query.txt").write_text("who can rewire a house?\n")
