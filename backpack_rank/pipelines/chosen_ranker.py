@@ -20,7 +20,7 @@ from backpack_rank.reranking.load import (
     refuse_ways_of_asking,
 )
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.reranking.remote import RemoteScorer
+from backpack_rank.reranking.remote_encoder import server_scorer
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import Policy
@@ -75,7 +75,7 @@ class ChosenRanker:
         if isinstance(checkpoint, str):
             refuse_ways_of_asking(checkpoint, self.template, self.labels, self.pooling)
             return PointwiseReranker(
-                RemoteScorer(checkpoint, self.server_model), attribute=self.attribute
+                server_scorer(checkpoint, self.server_model), attribute=self.attribute
             )
         refuse_model_of_server(str(checkpoint), self.server_model, "server_model")
         ranker, pair_tokenizer = load_ranker(checkpoint, self.template, self.labels, self.pooling)

@@ -14,7 +14,7 @@ from backpack_rank.models.factory import Template, load_ranker, ranker_folder
 from backpack_rank.models.factory import split_attribute as add_missing_senses
 from backpack_rank.parts import at_load, folder_kind, imported
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.reranking.remote import RemoteScorer
+from backpack_rank.reranking.remote_encoder import server_scorer
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.score_calibration import CALIBRATION, CalibrationFile
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
@@ -58,8 +58,9 @@ def load(
     Of rankers trained elsewhere, any classifier of transformers with one label, or two, is taken
     (``CrossEncoder`` models of sentence-transformers, also in modules), an encoder whose vectors
     are compared (``SentenceTransformer`` models), a language model that answers a prompt
-    (Qwen3-Reranker), a LoRA adapter of these, and any HTTP rerank endpoint. No
-    code is loaded, and from the hub no weights but safetensors.
+    (Qwen3-Reranker), a LoRA adapter of these, and any HTTP endpoint that reranks or gives vectors
+    (``.../v1/embeddings``, ``.../embed``). No code is loaded, and from the hub no weights but
+    safetensors.
 
     Args:
         name: the folder of a run or of a ranker, an id of the Hugging Face hub, or ``http://...``
@@ -103,7 +104,7 @@ def load(
     if is_address(name):
         refuse_ways_of_asking(str(name), template, labels, pooling)
         return PointwiseReranker(
-            RemoteScorer(str(name), model),
+            server_scorer(str(name), model),
             attribute=attribute,
             activation=activation,
             calibration=calibration_file(calibration, str(name)),

@@ -1,4 +1,5 @@
-"""A ranker behind an HTTP rerank endpoint.
+"""A ranker behind an HTTP endpoint that reranks; :mod:`backpack_rank.reranking.remote_encoder` is
+about those that give vectors.
 
 That of Cohere, Jina, Voyage, vLLM, text-embeddings-inference (TEI), or of this project. Their
 requests and answers come in few forms, which are tried in order, so that nobody has to name one.
@@ -33,25 +34,31 @@ KEYS_OF_HOSTS = {
     "api.cohere.com": ("CO_API_KEY", "COHERE_API_KEY"),
     "api.cohere.ai": ("CO_API_KEY", "COHERE_API_KEY"),
     "api.jina.ai": ("JINA_API_KEY",),
+    "api.openai.com": ("OPENAI_API_KEY",),
     "api.voyageai.com": ("VOYAGE_API_KEY",),
 }
-"""Variables with the keys of hosted rerankers, under the names that their own clients read."""
+"""Variables with the keys of hosted models, under the names that their own clients read."""
 DOCUMENTS, TEXTS = 100, 32
 """Documents of a request; text-embeddings-inference takes 32 unless its server is set
 otherwise.
 """
 _TRIES, _TIMEOUT = 5, 120.0
-_REFUSED = (400, 422)
+REFUSED = (400, 413, 422)
 """Statuses of a server that does not read this form of a request."""
 
 
 @dataclass(frozen=True)
 class RemoteRanker:
-    """What is known of a ranker behind a server: where it is, and which of the server's it is."""
+    """What is known of a ranker behind a server: where it is, and which of the server's it is.
+
+    Attributes:
+        compares_vectors: see :class:`~backpack_rank.models.rankers.Ranker`.
+    """
 
     url: str
     model: str | None = None
     has_senses: bool = False
+    compares_vectors: bool = False
 
     @property
     def label(self) -> str:
@@ -59,12 +66,8 @@ class RemoteRanker:
         return self.url if self.model is None else f"{self.model} of {self.url}"
 
 
-class RemoteScorer(TextScorer):
-    """Scores of a rerank endpoint, raw logits where the server gives them (``raw_scores``).
-
-    ::
-
-        RemoteScorer("https://api.cohere.com/v2", model="rerank-v3.5")
+class ServerScorer(TextScorer):
+    """Subclass it for scores that come of an HTTP endpoint.
 
     A bearer key is taken from the variable that the host's own client reads
     (:data:`KEYS_OF_HOSTS`), else from BACKPACK_RANK_API_KEY.
@@ -73,23 +76,80 @@ class RemoteScorer(TextScorer):
     tokenizer = None
     number_format = "a format of the server's"
 
+    def __init__(self, ranker: RemoteRanker, endpoint: str) -> None:
+        """
+        Args:
+            ranker: what is behind the server.
+            endpoint: address that is asked.
+        """
+        import requests
+
+        self.ranker: Any = ranker
+        self.endpoint = endpoint
+        variables = KEYS_OF_HOSTS.get(urlsplit(ranker.url).hostname or "", ())
+        self._key_variables = (*variables, KEY_VARIABLE)
+        keys = [os.environ[name] for name in self._key_variables if os.environ.get(name)]
+        self.session = requests.Session()
+        if keys:
+            self.session.auth = lambda request: _with_key(request, keys[0])
+
+    def scores(
+        self, pairs: Pairs, view: View = UNCHANGED, cache: SenseCache | None = None
+    ) -> np.ndarray:
+        """Scores of all rows; nothing is cached. [N] float32"""
+        return self.score_texts(list(pairs.texts()), view)
+
+    def _check(self, view: View) -> None:
+        if view.sense_weights is not None or view.token_shift is not None:
+            raise ValueError(
+                f"{self.ranker.url} is behind a server: neither its senses nor its words can be "
+                "turned"
+            )
+
+    def _post(self, body: dict[str, Any]) -> requests.Response:
+        import requests
+
+        for trial in range(_TRIES):
+            try:
+                answer = self.session.post(self.endpoint, json=body, timeout=_TIMEOUT)
+            except (requests.ConnectionError, requests.Timeout) as error:
+                raise ConnectionError(
+                    f"{self.endpoint} does not answer ({error}): is the server running?"
+                ) from error
+            if answer.status_code not in (429, 503) or trial == _TRIES - 1:
+                break
+            wait = answer.headers.get("Retry-After", "")
+            time.sleep(min(float(wait) if wait.isdigit() else 0.5 * 2**trial, 30.0))
+        return answer
+
+    def _refusal(self, answer: requests.Response) -> ValueError:
+        hint = ""
+        if answer.status_code in (401, 403):
+            hint = f" (a key goes into {' or '.join(self._key_variables)})"
+        elif self.ranker.model is None and "model" in answer.text.lower():
+            hint = " (model=NAME says which of its rankers is asked)"
+        return ValueError(
+            f"{self.endpoint} answers {answer.status_code}{hint}: {answer.text[:300]}"
+        )
+
+
+class RemoteScorer(ServerScorer):
+    """Scores of a rerank endpoint, raw logits where the server gives them (``raw_scores``).
+
+    ::
+
+        RemoteScorer("https://api.cohere.com/v2", model="rerank-v3.5")
+    """
+
     def __init__(self, url: str, model: str | None = None) -> None:
         """
         Args:
             url: of the server, or of its endpoint where that is not ``/rerank``.
             model: which of its rankers; hosted ones must be told.
         """
-        import requests
-
-        self.ranker: Any = RemoteRanker(url, model)
         path = urlsplit(url).path.rstrip("/")
-        self.endpoint = url.rstrip("/") if path.endswith("rerank") else f"{url.rstrip('/')}/rerank"
-        variables = KEYS_OF_HOSTS.get(urlsplit(url).hostname or "", ())
-        self._key_variables = (*variables, KEY_VARIABLE)
-        keys = [os.environ[name] for name in self._key_variables if os.environ.get(name)]
-        self.session = requests.Session()
-        if keys:
-            self.session.auth = lambda request: _with_key(request, keys[0])
+        endpoint = url.rstrip("/") if path.endswith("rerank") else f"{url.rstrip('/')}/rerank"
+        super().__init__(RemoteRanker(url, model), endpoint)
         self._forms = [self._own_form, self._texts_form, self._plain_form]
 
     def score_texts(self, pairs: Sequence[tuple[str, str]], view: View = UNCHANGED) -> np.ndarray:
@@ -116,19 +176,6 @@ class RemoteScorer(TextScorer):
                     scores[part] = self._asked(query, [pairs[row][1] for row in part])
                     bar.update(len(part))
         return scores
-
-    def scores(
-        self, pairs: Pairs, view: View = UNCHANGED, cache: SenseCache | None = None
-    ) -> np.ndarray:
-        """Scores of all rows; nothing is cached. [N] float32"""
-        return self.score_texts(list(pairs.texts()), view)
-
-    def _check(self, view: View) -> None:
-        if view.sense_weights is not None or view.token_shift is not None:
-            raise ValueError(
-                f"{self.ranker.url} is behind a server: neither its senses nor its words can be "
-                "turned"
-            )
 
     def _asked(self, query: str, documents: list[str]) -> np.ndarray:
         """Scores [m] of one query's documents, in the form of request that the server reads."""
@@ -158,7 +205,7 @@ class RemoteScorer(TextScorer):
         if self.ranker.model is not None:
             body["model"] = self.ranker.model
         answer = self._post(body)
-        if answer.status_code in _REFUSED:
+        if answer.status_code in REFUSED:
             return None, answer
         return self._scores(answer, len(body["documents"])), answer
 
@@ -174,22 +221,6 @@ class RemoteScorer(TextScorer):
                 return None, answer
             parts.append(self._scores(answer, len(texts)))
         return np.concatenate(parts), answer
-
-    def _post(self, body: dict[str, Any]) -> requests.Response:
-        import requests
-
-        for trial in range(_TRIES):
-            try:
-                answer = self.session.post(self.endpoint, json=body, timeout=_TIMEOUT)
-            except (requests.ConnectionError, requests.Timeout) as error:
-                raise ConnectionError(
-                    f"{self.endpoint} does not answer ({error}): is the server running?"
-                ) from error
-            if answer.status_code not in (429, 503) or trial == _TRIES - 1:
-                break
-            wait = answer.headers.get("Retry-After", "")
-            time.sleep(min(float(wait) if wait.isdigit() else 0.5 * 2**trial, 30.0))
-        return answer
 
     def _scores(self, answer: requests.Response, count: int) -> np.ndarray:
         if not answer.ok:
@@ -214,16 +245,6 @@ class RemoteScorer(TextScorer):
                 "documents"
             )
         return scores
-
-    def _refusal(self, answer: requests.Response) -> ValueError:
-        hint = ""
-        if answer.status_code in (401, 403):
-            hint = f" (a key goes into {' or '.join(self._key_variables)})"
-        elif self.ranker.model is None and "model" in answer.text.lower():
-            hint = " (model=NAME says which of its rankers is asked)"
-        return ValueError(
-            f"{self.endpoint} answers {answer.status_code}{hint}: {answer.text[:300]}"
-        )
 
 
 def _with_key(request: requests.PreparedRequest, key: str) -> requests.PreparedRequest:
