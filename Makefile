@@ -64,7 +64,7 @@ $(INTEGRATIONS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[integrations]'
 	touch $(INTEGRATIONS)
 
-# The package in dist/, for machines without a checkout: docs/install.md.
+# The package in dist/, for machines without a checkout: docs/begin.md.
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 

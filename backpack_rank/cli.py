@@ -353,7 +353,7 @@ def _serve_parser() -> ArgumentParser:
         "--activation",
         choices=["sigmoid", "calibrated"],
         help="what scores are shown as; calibrated: probabilities of relevance "
-        "(docs/calibration.md); default: sigmoid",
+        "(docs/explain-a-score.md#scores-as-probabilities); default: sigmoid",
     )
     add("--calibration", metavar="FILE", help="default: calibration.json beside each ranker")
 
@@ -392,7 +392,7 @@ def _export_parser() -> ArgumentParser:
     parser = _parser(
         called("export"),
         description="Write a saved ranker as an ONNX graph with the dial as an input: "
-        "docs/onnx.md.",
+        "docs/other-libraries.md#onnx-a-ranker-without-torch.",
     )
     add = parser.add_argument
     add("format", choices=["onnx"])
@@ -417,7 +417,7 @@ def _data_parser() -> ArgumentParser:
         called("data"),
         description="Public collections as the folders that options such as data=dl19 read: "
         "list says what there is, its size and licence; get downloads and builds. "
-        "docs/get-the-data.md",
+        "docs/data.md",
     )
     add = parser.add_argument
     add("action", choices=["list", "get"])

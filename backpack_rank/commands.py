@@ -30,7 +30,7 @@ def entry_point(name: str) -> Callable[[], None]:
             raise
         raise SystemExit(
             f"{error}: activate the virtual environment, . .venv/bin/activate after `make run`, "
-            "or install the package (docs/install.md)"
+            "or install the package (docs/begin.md)"
         ) from error
     function: Callable[[], None] = getattr(command_line, name)
     return function

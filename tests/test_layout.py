@@ -1,5 +1,5 @@
-"""The floors of docs/architecture.md: a module imports only from its own floor or below, and rooms
-form no circle.
+"""The floors of docs/contributing/architecture.md: a module imports only from its own floor or
+below, and rooms form no circle.
 """
 
 from __future__ import annotations

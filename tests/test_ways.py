@@ -1,5 +1,5 @@
-"""docs/architecture.md lists the files that an option, a query and alpha pass; all are followed
-through a small evaluation.
+"""docs/contributing/architecture.md lists the files that an option, a query and alpha pass; all are
+followed through a small evaluation.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _named(file: str) -> str | None:
 
 def listed(heading: str) -> list[str]:
     """Files that a list of the documentation names, in its order."""
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "contributing" / "architecture.md").read_text()
     section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return list(dict.fromkeys(re.findall(r"`(backpack_rank/[\w/]+\.py)`", section)))
 
@@ -123,7 +123,7 @@ def followed(make_backpack, tokenizer, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_an_option_passes_the_listed_functions_in_their_order(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "contributing" / "architecture.md").read_text()
     section = " ".join(text.partition("## The way of an option\n")[2].partition("\n## ")[0].split())
     steps = re.findall(r"`(backpack_rank/[\w/]+\.py)` `(\w+)`", section)
     assert len(steps) == 7

@@ -1,7 +1,7 @@
 """Public collections: downloads that survive a bad connection, and folders like the measured ones.
 
 The files that the server has are made of the measured folders in the owners' formats, since nothing
-is downloaded here: docs/get-the-data.md says what that proves.
+is downloaded here: docs/contributing/reliability.md says what that proves.
 """
 
 from __future__ import annotations
@@ -479,12 +479,12 @@ def test_a_command_in_a_folder_without_data_ends_with_the_command_that_gets_it(
 
 def test_pages_that_name_these_collections_say_where_they_are_from() -> None:
     named = re.compile(rf"\bdata=({'|'.join(OF_THE_FOLDER)})\b|{VARIABLE}")
-    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "get-the-data.md"]
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "data.md"]
     naming = [page for page in pages if named.search(page.read_text())]
     assert len(naming) > 5
     for page in naming:
         text = page.read_text()
-        assert "get-the-data.md" in text or "backpack-rank data get" in text, page
+        assert "data.md" in text or "backpack-rank data get" in text, page
 
 
 def test_the_sorting_lists_are_the_published_files(real_data: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from backpack_rank.data.first_stage import Bm25
 from backpack_rank.data.json_lines import write_jsonl
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import write_run
+from backpack_rank.pipelines.output_folder import link_latest
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +37,7 @@ def _build(place: Workplace) -> None:
         *small,
     )
     trained_in(place, "pointwise", *SMALL, "training.epochs=1")
+    link_latest(place.output, "train", place.newest("train"))
     collection = load_synthetic("test", test_queries=12, documents=80)
     run = Bm25(depth=20, cache=False).candidates(collection)
     rotated = {

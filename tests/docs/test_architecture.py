@@ -1,5 +1,5 @@
-"""Files, classes and functions that docs/architecture.md names exist, and its floors are those of
-the layout test.
+"""Files, classes and functions that docs/contributing/architecture.md names exist, and its floors
+are those of the layout test.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "contributing" / "architecture.md").read_text(encoding="utf-8")
 
 
 def defined(path: Path) -> set[str]:

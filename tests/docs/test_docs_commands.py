@@ -38,7 +38,7 @@ PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-LONG = {"bias-in-lists", "choose-a-policy", "train-a-ranker"}
+LONG = {"position-bias", "the-dial", "train-a-ranker"}
 """Pages whose commands take so long that they are only composed where ``slow`` tests are left out.
 """
 DATA = "BACKPACK_RANK_DATA"

@@ -32,8 +32,12 @@ SENTENCES = (
     '"She", said her father (a naïve man) — 東京, sheets, HIS bridge; himself/herself.',
     "waitresses, actors & the king's daughters\n\nMr. Smith-Jones 3.14",
 )
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "onnx.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "other-libraries.md"
+BLOCKS = re.findall(
+    r"^```python\n(# needs onnxruntime\n.*?)^```$",
+    PAGE.read_text(encoding="utf-8"),
+    re.MULTILINE | re.DOTALL,
+)
 KINDS = (
     *("backpack", "backpack_on_bert", "backpack_on_roberta"),
     *("cross_encoder", "cross_encoder_llama", "gpt2"),
@@ -238,7 +242,7 @@ def test_the_page_runs_without_torch(exported, tmp_path: Path) -> None:
         "import sys\nsys.modules |= dict.fromkeys(('torch', 'transformers', 'backpack_rank'))\n"
     )
     first, second = BLOCKS
-    code = f"{blocked}{first}print(json.dumps(scores.tolist()))\n{second}print(json.dumps(scores.tolist()))\n"
+    code = f"{blocked}{first}{second}print(scores.tolist())\n"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )

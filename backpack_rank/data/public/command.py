@@ -78,7 +78,7 @@ def _report(name: str, built: Built) -> None:
     if built.other:
         print(
             f"    other than what docs/results.md measured: {', '.join(built.other)}; "
-            f"docs/get-the-data.md says what is known of {name}"
+            f"docs/contributing/reliability.md says what is known of {name}"
         )
     elif built.same:
         print("    corpus, queries and labels are those that docs/results.md measured")
