@@ -117,6 +117,19 @@ def test_the_development_container_is_one_json_object_and_calls_make() -> None:
     assert (program, target in TARGETS) == ("make", True)
 
 
+def test_the_hosted_site_is_built_as_make_docs_builds_it() -> None:
+    settings = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())
+    assert (ROOT / settings["sphinx"]["configuration"]).is_file()
+    assert settings["sphinx"]["fail_on_warning"]
+    installed = settings["build"]["jobs"]["install"][-1]
+    make = (ROOT / "Makefile").read_text()
+    (extra,) = re.findall(r"'\.\[(\w+)\]'", installed)
+    assert f"--editable '.[{extra}]'" in make.partition("$(INTEGRATIONS): ")[2].partition("\n\n")[0]
+    assert settings["build"]["tools"]["python"] in {
+        line.rpartition(" ")[2] for line in PROJECT["classifiers"]
+    }
+
+
 def test_agents_are_told_targets_and_files_that_exist() -> None:
     text = (ROOT / "AGENTS.md").read_text()
     assert len(text.split()) <= 300
