@@ -191,6 +191,16 @@ class PairTokenizer:
             return text
         return self.beginnings([text], long_documents)[0].text
 
+    def first_tokens(self, text: str, tokens: int) -> str:
+        """A text up to the end of so many of its tokens; that of a query is read as it is."""
+        stripped = self.cut(text).strip()
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        with no_panic(self.tokenizer.name_or_path):
+            # As encode() has it, with a blank in front, which moves the places by 1.
+            found = self.tokenizer(f" {stripped}", return_offsets_mapping=True, **options)
+        ends = [end for _, end in found["offset_mapping"]]
+        return text if len(ends) <= tokens else stripped[: max(0, ends[tokens - 1] - 1)]
+
     def reading(self, text: str, long_documents: LongDocuments = CUT) -> Hashable:
         """A key that is equal for two texts that a ranker reads as the same.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -153,6 +153,21 @@ class PromptTokenizer(PairTokenizer):
     """
 
     template: PromptTemplate | None = None
+
+    def with_instruction(self, instruction: str) -> PromptTokenizer:
+        """The same prompts with another instruction.
+
+        Raises:
+            ValueError: the prompt has no place for one, or it spells a special token, which would
+                end what the model is asked.
+        """
+        if self._template.instruction is None:
+            raise ValueError("the prompt of this ranker has no instruction")
+        signs = {*self.tokenizer.all_special_tokens, *self.tokenizer.get_added_vocab()}
+        for sign in sorted(signs):
+            if sign.strip() and sign in instruction:
+                raise ValueError(f"the instruction holds {sign}, which is a sign of the prompt")
+        return replace(self, template=replace(self._template, instruction=instruction))
 
     @property
     def _template(self) -> PromptTemplate:

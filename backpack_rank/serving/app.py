@@ -9,7 +9,7 @@ import secrets
 import time
 import traceback
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
@@ -24,16 +24,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backpack_rank import __version__
 from backpack_rank.serving.admission import Admission
 from backpack_rank.serving.batcher import Batcher
-from backpack_rank.serving.bodies import BODY_SCHEMA, RequestError, RerankBody, answer, error_body
+from backpack_rank.serving.bodies import (
+    Body,
+    ReadBody,
+    RequestError,
+    RerankBody,
+    ScoreBody,
+    answer,
+    body_schema,
+    error_body,
+    score_answer,
+)
 from backpack_rank.serving.demo import add_demo
 from backpack_rank.serving.jobs import Budget, Job, Served, readable
 from backpack_rank.serving.metrics import Metrics
 from backpack_rank.serving.settings import ServerSettings
-from backpack_rank.serving.work import Workplace
+from backpack_rank.serving.work import Work, Workplace
 
 log = logging.getLogger("backpack_rank.serving")
 T = TypeVar("T")
 _PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
+_SCORE_PATHS = ("/score", "/v1/score")
 _REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 ALPHA_HEADER, POLICY_HEADER = "X-Alpha", "X-Policy"
 """Headers of every answer: where the dial stood, and what acted."""
@@ -107,8 +118,15 @@ def _add_routes(app: FastAPI, service: _Service, guarded: list[params.Depends]) 
             path,
             dependencies=guarded,
             summary="Rerank documents",
-            openapi_extra=BODY_SCHEMA,
+            openapi_extra=body_schema(RerankBody),
         )(service.rerank)
+    for path in _SCORE_PATHS:
+        app.post(
+            path,
+            dependencies=guarded,
+            summary="Score pairs of texts",
+            openapi_extra=body_schema(ScoreBody),
+        )(service.score)
     app.get("/health", summary="200 once rankers are loaded and warmed up")(service.health)
     app.get("/ready", summary="200 while requests are accepted")(service.ready)
     app.get("/metrics", dependencies=guarded, summary="For Prometheus")(service.metrics_text)
@@ -157,69 +175,119 @@ class _Service:
         415 not JSON, 422 wrong types, 429 queue full (with Retry-After), 503 not ready,
         504 deadline.
         """
-        async with self._workplace.work(request) as work:
-            job = await work.run(self._job, work.body, work.budget)
-            work.notes |= {"policy": _acting(work.body, job), "alpha": work.body.dial}
-            scores = await work.scores(job)
-            self._metrics.documents.labels(job.served.name).inc(len(job.documents))
-            return await work.answer(self._scored_response, request, work.body, job, scores)
+        async with self._workplace.work(request, RerankBody) as work:
+            job, scores = await self._scored(work)
+            return await work.answer(self._ranked_response, request, work.body, job, scores)
 
-    def _scored_response(
+    async def score(self, request: Request) -> Response:
+        """A score for each pair of texts, in their order, as vLLM has it.
+
+        Errors are those of rerank requests.
+        """
+        async with self._workplace.work(request, ScoreBody) as work:
+            job, scores = await self._scored(work)
+            return await work.answer(self._score_response, request, work.body, job, scores)
+
+    async def _scored(self, work: Work[Body]) -> tuple[Job, np.ndarray]:
+        """The job of a request, and its logits. [1 + A, m]"""
+        job = await work.run(self._job, work.body, work.budget)
+        work.notes |= {"policy": _acting(work.body, job), "alpha": work.body.dial}
+        scores = await work.scores(job)
+        self._metrics.documents.labels(job.served.name).inc(len(job.documents))
+        return job, scores
+
+    def _ranked_response(
         self, request: Request, body: RerankBody, job: Job, scores: np.ndarray
     ) -> Response:
-        content = answer(
-            body,
-            scores,
-            path=request.url.path,
-            model=job.served.name,
-            request_id=request.scope["state"]["request_id"],
-            tokens=job.tokens,
-            truncated=job.truncated,
-            policy=_acting(body, job),
-            shown=job.served.shown(scores[0], body.dial, body.policy, body.shown_as),
-        )
-        # The list that clients of TEI read has no room for what was done, so headers say it too.
-        headers = {ALPHA_HEADER: f"{body.dial:g}", POLICY_HEADER: _acting(body, job) or "none"}
-        if job.truncated:
-            headers[TRUNCATED_HEADER] = str(job.truncated)
-        if body.ignored:
-            headers[IGNORED_HEADER] = ", ".join(body.ignored)
-        return JSONResponse(content, headers=headers)
+        options = self._of_answer(request, body, job, scores)
+        content = answer(body, scores, path=request.url.path, **options)
+        return JSONResponse(content, headers=_headers(body, job))
 
-    def _job(self, body: RerankBody, budget: Budget) -> Job:
+    def _score_response(
+        self, request: Request, body: ScoreBody, job: Job, scores: np.ndarray
+    ) -> Response:
+        content = score_answer(body, scores, **self._of_answer(request, body, job, scores))
+        return JSONResponse(content, headers=_headers(body, job))
+
+    def _of_answer(
+        self, request: Request, body: ReadBody, job: Job, scores: np.ndarray
+    ) -> dict[str, Any]:
+        return {
+            "model": job.served.name,
+            "request_id": request.scope["state"]["request_id"],
+            "tokens": job.tokens,
+            "truncated": job.truncated,
+            "policy": _acting(body, job),
+            "shown": job.served.shown(scores[0], body.dial, body.policy, body.shown_as),
+        }
+
+    def _job(self, body: ReadBody, budget: Budget) -> Job:
         """Find everything that can be wrong with a request, before it waits in the queue."""
         ranker = self._workplace.batcher.ranker(body.model)
         if not ranker.policies:
             _refuse_dial(body, ranker.name)
         ranker.check_activation(body.shown_as)
-        job = ranker.job(
-            body.query,
-            body.passages,
-            [body.dial, *(body.alphas or ())],
+        pairs, cut_queries = body.pairs, 0
+        if body.max_tokens_per_query is not None:
+            pairs, cut_queries = _with_cut_queries(ranker, pairs, body.max_tokens_per_query)
+        job = ranker.job_of_pairs(
+            pairs,
+            [body.dial, *body.alphas_of_curves],
             body.policy,
             max_tokens=body.max_tokens_per_doc,
             budget=budget,
             long_documents=readable(
                 ranker.long_documents_of(body), budget.most_tokens, ranker.max_length
             ),
+            instruct=body.instruct,
         )
+        # Documents beside a part of the query are counted as those that are read in part.
+        job.truncated = max(job.truncated, cut_queries)
+        if job.truncated and not body.may_cut:
+            length = "" if not ranker.max_length else f", {ranker.max_length:,} tokens"
+            raise RequestError(
+                422,
+                f"{job.truncated} documents would be cut with their query to what model "
+                f"{ranker.name} reads together{length}, and truncate is false",
+            )
         self._workplace.batcher.check_size(job)
         return job
+
+
+def _with_cut_queries(
+    ranker: Served, pairs: Sequence[tuple[str, str]], tokens: int
+) -> tuple[list[tuple[str, str]], int]:
+    """The pairs with their queries cut, and how many have another query now."""
+    cut = {query: "" for query, _ in pairs}
+    for query in cut:
+        cut[query] = ranker.cut_query(query, tokens)
+    changed = sum(cut[query] != query for query, _ in pairs)
+    return [(cut[query], document) for query, document in pairs], changed
+
+
+def _headers(body: ReadBody, job: Job) -> dict[str, str]:
+    """What was done: the list that clients of TEI read has no room for it."""
+    headers = {ALPHA_HEADER: f"{body.dial:g}", POLICY_HEADER: _acting(body, job) or "none"}
+    if job.truncated:
+        headers[TRUNCATED_HEADER] = str(job.truncated)
+    if body.ignored:
+        headers[IGNORED_HEADER] = ", ".join(body.ignored)
+    return headers
 
 
 async def _gone_response(_request: Request, _error: Exception) -> Response:
     return Response(status_code=_GONE)
 
 
-def _acting(body: RerankBody, job: Job) -> str | None:
+def _acting(body: ReadBody, job: Job) -> str | None:
     """The policy that a request's scores come from."""
-    return job.served.policy_that_acts(body.policy, [body.dial, *(body.alphas or ())])
+    return job.served.policy_that_acts(body.policy, [body.dial, *body.alphas_of_curves])
 
 
-def _refuse_dial(body: RerankBody, name: str) -> None:
+def _refuse_dial(body: ReadBody, name: str) -> None:
     fields = []
     for field in ("alpha", "alphas", "policy"):
-        if getattr(body, field) is not None:
+        if getattr(body, field, None) is not None:
             fields.append(field)
     if fields:
         raise RequestError(400, f"model {name} has no dial: leave out {' and '.join(fields)}")
@@ -318,7 +386,7 @@ class _Envelope:
         route = getattr(scope.get("route"), "path", "other")
         self._metrics.requests.labels(route, str(status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
-        if status >= 400 and route in _PATHS:
+        if status >= 400 and route in (*_PATHS, *_SCORE_PATHS):
             self._metrics.rejected.labels(str(status)).inc()
         if route in ("/health", "/ready", "/metrics") and status == 200:
             return

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -35,6 +36,10 @@ _TYPES = {
     503: "unavailable",
     504: "timeout",
 }
+
+
+_LONGEST_INSTRUCTION = 10_000
+"""Characters: an instruction is never cut, as documents are."""
 
 
 class RequestError(Exception):
@@ -61,10 +66,8 @@ FOREIGN_FIELDS = frozenset(
         "priority",
         "return_embeddings",
         "top_k",
-        "truncation",
         "user",
         # text-embeddings-inference
-        "truncate",
         "truncation_direction",
         # vLLM
         "additional_data",
@@ -84,45 +87,37 @@ FOREIGN_FIELDS = frozenset(
 """
 
 
-class RerankBody(BaseModel):
-    """A query and its documents."""
+class ReadBody(BaseModel):
+    """What every request may say of the ranker, of the dial and of how texts are read."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
-    query: str
-    documents: list[str | dict[str, Any]] | None = Field(
-        None, description="texts, or objects with a `text`"
-    )
-    rank_fields: list[str] | None = Field(
-        None, description="which fields of objects are read, one below the other; default: `text`"
-    )
-    texts: list[str] | None = Field(
-        None, description="in place of documents; the answer is then a list"
-    )
     model: str | None = Field(
         None, description="name of a served ranker; the first one if left out"
     )
     alpha: float | None = Field(
         None, description="the dial: 1 leaves the ranker as it is, 0 removes what it can"
     )
-    alphas: list[float] | None = Field(
-        None, description="also give raw scores at these alphas, as `curves`"
-    )
     policy: str | None = Field(None, description="what alpha acts by")
-    top_n: int | None = Field(None, ge=0, description="as many results at most; 0: all")
-    return_documents: bool | None = Field(
-        None, description="with texts in the results; default: except on /v2/rerank"
-    )
-    return_text: bool = Field(False, description="the same for `texts`")
     raw_scores: bool = Field(False, description="logits in place of their sigmoid")
     activation: Literal["logits", "sigmoid", "calibrated"] | None = Field(
         None,
         description="what scores are shown as; calibrated: probabilities of relevance. "
         "Default: that of the server, or a sigmoid",
     )
+    instruct: str | None = Field(
+        None, description="instruction of a prompted ranker, in place of its template's"
+    )
     max_tokens_per_doc: int | None = Field(
         None, ge=1, description="cut documents to as many tokens"
     )
+    max_tokens_per_query: int | None = Field(
+        None, ge=1, description="cut the query to as many tokens"
+    )
+    truncate: bool | None = Field(
+        None, description="false: refuse what would be cut, as TEI does; default: cut it"
+    )
+    truncation: bool | None = Field(None, description="the same in the words of Voyage")
     long_documents: Literal["cut", "chunks"] | None = Field(
         None,
         description="read the beginning of a long document, or chunks, of which the best counts",
@@ -136,10 +131,14 @@ class RerankBody(BaseModel):
     chunk_overlap: int | None = Field(
         None, ge=0, description="tokens that a chunk shares with the one before it"
     )
-    score_threshold: float | None = Field(None, description="leave out results with lower scores")
     timeout: float | None = Field(
         None, gt=0, description="seconds after which the request is given up"
     )
+
+    @property
+    def alphas_of_curves(self) -> list[float]:
+        """Further positions of the dial that scores are wanted at."""
+        return []
 
     @property
     def dial(self) -> float:
@@ -166,6 +165,58 @@ class RerankBody(BaseModel):
         return None
 
     @property
+    def may_cut(self) -> bool:
+        """Whether texts that are too long are cut; else they are refused."""
+        return self.truncate is not False and self.truncation is not False
+
+    @property
+    def as_list(self) -> bool:
+        """Whether the answer is a list, and errors are as clients of TEI read them."""
+        return False
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Query and document of each score."""
+        raise NotImplementedError
+
+    @property
+    def ignored(self) -> list[str]:
+        """Fields of other servers that the request has, and that do nothing here."""
+        return sorted(self.__pydantic_extra__ or ())
+
+
+class RerankBody(ReadBody):
+    """A query and its documents."""
+
+    query: str
+    documents: list[str | dict[str, Any]] | None = Field(
+        None, description="texts, or objects with a `text`"
+    )
+    rank_fields: list[str] | None = Field(
+        None, description="which fields of objects are read, one below the other; default: `text`"
+    )
+    texts: list[str] | None = Field(
+        None, description="in place of documents; the answer is then a list"
+    )
+    alphas: list[float] | None = Field(
+        None, description="also give raw scores at these alphas, as `curves`"
+    )
+    top_n: int | None = Field(None, ge=0, description="as many results at most; 0: all")
+    return_documents: bool | None = Field(
+        None, description="with texts in the results; default: except on /v2/rerank"
+    )
+    return_text: bool = Field(False, description="the same for `texts`")
+    score_threshold: float | None = Field(None, description="leave out results with lower scores")
+
+    @property
+    def alphas_of_curves(self) -> list[float]:
+        return list(self.alphas or ())
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        return [(self.query, passage) for passage in self.passages]
+
+    @property
     def as_list(self) -> bool:
         """Whether the answer is a list."""
         return self.texts is not None
@@ -187,23 +238,44 @@ class RerankBody(BaseModel):
         """Fields of documents that are objects."""
         return self.rank_fields or ["text"]
 
+
+class ScoreBody(ReadBody):
+    """Pairs of texts, as vLLM scores them: one text and several, or two lists of equal length."""
+
+    text_1: str | list[str] | None = Field(None, description="the query, or a query for each text")
+    text_2: str | list[str] | None = Field(None, description="the documents")
+    queries: str | list[str] | None = Field(None, description="text_1 in vLLM's newer words")
+    documents: str | list[str] | None = Field(None, description="text_2 in vLLM's newer words")
+
     @property
-    def ignored(self) -> list[str]:
-        """Fields of other servers that the request has, and that do nothing here."""
-        return sorted(self.__pydantic_extra__ or ())
+    def pairs(self) -> list[tuple[str, str]]:
+        queries = _listed(self.text_1 if self.queries is None else self.queries)
+        documents = _listed(self.text_2 if self.documents is None else self.documents)
+        if len(queries) == 1:
+            queries = queries * len(documents)
+        return list(zip(queries, documents, strict=True))
 
 
-BODY_SCHEMA = {
-    "requestBody": {
-        "content": {"application/json": {"schema": RerankBody.model_json_schema()}},
-        "required": True,
-    }
-}
-"""For the OpenAPI description: bodies are read by hand, so FastAPI cannot see their fields."""
+def _listed(texts: str | list[str] | None) -> list[str]:
+    return [texts] if isinstance(texts, str) else texts or []
 
 
-def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
+Body = TypeVar("Body", bound=ReadBody)
+
+
+def body_schema(kind: type[ReadBody]) -> dict[str, Any]:
+    """For the OpenAPI description: bodies are read by hand, so FastAPI cannot see their fields."""
+    content = {"application/json": {"schema": kind.model_json_schema()}}
+    return {"requestBody": {"content": content, "required": True}}
+
+
+def read_body(raw: bytes, settings: ServerSettings, kind: type[Body]) -> Body:
     """A request from its JSON.
+
+    Args:
+        raw: the JSON.
+        settings: with the limits.
+        kind: what the route takes.
 
     Raises:
         RequestError: 400, 413 or 422.
@@ -221,9 +293,9 @@ def read_body(raw: bytes, settings: ServerSettings) -> RerankBody:
         if not isinstance(content, dict):
             raise RequestError(422, "the body must be an object with query and documents")
         _check_count(content, settings)
-        _check_names(content)
+        _check_names(content, kind)
         try:
-            body = RerankBody.model_validate(content)
+            body = kind.model_validate(content)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             raise RequestError(422, f"{_place(first['loc'])}: {first['msg']}") from None
@@ -238,6 +310,9 @@ def _check_count(content: dict[str, Any], settings: ServerSettings) -> None:
     limits = {
         "documents": settings.max_documents,
         "texts": settings.max_documents,
+        "text_1": settings.max_documents,
+        "text_2": settings.max_documents,
+        "queries": settings.max_documents,
         "alphas": MAX_ALPHAS,
     }
     for name, most in limits.items():
@@ -248,12 +323,12 @@ def _check_count(content: dict[str, Any], settings: ServerSettings) -> None:
             )
 
 
-def _check_names(content: dict[str, Any]) -> None:
+def _check_names(content: dict[str, Any], kind: type[ReadBody]) -> None:
     """Refuse fields that neither this server nor those that it speaks for know.
 
     A wrong letter in ``alpha`` would serve undialled rankings for good.
     """
-    known = RerankBody.model_fields.keys()
+    known = kind.model_fields.keys()
     for name in content:
         if name in known or name in FOREIGN_FIELDS:
             continue
@@ -274,7 +349,44 @@ def _place(location: Sequence[int | str]) -> str:
     return place
 
 
-def _check(body: RerankBody, settings: ServerSettings) -> None:
+def _check(body: ReadBody, settings: ServerSettings) -> None:
+    if isinstance(body, RerankBody):
+        _check_rerank(body)
+    if isinstance(body, ScoreBody):
+        _check_score(body)
+    try:
+        for texts in body.pairs:
+            for text in texts:
+                text.encode("utf-8")
+        (body.instruct or "").encode("utf-8")
+    except UnicodeEncodeError:
+        raise RequestError(422, "a text has half a surrogate pair, which is no character") from None
+    if body.instruct is not None and not 0 < len(body.instruct.strip()) <= _LONGEST_INSTRUCTION:
+        raise RequestError(
+            422, f"instruct must be a text of at most {_LONGEST_INSTRUCTION:,} characters"
+        )
+    if body.raw_scores and body.activation not in (None, "logits"):
+        raise RequestError(
+            400,
+            f"raw_scores and activation={body.activation} are two things: leave one of them out",
+        )
+    alphas = body.alphas_of_curves
+    if body.alpha is not None:
+        alphas.insert(0, body.alpha)
+    for alpha in alphas:
+        if not math.isfinite(alpha) or alpha < 0:
+            raise RequestError(400, f"alpha={alpha} must be a finite number >= 0")
+        if alpha > 1 and not settings.allow_amplification:
+            raise RequestError(400, f"alpha={alpha}: this server takes alpha in [0, 1]")
+    if body.long_documents is not None and body.long_document_strategy is not None:
+        raise RequestError(
+            400, "long_documents and long_document_strategy say the same: give one of them"
+        )
+    if True in (body.truncate, body.truncation) and not body.may_cut:
+        raise RequestError(400, "truncate and truncation say the same: give one of them")
+
+
+def _check_rerank(body: RerankBody) -> None:
     if (body.documents is None) == (body.texts is None):
         raise RequestError(422, "give either documents or texts")
     if body.rank_fields == []:
@@ -289,32 +401,30 @@ def _check(body: RerankBody, settings: ServerSettings) -> None:
         raise RequestError(400, "query is empty")
     if not body.passages:
         raise RequestError(400, "documents is empty: give one at least")
-    try:
-        for text in (body.query, *body.passages):
-            text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise RequestError(422, "a text has half a surrogate pair, which is no character") from None
-    if body.raw_scores and body.activation not in (None, "logits"):
-        raise RequestError(
-            400,
-            f"raw_scores and activation={body.activation} are two things: leave one of them out",
-        )
-    alphas = list(body.alphas or ())
-    if body.alpha is not None:
-        alphas.insert(0, body.alpha)
-    for alpha in alphas:
-        if not math.isfinite(alpha) or alpha < 0:
-            raise RequestError(400, f"alpha={alpha} must be a finite number >= 0")
-        if alpha > 1 and not settings.allow_amplification:
-            raise RequestError(400, f"alpha={alpha}: this server takes alpha in [0, 1]")
-    if body.long_documents is not None and body.long_document_strategy is not None:
-        raise RequestError(
-            400, "long_documents and long_document_strategy say the same: give one of them"
-        )
     if body.score_threshold is not None and not math.isfinite(body.score_threshold):
         raise RequestError(400, "score_threshold must be a finite number")
     if body.alphas == []:
         raise RequestError(400, "alphas is empty")
+
+
+def _check_score(body: ScoreBody) -> None:
+    sides = []
+    for names in (("text_1", "queries"), ("text_2", "documents")):
+        given = [name for name in names if getattr(body, name) is not None]
+        if len(given) != 1:
+            raise RequestError(422, f"give either {names[0]} or {names[1]}")
+        texts = _listed(getattr(body, given[0]))
+        if not texts:
+            raise RequestError(400, f"{given[0]} is empty: give one text at least")
+        sides.append(texts)
+    queries, documents = sides
+    if len(queries) not in (1, len(documents)):
+        raise RequestError(
+            400,
+            f"{len(queries)} and {len(documents)} texts: give one and several, or as many of both",
+        )
+    if not all(query.strip() for query in queries):
+        raise RequestError(400, "a query is empty")
 
 
 def answer(
@@ -387,6 +497,40 @@ def answer(
             # stands for it.
             curves.append([float(str(score)) for score in scores_of_document])
         content["curves"] = {"alphas": body.alphas, "scores": curves}
+    return content
+
+
+def score_answer(
+    body: ScoreBody,
+    scores: np.ndarray,
+    *,
+    model: str,
+    request_id: str,
+    tokens: int,
+    truncated: int,
+    policy: str | None,
+    shown: np.ndarray | None,
+) -> dict[str, Any]:
+    """A score for each pair, in their order, in vLLM's form; arguments as of :func:`answer`."""
+    logits = scores[0].astype(np.float64)
+    if shown is None:
+        shown = logits if body.shown_as == "logits" else expit(logits)
+    rows = []
+    for place, score in enumerate(shown.tolist()):
+        rows.append({"index": place, "object": "score", "score": score})
+    content: dict[str, Any] = {
+        "id": request_id,
+        "object": "list",
+        "created": int(time.time()),
+        "model": model,
+        "data": rows,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        "truncated": truncated,
+        "alpha": body.dial,
+        "policy": policy,
+    }
+    if body.ignored:
+        content["ignored"] = body.ignored
     return content
 
 

@@ -30,7 +30,7 @@ from backpack_rank.files import resource_folder
 from backpack_rank.reporting.page.text import mark_words
 from backpack_rank.reranking.reading_plan import ReadingPlan
 from backpack_rank.senses.attribution import Explanation
-from backpack_rank.serving.bodies import BODY_SCHEMA, RequestError
+from backpack_rank.serving.bodies import RequestError, RerankBody, body_schema
 from backpack_rank.serving.jobs import Budget, Job, Served, ServedPointwise, Slice, readable
 from backpack_rank.serving.settings import Example
 from backpack_rank.serving.work import Work, Workplace
@@ -68,7 +68,8 @@ def add_demo(app: FastAPI, workplace: Workplace, guarded: list[Depends]) -> None
         ("/demo/words", "Words of the groups in documents", demo.words),
         ("/demo/explain", "What the words of one document add to its score", demo.explain),
     ):
-        app.post(path, dependencies=guarded, summary=summary, openapi_extra=BODY_SCHEMA)(route)
+        schema = body_schema(RerankBody)
+        app.post(path, dependencies=guarded, summary=summary, openapi_extra=schema)(route)
 
 
 @cache
@@ -158,6 +159,7 @@ class _Explainer(Served):
         max_tokens: int | None,
         budget: Budget | None = None,
         long_documents: LongDocuments | None = None,
+        instruct: str | None = None,
     ) -> _ExplainJob:
         """The work of one document at one alpha.
 
@@ -220,7 +222,7 @@ class _Demo:
 
         Gives counts as the measures take them, and the text in pieces.
         """
-        async with self._workplace.work(request) as work:
+        async with self._workplace.work(request, RerankBody) as work:
             documents = work.body.passages
             if sum(map(len, documents)) > _MAX_MARKED:
                 raise RequestError(
@@ -234,7 +236,7 @@ class _Demo:
 
         Of a score that does not split into senses: what it loses without each word.
         """
-        async with self._workplace.work(request) as work:
+        async with self._workplace.work(request, RerankBody) as work:
             body = work.body
             ranker = self._batcher.ranker(body.model)
             if len(body.passages) != 1:
@@ -254,7 +256,7 @@ class _Demo:
                 raise RequestError(400, str(error)) from None
             return JSONResponse({**asdict(explanation), "senses": None})
 
-    async def _explanation(self, ranker: ServedPointwise, work: Work) -> Explanation:
+    async def _explanation(self, ranker: ServedPointwise, work: Work[RerankBody]) -> Explanation:
         """By senses where the score splits into them, in one pass; else by words, in batches."""
         body = work.body
         (document,) = body.passages

@@ -30,6 +30,7 @@ from backpack_rank.data.long_documents import CUT, LongDocuments
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.pooled_map import mapped_vectors
+from backpack_rank.models.prompted_ranker import PromptTokenizer
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
@@ -42,7 +43,7 @@ from backpack_rank.senses.attribution import Explanation
 from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.policy_names import POLICIES, default_name, named_policy
 from backpack_rank.senses.views import IDENTITY, View
-from backpack_rank.serving.bodies import RequestError, RerankBody
+from backpack_rank.serving.bodies import ReadBody, RequestError
 
 _TEXTS_PER_LOOK = 32
 """Texts that are tokenised between two looks at the clock."""
@@ -223,6 +224,7 @@ class Served(ABC):
         max_tokens: int | None,
         budget: Budget | None = None,
         long_documents: LongDocuments | None = None,
+        instruct: str | None = None,
     ) -> Job:
         """The request as a job for the queue; called in several threads.
 
@@ -233,12 +235,45 @@ class Served(ABC):
             max_tokens: that a document is cut to.
             budget: looked at between documents; None: no limits.
             long_documents: how they are read; None: as the ranker is served.
+            instruct: the instruction of a prompted ranker; None: that of its template.
 
         Raises:
             RequestError: 400, what cannot be done with this ranker, 413 or 504.
         """
 
-    def long_documents_of(self, body: RerankBody) -> LongDocuments:
+    def job_of_pairs(
+        self,
+        pairs: Sequence[TextPair],
+        alphas: Sequence[float],
+        policy: str | None,
+        max_tokens: int | None,
+        budget: Budget | None = None,
+        long_documents: LongDocuments | None = None,
+        instruct: str | None = None,
+    ) -> Job:
+        """The same for pairs whose queries may differ.
+
+        Raises:
+            RequestError: they do, and this ranker compares the documents of a query.
+        """
+        queries = {query for query, _ in pairs}
+        if len(queries) > 1:
+            raise RequestError(
+                400, f"{self.name} compares documents: give one query for all of them"
+            )
+        documents = [document for _, document in pairs]
+        options = (alphas, policy, max_tokens, budget, long_documents, instruct)
+        return self.job(queries.pop(), documents, *options)
+
+    def cut_query(self, query: str, tokens: int) -> str:
+        """A query of so many tokens at most.
+
+        Raises:
+            RequestError: 400, its tokens are not known here.
+        """
+        raise RequestError(400, f"{self.name} does not say what its tokens are")
+
+    def long_documents_of(self, body: ReadBody) -> LongDocuments:
         """How a request wants long documents to be read, or how the ranker reads them.
 
         Raises:
@@ -314,10 +349,15 @@ class ServedPointwise(Served):
         max_tokens: int | None,
         budget: Budget | None = None,
         long_documents: LongDocuments | None = None,
+        instruct: str | None = None,
     ) -> Job:
         """The passes that the views of all alphas need, each text tokenised once."""
         pairs = [(query, document) for document in documents]
-        return self.job_of_pairs(pairs, alphas, policy, max_tokens, budget, long_documents)
+        options = (alphas, policy, max_tokens, budget, long_documents, instruct)
+        return self.job_of_pairs(pairs, *options)
+
+    def cut_query(self, query: str, tokens: int) -> str:
+        return self._tokenizer_of_thread().first_tokens(query, tokens)
 
     def policy_that_acts(self, policy: str | None, alphas: Sequence[float]) -> str | None:
         """The policy that was asked for, or that of the ranker."""
@@ -325,7 +365,7 @@ class ServedPointwise(Served):
             return None
         return policy or self.default_policy
 
-    def long_documents_of(self, body: RerankBody) -> LongDocuments:
+    def long_documents_of(self, body: ReadBody) -> LongDocuments:
         """The ranker's way, or that of the request."""
         try:
             wanted = self._scorer.long_documents.changed(
@@ -343,10 +383,18 @@ class ServedPointwise(Served):
         max_tokens: int | None,
         budget: Budget | None = None,
         long_documents: LongDocuments | None = None,
+        instruct: str | None = None,
     ) -> Job:
         """The same for pairs whose queries may differ, such as those of an explanation."""
         budget = budget or Budget()
         tokenizer = self._tokenizer_of_thread()
+        if instruct is not None:
+            if not isinstance(tokenizer, PromptTokenizer):
+                raise RequestError(400, f"model {self.name} takes no instruct: it has no prompt")
+            try:
+                tokenizer = tokenizer.with_instruction(instruct)
+            except ValueError as error:
+                raise RequestError(400, f"instruct: {error}") from None
         reading = self._scorer.long_documents if long_documents is None else long_documents
 
         def cut_pairs() -> Iterator[TextPair]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 from fastapi import Request
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 
 from backpack_rank.serving.admission import SMALL, Admission
 from backpack_rank.serving.batcher import Batcher
-from backpack_rank.serving.bodies import RequestError, RerankBody, read_body
+from backpack_rank.serving.bodies import Body, RequestError, read_body
 from backpack_rank.serving.jobs import Budget, Job, NotFiniteError
 from backpack_rank.serving.settings import ServerSettings
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Work:
+class Work(Generic[Body]):
     """What a route has of a request.
 
     Attributes:
@@ -36,7 +36,7 @@ class Work:
         notes: for the line of the log.
     """
 
-    body: RerankBody
+    body: Body
 
     def __init__(
         self,
@@ -131,12 +131,12 @@ class Workplace:
             readers.shutdown(wait=False, cancel_futures=True)
 
     @asynccontextmanager
-    async def work(self, request: Request) -> AsyncIterator[Work]:
-        """A request from its body to its answer.
+    async def work(self, request: Request, kind: type[Body]) -> AsyncIterator[Work[Body]]:
+        """A request from its body to its answer; ``kind`` is what the route takes.
 
         ::
 
-            async with workplace.work(request) as work:
+            async with workplace.work(request, RerankBody) as work:
                 job = await work.run(prepare, work.body, work.budget)
                 scores = await work.scores(job)
 
@@ -152,9 +152,9 @@ class Workplace:
             readers = self._long_readers if is_long else self._readers
             gone = asyncio.create_task(_disconnected(request))
             budget = Budget(deadline, self.settings.max_queue_tokens)
-            work = Work(self.batcher, readers, gone, budget, notes, is_long)
+            work: Work[Body] = Work(self.batcher, readers, gone, budget, notes, is_long)
             try:
-                work.body = await work.run(read_body, raw, self.settings)
+                work.body = await work.run(read_body, raw, self.settings, kind)
                 del raw  # megabytes that need not wait in the queue
                 if work.body.timeout is not None:
                     started = deadline - self.settings.timeout

@@ -163,10 +163,10 @@ def test_a_field_that_nobody_knows_is_refused_and_a_foreign_one_is_listed(server
     wrong = server_of_several.rerank("/rerank", query="a", documents=["b"], alhpa=0)
     check(wrong, 422, "did you mean alpha?")
     foreign = server_of_several.rerank(
-        "/rerank", query="a", documents=["b"], truncate=True, user="x"
+        "/rerank", query="a", documents=["b"], truncation_direction="Left", user="x"
     )
-    assert foreign.json()["ignored"] == ["truncate", "user"]
-    assert foreign.headers["X-Ignored-Fields"] == "truncate, user"
+    assert foreign.json()["ignored"] == ["truncation_direction", "user"]
+    assert foreign.headers["X-Ignored-Fields"] == "truncation_direction, user"
     assert "ignored" not in server_of_several.rerank("/rerank", query="a", documents=["b"]).json()
 
 

@@ -61,6 +61,14 @@ def posts(client: httpx.Client) -> list[str]:
     return sorted(path for path, methods in paths.items() if "post" in methods)
 
 
+def taken_by(path: str, body: dict) -> dict:
+    """The body in the words of a route."""
+    if not path.endswith("/score"):
+        return body
+    score = {name: value for name, value in body.items() if name != "alphas"}
+    return {"text_1": score.pop("query"), "text_2": score.pop("documents"), **score}
+
+
 def megabytes(process) -> float:
     status = Path(f"/proc/{process.pid}/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
@@ -84,7 +92,7 @@ def test_the_largest_bodies_are_answered_by_their_deadline(server, unit, way):
         body = {"query": "q", "documents": [text] * number, **WAYS[way]}
         for path in posts(client):
             # No answer in time is an error of the client, which ends the test.
-            assert client.post(path, json=body).status_code in (200, 413, 504), path
+            assert client.post(path, json=taken_by(path, body)).status_code in (200, 413, 504), path
             assert client.post("/v1/rerank", json=ORDINARY).status_code == 200
     assert megabytes(process) < before + MEGABYTES
 
@@ -99,7 +107,7 @@ def test_the_end_does_not_wait_for_them(server):
 
     def send(path: str) -> None:
         with suppress(httpx.TransportError):
-            statuses.append(client.post(path, json=body).status_code)
+            statuses.append(client.post(path, json=taken_by(path, body)).status_code)
 
     threads = [threading.Thread(target=send, args=(path,)) for path in posts(client)]
     for thread in threads:

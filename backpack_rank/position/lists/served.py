@@ -33,8 +33,11 @@ class ServedListwise(Served):
         max_tokens: int | None,
         budget: Budget | None = None,
         long_documents: LongDocuments | None = None,
+        instruct: str | None = None,
     ) -> Job:
         """A single slice with all documents, since the ranker reads them together."""
+        if instruct is not None:
+            raise RequestError(400, f"{self.name} is a listwise ranker, whose prompt is fixed")
         if max_tokens is not None:
             raise RequestError(
                 400, f"{self.name} is a listwise ranker, which cuts passages by itself"
