@@ -91,6 +91,18 @@ def at_load() -> tuple[str, ...]:
     return tuple(places)
 
 
+def sharing(name: str) -> Any:
+    """A function of a part that shares a ranker: ``save_pretrained`` or ``push_to_hub``.
+
+    Raises:
+        ValueError: the part that has it is not installed.
+    """
+    places = _joined("SHARING")
+    if name not in places:
+        raise ValueError(f"{name} is of backpack_rank.integrations, which is not installed")
+    return imported(places[name])
+
+
 def imported(place: str) -> Any:
     """The object of a place, such as ``backpack_rank.position.lists.saved:load_listwise``."""
     module, _, name = place.partition(":")

@@ -75,14 +75,18 @@ class ChosenRanker:
         if isinstance(checkpoint, str):
             refuse_ways_of_asking(checkpoint, self.template, self.labels, self.pooling)
             return PointwiseReranker(
-                server_scorer(checkpoint, self.server_model), attribute=self.attribute
+                server_scorer(checkpoint, self.server_model),
+                attribute=self.attribute,
+                source=checkpoint,
             )
         refuse_model_of_server(str(checkpoint), self.server_model, "server_model")
         ranker, pair_tokenizer = load_ranker(checkpoint, self.template, self.labels, self.pooling)
         if self.split_attribute:
             split_attribute(ranker, pair_tokenizer, self.attribute)
         scorer = Scorer(ranker, pair_tokenizer, self.scoring)
-        return PointwiseReranker(scorer, attribute=self.attribute, cache=self.cache)
+        return PointwiseReranker(
+            scorer, attribute=self.attribute, cache=self.cache, source=str(checkpoint)
+        )
 
 
 @dataclass(kw_only=True, eq=False)

@@ -59,6 +59,7 @@ JOBS = {
     "calibrate": "backpack_rank.pipelines.calibrate:calibrate",
 }
 """What each verb does with its options. It is imported once they are composed: it needs torch."""
+MEASURES = "measures.json"
 IN_FOLDERS = ("train", "evaluate")
 """Verbs whose jobs have a folder each, marked as unfinished until its results are complete."""
 Job = Callable[[DictConfig], Any]
@@ -217,7 +218,9 @@ def _job_in_folder(script: str, command: Command) -> Job:
         several = hydra_config.mode == RunMode.MULTIRUN
         if several and command.resumed is not None and _has_results(script, config, folder):
             log.info("%s has its results and is kept", folder)
-            return True
+            from backpack_rank.reporting.measure_files import read_json
+
+            return _objective(config, [read_json(folder / MEASURES)])
         was_begun = several and script == "train" and (folder / OVERRIDES).is_file()
         with friendly_errors():
             if was_begun:
@@ -230,10 +233,13 @@ def _job_in_folder(script: str, command: Command) -> Job:
             config, options = config.copy(), []
             config.resume = str(folder)
         if several and script == "evaluate":
-            went_well = run_safely(lambda: _function_of(script)(config, folder, quiet=True))
+            reports: list[Any] = []
+            went_well = run_safely(
+                lambda: reports.append(_function_of(script)(config, folder, quiet=True))
+            )
             end = unfinished.finish if went_well else unfinished.release
             end(folder)
-            return went_well
+            return _objective(config, reports)
         with friendly_errors():
             more = [options] if script == "train" else []
             result = _function_of(script)(config, folder, *more)
@@ -246,6 +252,27 @@ def _job_in_folder(script: str, command: Command) -> Job:
         return result if script == "train" else True
 
     return job
+
+
+def _objective(config: DictConfig, reports: Sequence[Any]) -> Any:
+    """What a job of a multirun gives Hydra's sweeper: ``objective``, or whether it went well.
+
+    Args:
+        config: of the job.
+        reports: the measures; none where it failed.
+    """
+    wanted = config.get("objective")
+    if wanted is None:
+        return bool(reports)
+    # Imported here: the options are looked at before numpy and the like are loaded.
+    from backpack_rank.pipelines.objective import no_objective, objective_of
+
+    names = wanted if isinstance(wanted, str) else list(wanted)
+    values: list[Any] = []
+    # Results that lack the measure are whole all the same.
+    if reports and run_safely(lambda: values.append(objective_of(reports[0], names))):
+        return values[0]
+    return no_objective(names)
 
 
 def _has_results(script: str, config: DictConfig, folder: Path) -> bool:

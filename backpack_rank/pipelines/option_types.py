@@ -151,6 +151,7 @@ class EvaluationOptions(Options):
     output: FilePath
     resume: bool | FilePath
     verbose: bool
+    objective: Texts | None
     measures: Name | Measures | Annotated[None, Note("for those of the data")]
     swap: bool
     contrast: bool | FilePath

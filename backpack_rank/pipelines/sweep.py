@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from backpack_rank.evaluation.results import PerQuery, shared_measures
 from backpack_rank.evaluation.significance import PairedTest, pairwise_against
 from backpack_rank.pipelines.errors import friendly_errors
+from backpack_rank.pipelines.objective import is_failure
 from backpack_rank.pipelines.output_folder import link_latest, resumed_folder
 from backpack_rank.pipelines.sweep_page import write_sweep_page
 from backpack_rank.progress import printable
@@ -42,12 +43,12 @@ class SweepReport(Callback):
         self._folders: set[Path] = set()
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **options: Any) -> None:
-        """Called by Hydra after each job, which returns whether it went well."""
+        """Called by Hydra after each job, which returns whether it went well, or its objective."""
         self._jobs += 1
-        if job_return.return_value is True:
-            self._folders.add(Path(config.hydra.runtime.output_dir).resolve())
-        else:
+        if is_failure(job_return.return_value):
             self._failed += 1
+        else:
+            self._folders.add(Path(config.hydra.runtime.output_dir).resolve())
 
     def on_multirun_end(self, config: DictConfig, **options: Any) -> None:
         """Called by Hydra when every job has ended.

@@ -22,7 +22,7 @@ from backpack_rank.pipelines.option_types import check_evaluation
 from backpack_rank.pipelines.run_folder import CONFIG
 
 _Task = TypeVar("_Task", bound="EvaluationTask")
-FOR_ALL = ("task", "output", "resume", "scoring", "cache", "verbose")
+FOR_ALL = ("task", "output", "resume", "scoring", "cache", "verbose", "objective")
 """Options of where and how, which any task may be given."""
 _SAVED = "saved"
 """What a constructor gets beside its options: all of them, to be saved."""

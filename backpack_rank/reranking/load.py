@@ -108,6 +108,7 @@ def load(
             attribute=attribute,
             activation=activation,
             calibration=calibration_file(calibration, str(name)),
+            source=str(name),
         )
     refuse_model_of_server(str(name), model, "model")
     folder = local_folder(name, "load", revision)
@@ -116,6 +117,7 @@ def load(
         if activation is not None:
             raise ValueError(f"activation={activation}: a {kind.name} has no scores to show so")
         reranker: TextReranker = imported(kind.loader)(folder, device=device, dtype=dtype)
+        reranker.source = str(name)
         return reranker
     ranker, pair_tokenizer = load_ranker(folder, template, labels, pooling)
     if split_attribute:
@@ -130,6 +132,7 @@ def load(
         cache=sense_cache,
         activation=activation,
         calibration=calibration_file(calibration or folder, str(name)),
+        source=str(name),
     )
 
 

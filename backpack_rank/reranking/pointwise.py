@@ -34,7 +34,12 @@ from backpack_rank.senses.attribution import Attribution, Explanation, attribute
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import Policy, PolicyContext
-from backpack_rank.senses.policy_names import POLICIES, DefaultPolicy, named_policy
+from backpack_rank.senses.policy_names import (
+    POLICIES,
+    DefaultPolicy,
+    default_name,
+    named_policy,
+)
 from backpack_rank.senses.sensitivity import Sensitivity
 from backpack_rank.senses.views import IDENTITY
 
@@ -75,6 +80,7 @@ class PointwiseReranker(TextReranker):
         cache: SenseCache | None = None,
         activation: str | None = None,
         calibration: CalibrationFile | None = None,
+        source: str = "",
     ) -> None:
         """
         Args:
@@ -85,11 +91,13 @@ class PointwiseReranker(TextReranker):
             activation: of :meth:`predict` where it is given none, one of :data:`ACTIVATIONS`; None:
                 raw logits.
             calibration: where that of the ranker is looked for; None: it has none.
+            source: where it was loaded from.
 
         Raises:
             ValueError: there is no such activation, or ``calibrated`` without a calibration.
         """
         self.scorer = scorer
+        self.source = source
         self.activation = LOGITS if activation is None else activation
         self._calibration = calibration or CalibrationFile(None, scorer.ranker.label)
         _check_activation(self.activation)
@@ -149,14 +157,7 @@ class PointwiseReranker(TextReranker):
         # Views are computed at first use. Used here, they refuse a policy that does not fit before
         # any text is scored.
         _ = hook.views
-        return PointwiseReranker(
-            self.scorer,
-            hook,
-            attribute=self.attribute,
-            cache=self.cache,
-            activation=self.activation,
-            calibration=self._calibration,
-        )
+        return self._with(self.scorer, hook)
 
     def reading(
         self,
@@ -184,14 +185,32 @@ class PointwiseReranker(TextReranker):
         if long == self.scorer.long_documents:
             return self
         scorer = self.scorer.with_long_documents(long)
+        return self._with(scorer, self.hook)
+
+    def _with(self, scorer: TextScorer, hook: InferenceHook) -> PointwiseReranker:
+        """This reranker with another way to read, or under another policy."""
         return PointwiseReranker(
             scorer,
-            self.hook,
+            hook,
             attribute=self.attribute,
             cache=self.cache,
             activation=self.activation,
             calibration=self._calibration,
+            source=self.source,
         )
+
+    def __repr__(self) -> str:
+        ranker = self.scorer.ranker
+        policy = self.hook.policy
+        name = f"{default_name(ranker)} (default)" if policy is None else policy.name
+        parts = [
+            repr(self.source or self.name),
+            ranker.label,
+            f"attribute={self.attribute.name}",
+            f"policy={name}",
+            f"alpha={self.hook.alpha:g}",
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def rerank(self, run: Run, collection: Collection) -> Run:
         """Use this to re-rank a first-stage run: raw logits replace its scores.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from backpack_rank.data.collection import Collection, Run, select_queries
 from backpack_rank.data.run_order import untied
 from backpack_rank.data.stored_run import MEMORY_LIMIT, open_run
 from backpack_rank.notebook import ShownInNotebooks
+from backpack_rank.parts import sharing
 from backpack_rank.reranking.recalibration import deltas, recalibrate
 
 
@@ -35,6 +37,26 @@ class Reranker(ABC, ShownInNotebooks):
     alpha: float | None = None
     compares_texts: bool = False
 
+    @classmethod
+    def from_pretrained(cls, name: str | Path, **options: Any) -> TextReranker:
+        """What :func:`backpack_rank.load` gives, in the words of the Hugging Face libraries.
+
+        >>> from backpack_rank import Reranker
+        >>> Reranker.from_pretrained("cross-encoder/ms-marco-MiniLM-L6-v2")  # doctest: +SKIP
+
+        Args:
+            name: a folder, an id of the hub, or the address of a server.
+            options: of :func:`backpack_rank.load`.
+
+        Raises:
+            TypeError: the ranker is none of this class.
+        """
+        load = import_module("backpack_rank.reranking.load").load
+        reranker: TextReranker = load(name, **options)
+        if not isinstance(reranker, cls):
+            raise TypeError(f"{name} is a {type(reranker).__name__}, and no {cls.__name__}")
+        return reranker
+
     @abstractmethod
     def rerank(self, run: Run, collection: Collection) -> Run:
         """Scores of documents for the queries of the run.
@@ -52,9 +74,23 @@ class TextReranker(Reranker):
 
     Attributes:
         rank: ``rank(query, documents, top_k=None)``, documents from best to worst.
+        source: the folder, hub id or address that it was loaded from; empty where there is none.
     """
 
     rank: Callable[..., list[dict[str, Any]]]
+    source: str = ""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.source or self.name!r})"
+
+    def save_pretrained(self, folder: str | Path, **options: Any) -> None:
+        """:func:`backpack_rank.save_pretrained` of this ranker."""
+        sharing("save_pretrained")(self, folder, **options)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """:func:`backpack_rank.push_to_hub` of this ranker; gives the address of the commit."""
+        address: str = sharing("push_to_hub")(self, repo_id, **options)
+        return address
 
 
 class FirstStageOrder(Reranker):

@@ -123,7 +123,7 @@ def test_a_ranker_goes_to_the_hub_and_comes_back(saved, tmp_path: Path) -> None:
         "reranker = backpack_rank.load(sys.argv[1], device='cpu')\n"
         "print(backpack_rank.push_to_hub(reranker, 'me/one', private=True, "
         "commit_message='First'))\nprint(backpack_rank.push_to_hub(reranker, 'me/one', "
-        "revision='next'))\nprint(backpack_rank.push_to_hub(reranker, 'me/one', create_pr=True))\n"
+        "revision='next'))\nprint(reranker.push_to_hub('me/one', create_pr=True))\n"
         "for revision in (None, 'next'):\n"
         "    again = backpack_rank.load('me/one', device='cpu', revision=revision)\n"
         f"    print(again.predict([{PAIR!r}])[0].item())\n"

@@ -1,0 +1,59 @@
+"""Rerankers in the words of the Hugging Face libraries, and what a reranker prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import backpack_rank
+from backpack_rank.models.factory import save_ranker
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.rerankers import Reranker
+from backpack_rank.reranking.scorer import Scorer
+
+PAIRS = [("doctor", "he saw his mother"), ("doctor", "a bridge")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, make_backpack, pair_tokenizer) -> Path:
+    save_ranker(tmp_path / "ranker", make_backpack(), pair_tokenizer)
+    return tmp_path / "ranker"
+
+
+def test_from_pretrained_is_load(folder: Path) -> None:
+    loaded = backpack_rank.load(folder, device="cpu", attribute="age")
+    same = Reranker.from_pretrained(folder, device="cpu", attribute="age")
+    assert same.predict(PAIRS).tolist() == loaded.predict(PAIRS).tolist()
+    assert same.attribute.name == "age"
+    assert isinstance(PointwiseReranker.from_pretrained(folder, device="cpu"), PointwiseReranker)
+
+    class Another(Reranker):
+        name = "another"
+
+        def rerank(self, run, collection):
+            return run
+
+    with pytest.raises(TypeError, match="is a PointwiseReranker, and no Another"):
+        Another.from_pretrained(folder, device="cpu")
+
+
+def test_a_reranker_prints_folder_kind_attribute_policy_and_alpha(
+    folder: Path, make_backpack, pair_tokenizer
+) -> None:
+    reranker = backpack_rank.load(folder, device="cpu")
+    where = f"PointwiseReranker({str(folder)!r}, BackpackForRanking, attribute=gender, "
+    assert repr(reranker) == f"{where}policy=lowest_senses (default), alpha=1)"
+    turned = reranker.at(0.5, "renditions").reading("chunks")
+    assert repr(turned) == f"{where}policy=renditions_keep, alpha=0.5)"
+    made = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer))
+    assert repr(made).startswith("PointwiseReranker('alpha=1', BackpackForRanking, ")
+
+
+def test_save_pretrained_of_a_reranker_is_that_of_the_package(folder: Path, tmp_path: Path) -> None:
+    reranker = backpack_rank.load(folder, device="cpu")
+    reranker.save_pretrained(tmp_path / "a", name="me/one")
+    backpack_rank.save_pretrained(reranker, tmp_path / "b", name="me/one")
+    assert (tmp_path / "a/README.md").read_text() == (tmp_path / "b/README.md").read_text()
+    again = backpack_rank.load(tmp_path / "a", device="cpu")
+    assert again.predict(PAIRS).tolist() == reranker.predict(PAIRS).tolist()
