@@ -159,11 +159,11 @@ def test_log_lines_say_what_happened_and_quote_no_text(server, caplog):
 def test_a_mistake_of_the_server_is_a_500_that_quotes_no_text(pointwise, monkeypatch, caplog):
     with gated(pointwise()) as (server, gate):
 
-        def job(query, *rest, **options):
-            raise RuntimeError(query)
+        def job(pairs, *rest, **options):
+            raise RuntimeError(pairs[0][0])
 
         with monkeypatch.context() as patched:
-            patched.setattr(gate, "job", job)
+            patched.setattr(gate, "job_of_pairs", job)
             response = server.rerank(**GOOD)
         assert response.status_code == 500
         assert response.json()["error"]["message"] == "the server has made a mistake"
