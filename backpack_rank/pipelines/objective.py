@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from backpack_rank.evaluation.results import Report, SystemResult
 
@@ -42,7 +43,7 @@ def no_objective(wanted: str | Sequence[str]) -> float | list[float]:
     return math.nan if isinstance(wanted, str) else [math.nan] * len(wanted)
 
 
-def is_failure(value: object) -> bool:
+def is_failure(value: Any) -> bool:
     """Whether a job gave False, nothing, or no number."""
     numbers = value if isinstance(value, list) else [value]
     # Not by ==: an objective of 0 is equal to False, and as good as it gets.

@@ -42,7 +42,7 @@ class Reranker(ABC, ShownInNotebooks):
         """What :func:`backpack_rank.load` gives, in the words of the Hugging Face libraries.
 
         >>> from backpack_rank import Reranker
-        >>> Reranker.from_pretrained("cross-encoder/ms-marco-MiniLM-L6-v2")  # doctest: +SKIP
+        >>> Reranker.from_pretrained("outputs/train/DATE/ranker")  # doctest: +SKIP
 
         Args:
             name: a folder, an id of the hub, or the address of a server.
