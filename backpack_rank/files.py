@@ -37,6 +37,14 @@ _TEMPORARY = ".tmp"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 _NO_HOME = "/nonexistent"  # of users without a home folder, by Debian's policy
+_PACKED = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ\x00": ("xz", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("zstandard", "unzstd"),
+    b"PK\x03\x04": ("zip", "unzip"),
+}
+"""First bytes of packed files, by what packs and unpacks them."""
 LARGEST_YAML, DEEPEST_YAML = 100_000, 50
 SMALL_FILE = 64 * 10**6
 """Bytes of a lexicon, a configuration or another file that is read as a whole, at most."""
@@ -72,6 +80,24 @@ def resource_folder(name: str) -> Path:
     )
 
 
+def check_not_packed(path: Path) -> None:
+    """Refuse a packed file that would be read as text; ``.gz`` alone is unpacked on the way.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: its first bytes are those of another format, or of gzip under another name.
+    """
+    with open(path, "rb") as handle:
+        beginning = handle.read(max(map(len, _PACKED)))
+    for magic, (name, tool) in _PACKED.items():
+        if not beginning.startswith(magic) or (name == "gzip" and path.suffix == ".gz"):
+            continue
+        advice = f"unpack it first ({tool} {path.name})"
+        if name == "gzip":
+            advice = f"call it {path.name}.gz"
+        raise ValueError(f"{path} is packed by {name}: {advice}")
+
+
 def open_text(path: str | Path) -> TextIO:
     """Open a UTF-8 text file for reading; a name that ends in ``.gz`` is decompressed on the way.
 
@@ -79,6 +105,7 @@ def open_text(path: str | Path) -> TextIO:
         FileNotFoundError: there is no such file.
     """
     path = Path(path)
+    check_not_packed(path)
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8")
     return open(path, encoding="utf-8")
@@ -93,6 +120,7 @@ def read_text(path: str | Path, limit: int = SMALL_FILE) -> str:
             file may that was made to fill the memory.
     """
     path = Path(path)
+    check_not_packed(path)
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as handle:
             raw = handle.read(limit + 1)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, NoReturn, TextIO, TypeVar, cast
 
-from backpack_rank.files import SMALL_FILE
+from backpack_rank.files import SMALL_FILE, check_not_packed
 
 Row = TypeVar("Row")
 LONGEST_LINE = 64 * 10**6
@@ -152,6 +152,7 @@ def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
         ValueError: a damaged gzip file, a line too long, or a file that unpacks to too much.
     """
     path = Path(path)
+    check_not_packed(path)
     number = 0  # of the last complete line, for the error of a damaged file
     size = path.stat().st_size
     packed = path.suffix == ".gz"

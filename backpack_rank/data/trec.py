@@ -18,6 +18,7 @@ from backpack_rank.data.text_files import check_id, cut_text, fail, numbered_lin
 from backpack_rank.files import atomic_path
 
 BEIR_QRELS_HEADER = ("query-id", "corpus-id", "score")
+LARGEST_SCORE = float(np.finfo(np.float32).max)
 RUN_COLUMNS = "query id, Q0, document id, rank, score, tag"
 QRELS_COLUMNS = "query id, iteration, document id, relevance"
 
@@ -110,11 +111,14 @@ def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
         query_id, _, doc_id, rank, text, _ = fields
         try:
             score = decimal(text)
+            if abs(score) > LARGEST_SCORE:
+                raise ValueError
         except ValueError:
             fail(
                 path,
                 number,
-                f"score of query {query_id!r}, document {doc_id!r} must be finite, got {text!r}",
+                f"score of query {query_id!r}, document {doc_id!r} must be finite in 32 bits, as "
+                f"trec_eval reads it, got {text!r}",
             )
         yield number, query_id, doc_id, rank, score
 

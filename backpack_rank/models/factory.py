@@ -422,7 +422,10 @@ def ranker_folder(folder: str | Path, option: str) -> Path:
     if given.is_file():
         raise FileNotFoundError(f"{option}={folder} is a file: give the folder that it is in")
     there = "there is no such folder"
-    if given.is_dir():
+    runs = sorted(given.glob(f"*/{RANKER}/config.json"))
+    if runs:
+        there = f"it holds runs: give one of them, such as {option}={runs[-1].parents[1]}"
+    elif given.is_dir():
         there = f"it has {what_is_there(given)}: save the model with save_pretrained of its library"
     raise FileNotFoundError(
         f"{option}={folder}: neither a run's folder nor a saved ranker (no config.json); {there}"

@@ -58,8 +58,15 @@ def evaluate(
 
     Raises:
         ValueError: a measure that does not exist, no neutral query, or two rerankers of one name.
+        TypeError: something else than a reranker.
     """
     given = [rerankers] if isinstance(rerankers, Reranker) else list(rerankers)
+    for number, reranker in enumerate(given):
+        if not isinstance(reranker, Reranker):
+            raise TypeError(
+                f"rerankers[{number}] is {reranker!r:.80}: give what backpack_rank.load gives, or "
+                "another Reranker"
+            )
     names = [reranker.name for reranker in given]
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:

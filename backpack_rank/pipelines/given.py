@@ -73,6 +73,8 @@ OWN_FILES = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-c
 _VALUED_FLAGS = ("--cfg", "--package", "--info", "-c", "-p", "-i", *OWN_FILES)
 # A value that Hydra takes as a text, or null.
 _IN_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|null""", re.DOTALL)
+# Signs that Hydra's grammar has no place for outside quotes.
+_NO_SIGN = re.compile(r"[^\x00-\x7f]|[~!#;<>&^`{}]")
 # A number with an underscore that is no part of a name, a path or a text.
 _UNDERSCORE = re.compile(r"(?<![\w.'\"/-])[+-]?\d[\d_]*_[\d_.]*(?![\w.'\"/-])")
 
@@ -86,7 +88,7 @@ def check(script: str, arguments: Sequence[str]) -> list[str]:
     Raises:
         UsageError: with one sentence, which names the option.
     """
-    arguments = [quoted(argument) for argument in arguments]
+    arguments = [with_signs_quoted(quoted(argument)) for argument in arguments]
     given = parsed(arguments)
     # Hydra takes any name behind a +, and makes the folder of a sweep before it looks at names. The
     # others it refuses itself; one that is known to be wrong need not be composed to be refused.
@@ -124,9 +126,11 @@ def parsed(arguments: Sequence[str]) -> list[Override]:
             override = parser.parse_override(argument)
         except HydraException as error:
             shown = argument if len(argument) <= 80 else f"{argument[:77]}..."
+            sign = _NO_SIGN.search(argument.partition("=")[2])
             raise UsageError(
-                f"{shown!r} cannot be read as OPTION=VALUE: a value with brackets, quotes, commas "
-                "or = in it is put in two pairs of quotes, \"OPTION='VALUE'\""
+                f"{shown!r} cannot be read as OPTION=VALUE: a value with brackets, quotes, commas, "
+                f"{f'{sign[0]} ' if sign else ''}or = in it is put in two pairs of quotes, "
+                "\"OPTION='VALUE'\""
             ) from error
         number = _UNDERSCORE.search(argument.partition("=")[2])
         if number and any(isinstance(value, int | float) for value in values_of(override)):
@@ -146,11 +150,49 @@ def quoted(argument: str) -> str:
     key, equals, value = argument.partition("=")
     if not TEXTS.fullmatch(key) or not equals or _IN_QUOTES.fullmatch(value):
         return argument
+    return f"{key}={_in_quotes(value)}"
+
+
+def with_signs_quoted(argument: str) -> str:
+    """An argument with a value that Hydra's grammar has no signs for, such as a path, in quotes.
+
+    >>> with_signs_quoted("run=/home/jürgen/~r#1.trec")
+    "run='/home/jürgen/~r#1.trec'"
+    >>> with_signs_quoted("run=[jürgen.trec,b.trec]")
+    "run=['jürgen.trec',b.trec]"
+
+    What Hydra reads stays as it is, and so does what it cannot be told for sure what is meant.
+    """
+    key, equals, value = argument.partition("=")
+    if argument.startswith("-") or not equals or _reads(argument):
+        return argument
+    is_list = re.fullmatch(r"\[[^\[\]'\"]*\]", value) is not None
+    if not is_list and re.search(r"[\[\](),'\"=]|\$\{|^\{", value):
+        return argument
+    if not is_list:
+        return f"{key}={_in_quotes(value)}"
+    entries = []
+    for entry in value[1:-1].split(","):
+        entries.append(entry if _reads(f"{key}={entry}") else _in_quotes(entry))
+    return f"{key}=[{','.join(entries)}]"
+
+
+def _reads(argument: str) -> bool:
+    """Whether Hydra's grammar reads it."""
+    try:
+        OverridesParser.create().parse_override(argument)
+    except HydraException:
+        return False
+    return True
+
+
+def _in_quotes(value: str) -> str:
+    """A text in Hydra's quotes, with nothing in it that means more than itself."""
     # OmegaConf would look up what stands in ${...}: a backslash keeps it a text. Backslashes in
     # front of it, of a quote or of the end would be read as escapes, so they are doubled.
     value = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
     value = re.sub(r"(\\*)('|$)", lambda end: 2 * end[1] + ("\\'" if end[2] else ""), value)
-    return f"{key}='{value}'"
+    return f"'{value}'"
 
 
 def values_of(override: Override) -> list[Any]:

@@ -13,6 +13,14 @@ from backpack_rank.checks import one_of
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.reranking.given_texts import (
+    Documents,
+    Given,
+    check_names,
+    checked_documents,
+    checked_pairs,
+    checked_text,
+)
 from backpack_rank.reranking.left_out_words import AT_MOST, LeftOutWords, fits_one_chunk
 from backpack_rank.reranking.planned_scores import (
     scores_of_pairs,
@@ -29,7 +37,7 @@ from backpack_rank.reranking.rankings import (
 from backpack_rank.reranking.reading_plan import rewrites
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.score_calibration import CalibrationFile
-from backpack_rank.reranking.scorer import Scorer, TextScorer, checked_documents
+from backpack_rank.reranking.scorer import Scorer, TextScorer
 from backpack_rank.senses.attribution import Attribution, Explanation, attribute, explanation
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.hook import InferenceHook
@@ -151,6 +159,8 @@ class PointwiseReranker(TextReranker):
         """
         if isinstance(policy, str):
             policy = named_policy(policy, self.attribute)
+        if not isinstance(policy, Policy):
+            raise TypeError(_no_policy(policy))
         if isinstance(policy, DefaultPolicy):
             policy = policy.of_ranker(self.scorer.ranker)
         hook = InferenceHook(self.hook.context, policy, alpha)
@@ -226,7 +236,7 @@ class PointwiseReranker(TextReranker):
 
     def predict(
         self,
-        pairs: Sequence[tuple[str, str]],
+        pairs: Sequence[Sequence[str]],
         *,
         alpha: float | None = None,
         policy: Policy | str | None = None,
@@ -246,7 +256,7 @@ class PointwiseReranker(TextReranker):
         array([2.41], dtype=float32)
 
         Args:
-            pairs: the texts.
+            pairs: the texts, as tuples or lists; of one pair alone, its score is a number.
             alpha, policy: see :meth:`at`.
             long_documents, max_chunks_per_doc, chunk_overlap: see :meth:`reading`; None: as the
                 reranker reads. How many documents are cut is logged.
@@ -256,12 +266,15 @@ class PointwiseReranker(TextReranker):
 
         Raises:
             ValueError: a query is empty or too long, a score is not finite, or an option is wrong.
+            TypeError: an entry is no pair of texts; its place is named.
         """
+        given, is_one = checked_pairs(pairs)
         activation = self.checked_activation(activation)
         reranker = self.at(alpha, policy)
         reranker = reranker.reading(long_documents, max_chunks_per_doc, chunk_overlap)
-        (scores,) = scores_of_texts([reranker.hook.views], reranker.scorer, pairs)
-        return reranker.activated(scores, activation)
+        (scores,) = scores_of_texts([reranker.hook.views], reranker.scorer, given)
+        shown = reranker.activated(scores, activation)
+        return shown[0] if is_one else shown
 
     def activated(self, scores: np.ndarray, activation: str | None = None) -> np.ndarray:
         """Raw logits as this reranker shows them, at its alpha and under its policy. [N]
@@ -300,10 +313,11 @@ class PointwiseReranker(TextReranker):
     def rank(
         self,
         query: str,
-        documents: Sequence[str],
+        documents: Given,
         top_k: int | None = None,
         return_documents: bool = False,
         score_threshold: float | None = None,
+        rank_fields: Sequence[str] | None = None,
         **options: Any,
     ) -> Ranking:
         """Documents from best to worst, in the form of sentence-transformers.
@@ -313,26 +327,36 @@ class PointwiseReranker(TextReranker):
 
         Args:
             query: its text.
-            documents: their texts.
+            documents: their texts, or objects with a ``text``.
             top_k: at most this many documents; None: all.
-            return_documents: add the text of each document, as ``text``.
+            return_documents: add the text of each document, as ``text``, and an object as a whole,
+                as ``document``.
             score_threshold: leave out documents with lower scores, after ``activation``; how many
                 they are says ``below_threshold`` of the ranking. None: keep all.
+            rank_fields: which fields of objects are read, one below the other; None: ``text``.
             options: ``alpha``, ``policy``, ``activation``, ``long_documents`` and its two further
                 options of :meth:`predict`.
         """
+        check_names(options, self.predict, "rank")
         (ranking,) = self.rank_many(
-            [query], [documents], top_k, return_documents, score_threshold, **options
+            [checked_text(query, "query")],
+            [documents],
+            top_k,
+            return_documents,
+            score_threshold,
+            rank_fields,
+            **options,
         )
         return ranking
 
     def rank_many(
         self,
         queries: Sequence[str],
-        documents: Sequence[Sequence[str]],
+        documents: Sequence[Given],
         top_k: int | None = None,
         return_documents: bool = False,
         score_threshold: float | None = None,
+        rank_fields: Sequence[str] | None = None,
         **options: Any,
     ) -> list[Ranking]:
         """Use this to :meth:`rank` for several queries, which are scored together.
@@ -344,7 +368,7 @@ class PointwiseReranker(TextReranker):
         Args:
             queries: their texts.
             documents: of each query, its documents.
-            top_k, return_documents, score_threshold, options: as of :meth:`rank`.
+            top_k, return_documents, score_threshold, rank_fields, options: as of :meth:`rank`.
 
         Raises:
             ValueError: not one list of documents for each query, or as :meth:`predict`.
@@ -353,7 +377,9 @@ class PointwiseReranker(TextReranker):
             raise ValueError(
                 f"{len(documents)} lists of documents for {len(queries)} queries: give one for each"
             )
-        checked = [checked_documents(texts) for texts in documents]
+        check_names(options, self.predict, "rank_many")
+        queries = [checked_text(query, f"queries[{row}]") for row, query in enumerate(queries)]
+        checked = [checked_documents(texts, rank_fields) for texts in documents]
         pairs = []
         for query, texts in zip(queries, checked, strict=True):
             pairs += [(query, text) for text in texts]
@@ -404,6 +430,7 @@ class PointwiseReranker(TextReranker):
             alphas: A values of alpha.
             policy: see :meth:`at`.
         """
+        query = checked_text(query, "query")
         texts = checked_documents(documents)
         policies = [self.at(alpha, policy).hook.views for alpha in alphas]
         if not texts or not policies:
@@ -446,6 +473,7 @@ class PointwiseReranker(TextReranker):
             ValueError: the score does not split into senses and ``by`` asks for them, or the query
                 is empty or too long.
         """
+        query, document = checked_text(query, "query"), checked_text(document, "document")
         if by is not None:
             one_of("by", by, WAYS_TO_EXPLAIN)
         if self.hook.leaves_out(query):
@@ -607,8 +635,18 @@ def ranked_rows(
         row: dict[str, Any] = {"corpus_id": int(place), "score": float(scores[place])}
         if return_documents:
             row["text"] = documents[place]
+            if isinstance(documents, Documents) and documents.given[place] is not row["text"]:
+                row["document"] = documents.given[place]
         rows.append(row)
     return rows
+
+
+def _no_policy(policy: object) -> str:
+    """What is wrong with a policy that is neither a name nor an object."""
+    if not isinstance(policy, type):
+        return f"policy={policy!r:.80} is no policy: use one of {', '.join(POLICIES)}, or a Policy"
+    make = ".of(attribute)" if hasattr(policy, "of") else "()"
+    return f"policy={policy.__name__} is a class: give an object of it, {policy.__name__}{make}"
 
 
 def _check_activation(activation: str) -> None:

@@ -49,6 +49,7 @@ from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import pick_device
 from backpack_rank.progress import INTERVAL, Progress
+from backpack_rank.reranking.given_texts import checked_documents
 from backpack_rank.senses.cache import SenseCache, weights_digest
 from backpack_rank.senses.hook import linear_components
 from backpack_rank.senses.views import View
@@ -833,19 +834,6 @@ def once(items: Iterable[Hashable]) -> tuple[list[int], np.ndarray]:
             first_rows.append(row)
         places.append(numbers[item])
     return first_rows, np.array(places, dtype=np.int64)
-
-
-def checked_documents(documents: Sequence[str]) -> list[str]:
-    """The documents as a list.
-
-    Raises:
-        TypeError: one text is given in their place, whose letters would be scored.
-    """
-    if isinstance(documents, str):
-        raise TypeError(
-            f"documents must be a list of texts, not one text: give [{documents[:40]!r}]"
-        )
-    return list(documents)
 
 
 def weighted_sum(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:

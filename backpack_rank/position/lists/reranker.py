@@ -19,9 +19,9 @@ from backpack_rank.position.lists.permutation import PermutationSelfConsistency,
 from backpack_rank.position.lists.ranking_cache import CachedRanker, RankingCache
 from backpack_rank.position.lists.saved import load_listwise
 from backpack_rank.position.lists.windows import SlidingWindows
+from backpack_rank.reranking.given_texts import Given, checked_documents, checked_text
 from backpack_rank.reranking.pointwise import ranked_rows
 from backpack_rank.reranking.rerankers import TextReranker
-from backpack_rank.reranking.scorer import checked_documents
 
 RANKINGS_FILE = "rankings.jsonl"
 ORDERS = ("first_stage", "reversed", "shuffled")
@@ -101,11 +101,12 @@ class ListwiseReranker(TextReranker):
     def rank(
         self,
         query: str,
-        documents: Sequence[str],
+        documents: Given,
         top_k: int | None = None,
         return_documents: bool = False,
         *,
         alpha: float | None = None,
+        rank_fields: Sequence[str] | None = None,
     ) -> list[dict[str, Any]]:
         """Documents from best to worst: ``[{"corpus_id": 3, "score": -1.0}]``.
 
@@ -115,7 +116,8 @@ class ListwiseReranker(TextReranker):
             query: its text.
             documents: their texts, in the order in which they are shown.
             top_k: as many at most; None: all.
-            return_documents: with the text as ``text``.
+            return_documents: with the text as ``text``, and objects as ``document``.
+            rank_fields: which fields of documents that are objects are read; None: ``text``.
             alpha: 1 or None: a listwise ranker has no dial.
 
         Raises:
@@ -126,9 +128,9 @@ class ListwiseReranker(TextReranker):
                 f"alpha={alpha} turns the senses of a Backpack; {self.name}, a listwise ranker, "
                 "has none"
             )
-        if not query.strip():
+        if not checked_text(query, "query").strip():
             raise ValueError("the query is empty: a ranker needs at least one word of query text")
-        texts = checked_documents(documents)
+        texts = checked_documents(documents, rank_fields)
         scores = np.empty(len(texts))
         if texts:
             (ranked,) = self.ranker.rank([PassageList(query, tuple(texts))])
