@@ -38,13 +38,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 _NO_HOME = "/nonexistent"  # of users without a home folder, by Debian's policy
 _PACKED = {
-    b"\x1f\x8b": ("gzip", "gunzip"),
-    b"BZh": ("bzip2", "bunzip2"),
-    b"\xfd7zXZ\x00": ("xz", "unxz"),
-    b"\x28\xb5\x2f\xfd": ("zstandard", "unzstd"),
-    b"PK\x03\x04": ("zip", "unzip"),
+    rb"\x1f\x8b": ("gzip", "gunzip"),
+    rb"BZh[1-9]1AY&SY": ("bzip2", "bunzip2"),
+    rb"\xfd7zXZ\x00": ("xz", "unxz"),
+    rb"\x28\xb5\x2f\xfd": ("zstandard", "unzstd"),
+    rb"PK\x03\x04": ("zip", "unzip"),
 }
-"""First bytes of packed files, by what packs and unpacks them."""
+"""Patterns of the first bytes of packed files, with what packs and unpacks them."""
 LARGEST_YAML, DEEPEST_YAML = 100_000, 50
 SMALL_FILE = 64 * 10**6
 """Bytes of a lexicon, a configuration or another file that is read as a whole, at most."""
@@ -84,13 +84,14 @@ def check_not_packed(path: Path) -> None:
     """Refuse a packed file that would be read as text; ``.gz`` alone is unpacked on the way.
 
     Raises:
-        FileNotFoundError: there is no such file.
         ValueError: its first bytes are those of another format, or of gzip under another name.
     """
+    if not path.is_file():
+        return  # what is read off a pipe is gone, and whoever opens a missing file says so
     with open(path, "rb") as handle:
-        beginning = handle.read(max(map(len, _PACKED)))
-    for magic, (name, tool) in _PACKED.items():
-        if not beginning.startswith(magic) or (name == "gzip" and path.suffix == ".gz"):
+        beginning = handle.read(16)
+    for pattern, (name, tool) in _PACKED.items():
+        if not re.match(pattern, beginning) or (name == "gzip" and path.suffix == ".gz"):
             continue
         advice = f"unpack it first ({tool} {path.name})"
         if name == "gzip":

@@ -7,6 +7,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
+import threading
 
 import pytest
 
@@ -29,6 +31,15 @@ def test_a_packed_file_says_what_it_is(tmp_path, name, read):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=words):
         read(tmp_path / name)
+
+
+def test_a_pipe_is_read_once(tmp_path):
+    pipe = tmp_path / "run.trec"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=[LINE])
+    writer.start()
+    assert read_run(pipe) == {"q": {"d": 2.5}}
+    writer.join()
 
 
 def test_gzip_by_its_name_is_read(tmp_path):

@@ -10,7 +10,6 @@ import shutil
 import numpy as np
 import pytest
 from folders_of_strangers import classifier
-from sentence_transformers import CrossEncoder
 from small_rankers import SmallRanker
 
 import backpack_rank
@@ -51,7 +50,8 @@ def listwise():
     ids=["tuples", "lists", "tuple", "array", "one pair", "one list"],
 )
 def test_pairs_in_the_forms_of_sentence_transformers(folder, reranker, given):
-    model = CrossEncoder(str(folder), device="cpu", max_length=24)
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    model = sentence_transformers.CrossEncoder(str(folder), device="cpu", max_length=24)
     expected = model.predict(given, activation_fn=lambda logits: logits)
     found = reranker.predict(given)
     assert np.shape(found) == np.shape(expected)
