@@ -37,6 +37,7 @@ is ``backbone`` here.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -579,10 +580,13 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         check_padding(mask)
         causal = self.config.pooling == "last"  # decoders
         options: dict[str, Any] = {}
-        if causal:
+        arguments = inspect.signature(self.backbone.forward).parameters
+        if "position_ids" in arguments:
             # Positions are counted from the first token of a text, also where padding is before it.
-            position_ids = (mask.cumsum(dim=1) - 1).clamp(min=0)
-            options = {"position_ids": position_ids, "use_cache": False}
+            place = (mask.cumsum(dim=1) - 1).clamp(min=0)
+            options["position_ids"] = place + self.config.first_position
+        if causal and "use_cache" in arguments:
+            options["use_cache"] = False
         if self._keys_below:
             options["keep_input"] = True
         output = self.backbone(input_ids=input_ids, attention_mask=mask, **options)

@@ -120,10 +120,16 @@ class BackboneConfig(PreTrainedConfig):
         positions = getattr(config, "max_position_embeddings", None)
         if positions is None or positions < 1:  # positions are relative
             return _UNLIMITED
-        if config.model_type in _OFFSET_POSITIONS:
-            padding = 1 if config.model_type == "mpnet" else config.pad_token_id  # MPNet's is fixed
-            return positions - padding - 1
-        return positions
+        return positions - self.first_position
+
+    @property
+    def first_position(self) -> int:
+        """Number of a text's first position: of RoBERTa and its kin, the one behind padding's."""
+        config = self.text_config
+        if config.model_type not in _OFFSET_POSITIONS:
+            return 0
+        padding = 1 if config.model_type == "mpnet" else config.pad_token_id  # MPNet's is fixed
+        return padding + 1
 
     @property
     def padding_id(self) -> int:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
@@ -117,8 +118,12 @@ def check_files(folder: str | Path) -> None:
         config_file = part / "config.json"
         if config_file.is_file():
             check_not_quantised(config_file, json_object_file(config_file))
-        for file in sorted(part.glob("*.safetensors")):
+        safetensors = sorted(part.glob("*.safetensors"))
+        for file in safetensors:
             _check_formats(file)
+        if not safetensors:  # beside them, nobody reads pickled weights
+            for file in sorted(part.glob("pytorch_model*.bin")):
+                _check_pickled_formats(file)
 
 
 def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -214,6 +219,21 @@ def _check_formats(file: Path) -> None:
         # I8, U8, I32 ..., and floats of eight bits, which need scales that transformers leaves out.
         if name.endswith("weight") and number_format[:2] not in ("F1", "F3", "F6", "BF"):
             raise quantised(file, name, number_format)
+
+
+def _check_pickled_formats(file: Path) -> None:
+    try:
+        # "meta": names, shapes and formats alone; and nothing of the file is run.
+        weights = torch.load(file, map_location="meta", weights_only=True)
+    except (UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError):
+        return  # whoever loads it says what is wrong with it
+    if not isinstance(weights, Mapping):
+        return
+    for name, values in weights.items():
+        if not isinstance(values, Tensor) or not str(name).endswith("weight"):
+            continue
+        if not values.is_floating_point() or values.element_size() < 2:
+            raise quantised(file, name, str(values.dtype).removeprefix("torch."))
 
 
 def _check_embeddings(

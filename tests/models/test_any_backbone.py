@@ -268,6 +268,29 @@ def test_the_mix_at_all_positions_is_the_pooled_one_at_the_pooled_token(kind, fo
     torch.testing.assert_close(mixed[torch.arange(len(batch)), read], pooled, atol=1e-5, rtol=1e-4)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["bert", "roberta", "mpnet", "gpt2"])
+@pytest.mark.parametrize("pooling", ["first", "last"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_positions_are_counted_from_the_first_token_wherever_padding_is(
+    folder_of, tokenizer, kind, pooling, side
+):
+    torch.manual_seed(0)
+    ranker = backpack_on_backbone(tokenizer, name=folder_of(kind), senses=8, pooling=pooling).eval()
+    ranker.config.separator_id = None  # forward() knows no token types
+    texts, length = [[5, 6, 7, 8, 9, 10], [11, 6, 5]], 6
+    pooled = ranker.backpack.pooled_senses(PackedBatch.from_sequences(texts)).sum(1)
+    for text, expected in zip(texts, pooled, strict=True):
+        padding = length - len(text)
+        before = padding if side == "left" else 0
+        # What stands at padding is read by nobody, whichever token it is.
+        ids = torch.tensor([[4] * before + text + [4] * (padding - before)])
+        mask = torch.tensor([[0] * before + [1] * len(text) + [0] * (padding - before)])
+        place = before if pooling == "first" else before + len(text) - 1
+        mixed = ranker.backpack(ids, mask).mixed[0, place]
+        torch.testing.assert_close(mixed, expected, atol=1e-6, rtol=1e-4)
+
+
 CLASSES = WordClasses(
     "test", (WordClass("low", ("w1", "w7", "w9")), WordClass("query", ("w20", "w21")))
 )

@@ -48,6 +48,14 @@ WEIGHTS: dict[str, tuple[Build, str]] = {
         folders.weights_changed(folders.packed_integers),
         r"query\.qweight is quantised \(I32\)",
     ),
+    "pickled integers": (
+        folders.pickled(folders.of_bytes),
+        r"pytorch_model\.bin: .*query\.weight is quantised \(int8\)",
+    ),
+    "pickled floats of eight bits": (
+        folders.pickled(folders.of_eight_bits),
+        r"pytorch_model\.bin: .*query\.weight is quantised \(float8_e4m3fn\)",
+    ),
     "bitsandbytes": (
         folders.quantised("bitsandbytes", folders.of_bytes, load_in_8bit=True),
         r"config\.json: the weights are quantised \(bitsandbytes\).*float32",

@@ -174,6 +174,19 @@ def weights_changed(change: Callable[[dict[str, torch.Tensor]], None]) -> Callab
     return save
 
 
+def pickled(change: Callable[[dict[str, torch.Tensor]], None]) -> Callable[[Path], None]:
+    """Weights as older versions of transformers save them."""
+
+    def save(folder: Path) -> None:
+        file = classifier(folder) / "model.safetensors"
+        weights = load_file(file)
+        change(weights)
+        torch.save(weights, folder / "pytorch_model.bin")
+        file.unlink()
+
+    return save
+
+
 def wrong_shapes(weights: dict[str, torch.Tensor]) -> None:
     weights["bert.encoder.layer.0.intermediate.dense.weight"] = torch.zeros(12, 16)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.permutation import PermutationSelfConsistency, shuffles
 from backpack_rank.position.lists.ranking_cache import CachedRanker, RankingCache
 from backpack_rank.position.lists.saved import load_listwise
+from backpack_rank.position.lists.watched import watched
 from backpack_rank.position.lists.windows import SlidingWindows
 from backpack_rank.reranking.given_texts import Given, checked_documents, checked_text
 from backpack_rank.reranking.pointwise import ranked_rows
@@ -136,6 +138,15 @@ class ListwiseReranker(TextReranker):
             (ranked,) = self.ranker.rank([PassageList(query, tuple(texts))])
             scores[ranked.order] = -np.arange(1.0, len(texts) + 1)
         return ranked_rows(scores, texts, top_k, return_documents)
+
+    def watched(self, look: Callable[[], None]) -> ListwiseReranker:
+        """This reranker, which calls ``look`` every few lists and ends where that raises.
+
+        Windows, permutations and comparisons of one request are many lists.
+        """
+        reranker = copy.copy(self)
+        reranker.ranker = watched(self.ranker, look)
+        return reranker
 
     def notes(self) -> list[str]:
         """Sentences about what ranking cost."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -51,5 +52,18 @@ class ServedListwise(Served):
 
     def score(self, slices: Sequence[Slice]) -> None:
         for waiting in slices:
-            for row in self._reranker.rank(waiting.job.query, waiting.job.documents):
-                waiting.job.scores[0, row["corpus_id"]] = row["score"]
+            job = waiting.job
+            watched = self._reranker.watched(partial(_check_wanted, job))
+            try:
+                ranked = watched.rank(job.query, job.documents)
+            except RequestError as error:
+                job.fail(error)
+                continue
+            for row in ranked:
+                job.scores[0, row["corpus_id"]] = row["score"]
+
+
+def _check_wanted(job: Job) -> None:
+    """Raise :class:`RequestError` once nobody waits for the answer."""
+    if job.expired or job.future.cancelled():
+        raise RequestError(504, "the deadline passed before the request was scored")
