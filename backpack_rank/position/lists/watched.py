@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
-from backpack_rank.position.lists.base import ListwiseRanker, Ranking, RankerWrapper
+from backpack_rank.position.lists.base import ListwiseRanker, RankerWrapper, Ranking
 from backpack_rank.position.lists.passages import PassageList
 
 _LISTS_PER_LOOK = 4
