@@ -83,6 +83,16 @@ EXAMPLES = {
             "a ranker of the hub; grades from 2 on are relevant",
         ),
     ),
+    "vectors": (
+        (
+            "data=dl19 first_stage=dense first_stage.checkpoint=FOLDER",
+            "two vectors of each document, for a database that answers at every alpha",
+        ),
+        (
+            "data=dl19 first_stage=dense first_stage.checkpoint=FOLDER alpha=0.5",
+            "its vector at one position of the dial",
+        ),
+    ),
 }
 """Options of each verb and what they do, from simple to advanced."""
 
@@ -93,7 +103,7 @@ VERBS = {
     "retrieve": "writes a run of BM25",
     "calibrate": "makes scores probabilities",
     "serve": "answers rerank requests",
-    "export": "writes a ranker as ONNX",
+    "export": "writes ONNX, or vectors",
     "data": "gets public collections",
     "completion": "for bash, zsh or fish",
 }
@@ -216,9 +226,14 @@ def _check_there(ranker: str) -> None:
 def export(arguments: Sequence[str]) -> None:
     """For ``backpack-rank export onnx``: write a saved ranker for ONNX Runtime.
 
+    Behind ``vectors`` stand options of conf/: write the vectors of a collection.
+
     Args:
-        arguments: flags.
+        arguments: flags, or options.
     """
+    if arguments and arguments[0] == "vectors":
+        _run("vectors", arguments[1:])
+        return
     options = _export_parser().parse_args(arguments)
     with one_line_when_stopped("export", arguments), _print_usage_errors():
         _check_there(options.ranker)
@@ -392,7 +407,8 @@ def _export_parser() -> ArgumentParser:
     parser = _parser(
         called("export"),
         description="Write a saved ranker as an ONNX graph with the dial as an input: "
-        "docs/other-libraries.md#onnx-a-ranker-without-torch.",
+"docs/other-libraries.md#onnx-a-ranker-without-torch. `export vectors` writes those of a "
+        "collection: docs/retrieval.md.",
     )
     add = parser.add_argument
     add("format", choices=["onnx"])
@@ -432,6 +448,7 @@ ALONE = {
     "rerank": "takes no -m: give several alphas as alpha=[1,0.5,0]",
     "retrieve": "takes no -m: each run is a command of its own",
     "calibrate": "takes no -m: give several alphas as alphas=[1,0.5,0]",
+    "vectors": "takes no -m: without alpha, one export serves every alpha",
 }
 """Of verbs without ``-m``: what to do instead."""
 
@@ -489,6 +506,7 @@ def help_text(script: str) -> str:
         "as a TREC run.",
         "calibrate": "Make scores of a ranker probabilities of relevance, and measure at every "
         "alpha how far off they are.",
+        "vectors": "Write the vectors of a collection for a database with its own search.",
     }
     command = called(script)
     usage = f"{command} [OPTION=VALUE ...]"

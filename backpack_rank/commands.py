@@ -12,6 +12,8 @@ from typing import Any
 
 IN_A_CHECKOUT = ("train.py", "evaluate.py")
 """Scripts that stand for ``backpack-rank train`` and ``backpack-rank evaluate``."""
+_TWO_WORDS = {"vectors": "export vectors"}
+"""Verbs of two words, by the file of conf/ that has their options."""
 _OF_THE_CHECKOUT = re.compile(r"(python )?\b(train|evaluate)\.py\b")
 
 
@@ -42,6 +44,7 @@ def called(verb: str) -> str:
     It is ``python train.py`` where a script of the checkout runs, ``python -m backpack_rank train``
     where the package does, else ``backpack-rank train``.
     """
+    verb = _TWO_WORDS.get(verb, verb)
     started = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
     script = f"{verb}.py"
     if started.name in IN_A_CHECKOUT and script in IN_A_CHECKOUT:

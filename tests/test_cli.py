@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from backpack_rank import cli
+from backpack_rank import cli, commands
 from backpack_rank.checks import UsageError
 from backpack_rank.files import resource_folder
 from backpack_rank.options import choices, groups_of
@@ -93,12 +93,20 @@ def test_help_of_the_other_verbs_comes_before_torch_and_fastapi(verb: str, messa
 
 @pytest.mark.parametrize(
     ("script", "examples"),
-    [("train", 8), ("evaluate", 8), ("rerank", 7), ("retrieve", 4), ("calibrate", 4)],
+    [
+        ("train", 8),
+        ("evaluate", 8),
+        ("rerank", 7),
+        ("retrieve", 4),
+        ("calibrate", 4),
+        ("vectors", 2),
+    ],
 )
 def test_help_names_examples_and_every_group(script: str, examples: int) -> None:
     text = cli.help_text(script)
     assert (
-        sum(line.startswith(f"  backpack-rank {script}") for line in text.splitlines()) == examples
+        sum(line.startswith(f"  {commands.called(script)}") for line in text.splitlines())
+        == examples
     )
     config = (resource_folder("conf") / f"{script}.yaml").read_text()
     groups = [
@@ -112,7 +120,9 @@ def test_help_names_examples_and_every_group(script: str, examples: int) -> None
     assert max(map(len, text.splitlines())) <= 110
 
 
-@pytest.mark.parametrize("script", ["train", "evaluate", "rerank", "retrieve", "calibrate"])
+@pytest.mark.parametrize(
+    "script", ["train", "evaluate", "rerank", "retrieve", "calibrate", "vectors"]
+)
 def test_every_choice_has_a_description(script: str) -> None:
     for group in groups_of(script):
         for choice, description in choices(group).items():

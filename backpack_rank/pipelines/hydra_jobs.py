@@ -57,6 +57,7 @@ JOBS = {
     "rerank": "backpack_rank.scale.rerank:rerank",
     "retrieve": "backpack_rank.pipelines.retrieve:retrieve",
     "calibrate": "backpack_rank.pipelines.calibrate:calibrate",
+    "vectors": "backpack_rank.pipelines.export_vectors:export_vectors",
 }
 """What each verb does with its options. It is imported once they are composed: it needs torch."""
 MEASURES = "measures.json"

@@ -6,7 +6,7 @@ It gives the documents whose vectors have the highest dot product with the query
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.number_formats import FORMATS
 from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.text_encoder import POOLINGS
-from backpack_rank.reranking.dense_search import TurnedVectors, top_k
+from backpack_rank.reranking.dense_search import BLOCK, TurnedVectors, top_k
 from backpack_rank.reranking.dense_vectors import (
     DocumentVectors,
     Encoding,
@@ -280,6 +280,35 @@ class Dense:
             lambda folder: NeutralVectors.of(documents, self.encoding, known, policy, folder),
             "vectors of renditions",
         )
+
+    def pairs_of_vectors(
+        self, documents: DocumentStore, block: int = BLOCK
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """e and e_0 of the documents in their order, such that e_alpha = e_0 + alpha (e - e_0).
+
+        A vector database that holds them answers at every alpha.
+
+        Args:
+            documents: they are encoded where they are not yet.
+            block: documents at a time.
+
+        Yields:
+            e and e_0 of n documents. float32 [n, d] of both
+        """
+        known = self.vectors(documents)
+        of_renditions = None
+        if isinstance(self.policy, MeanOfRenditions):
+            neutral = self.neutral_vectors(documents)
+            of_renditions = TurnedVectors(neutral.rows, neutral.vectors, alpha=0.0)
+        for start in range(0, len(known.vectors), block):
+            vectors = known.vectors[start : start + block].astype(np.float32)
+            if of_renditions is None:
+                with torch.inference_mode():
+                    at_zero = replace(self._map, alpha=0.0)(torch.from_numpy(vectors))
+            else:
+                at_zero = torch.from_numpy(vectors.copy())
+                of_renditions.turn(at_zero, start)
+            yield vectors, at_zero.float().numpy()
 
     def _kept(self, made: Callable[[Path], Vectors], what: str) -> Vectors:
         def made_anew() -> Vectors:

@@ -157,7 +157,7 @@ def options() -> set[str]:
     def options_of(script: str, *choices: str) -> set[str]:
         return keys(OmegaConf.to_container(composed(script, list(choices)), resolve=False))
 
-    scripts = ("evaluate.py", "train.py", "rerank", "calibrate")
+    scripts = ("evaluate.py", "train.py", "rerank", "calibrate", "vectors")
     known = set().union(*(options_of(script) for script in scripts))
     for path in sorted((ROOT / "conf").glob("*/**/*.yaml")):
         group, name = path.relative_to(ROOT / "conf").with_suffix("").as_posix().split("/", 1)
