@@ -407,7 +407,7 @@ def _export_parser() -> ArgumentParser:
     parser = _parser(
         called("export"),
         description="Write a saved ranker as an ONNX graph with the dial as an input: "
-"docs/other-libraries.md#onnx-a-ranker-without-torch. `export vectors` writes those of a "
+        "docs/other-libraries.md#onnx-a-ranker-without-torch. `export vectors` writes those of a "
         "collection: docs/retrieval.md.",
     )
     add = parser.add_argument
