@@ -281,7 +281,8 @@ async def _gone_response(_request: Request, _error: Exception) -> Response:
 
 def _acting(body: ReadBody, job: Job) -> str | None:
     """The policy that a request's scores come from."""
-    return job.served.policy_that_acts(body.policy, [body.dial, *body.alphas_of_curves])
+    queries = {query for query, _ in body.pairs}
+    return job.served.policy_that_acts(queries, body.policy, [body.dial, *body.alphas_of_curves])
 
 
 def _refuse_dial(body: ReadBody, name: str) -> None:

@@ -449,7 +449,7 @@ def answer(
         path: of the request; Cohere's version 2 does not return documents.
         model, request_id, tokens: for the answer.
         truncated: documents that were read in part, or beside a part of the query.
-        policy: that acted; None at alpha = 1.
+        policy: that acted, or None.
         shown: what the request gets in place of the logits at alpha; None: their sigmoid, or the
             logits where it asks for them. [m]
     """

@@ -261,7 +261,7 @@ class _Demo:
         body = work.body
         (document,) = body.passages
         alpha = await work.run(ranker.alpha_for, body.query, body.policy, body.dial)
-        acting = ranker.policy_that_acts(body.policy, [alpha])
+        acting = ranker.policy_that_acts([body.query], body.policy, [alpha])
         work.notes |= {"policy": acting, "alpha": alpha}
         long_documents = readable(
             ranker.long_documents_of(body), work.budget.most_tokens, ranker.max_length

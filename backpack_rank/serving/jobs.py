@@ -15,9 +15,10 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -290,8 +291,10 @@ class Served(ABC):
     def forget(self) -> None:  # noqa: B027
         """Drop what requests share that wait together; called when none is left."""
 
-    def policy_that_acts(self, policy: str | None, alphas: Sequence[float]) -> str | None:
-        """Name of the policy that a request's scores come from; None at alpha = 1 alone."""
+    def policy_that_acts(
+        self, queries: Iterable[str], policy: str | None, alphas: Sequence[float]
+    ) -> str | None:
+        """Name of the policy that a request's scores come from; None where none acts."""
         return None
 
     def check_activation(self, activation: str | None) -> None:
@@ -359,11 +362,17 @@ class ServedPointwise(Served):
     def cut_query(self, query: str, tokens: int) -> str:
         return self._tokenizer_of_thread().first_tokens(query, tokens)
 
-    def policy_that_acts(self, policy: str | None, alphas: Sequence[float]) -> str | None:
-        """The policy that was asked for, or that of the ranker."""
-        if all(alpha == 1 for alpha in alphas):
-            return None
-        return policy or self.default_policy
+    def policy_that_acts(
+        self, queries: Iterable[str], policy: str | None, alphas: Sequence[float]
+    ) -> str | None:
+        """The policy that was asked for, or that of the ranker.
+
+        None at alpha = 1, and for queries that ask for a group.
+        """
+        for query, alpha in product(queries, alphas):
+            if self.alpha_for(query, policy, alpha) != 1:
+                return policy or self.default_policy
+        return None
 
     def long_documents_of(self, body: ReadBody) -> LongDocuments:
         """The ranker's way, or that of the request."""

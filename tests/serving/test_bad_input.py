@@ -189,14 +189,16 @@ def test_objects_come_back_whole_and_are_read_by_their_fields(server_of_several)
 
 
 def test_every_answer_says_which_alpha_and_policy_acted(server_of_several):
-    for alpha, policy in ((None, None), (0, "lowest_senses"), (0.5, "lowest_senses")):
+    cases = [("a", None, None), ("a", 0, "lowest_senses"), ("a", 0.5, "lowest_senses")]
+    asks_for_a_group = ("first queen of england", 0, None)
+    for query, alpha, policy in (*cases, asks_for_a_group):
         body = {} if alpha is None else {"alpha": alpha}
-        answer = server_of_several.rerank("/rerank", query="a", documents=["b"], **body)
+        answer = server_of_several.rerank("/rerank", query=query, documents=["b"], **body)
         assert (answer.json()["alpha"], answer.json()["policy"]) == (
             1 if alpha is None else alpha,
             policy,
         )
-        as_list = server_of_several.rerank("/rerank", query="a", texts=["b"], **body)
+        as_list = server_of_several.rerank("/rerank", query=query, texts=["b"], **body)
         for headers in (answer.headers, as_list.headers):
             assert float(headers["X-Alpha"]) == (1 if alpha is None else alpha)
             assert headers["X-Policy"] == (policy or "none")
