@@ -9,6 +9,7 @@ maximum length; the original ones stand beside them in ``tokenizer_config.json``
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers
@@ -25,20 +26,20 @@ def shared_tokenizer(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     start_id: int | None,
-    separator_id: int,
+    between: Sequence[int],
     end_id: int,
 ) -> PreTrainedTokenizerFast:
     """Use it to save a tokenizer for other libraries: the copy joins pairs as the ranker does.
 
         tokenizer = shared_tokenizer(
-            pair_tokenizer.tokenizer, 512, None, pair_tokenizer.separator_id, pair_tokenizer.end_id
+            pair_tokenizer.tokenizer, 512, None, pair_tokenizer.between, pair_tokenizer.end_id
         )
         tokenizer(query, document, truncation="only_second")
 
     Args:
         tokenizer: any fast tokenizer.
         max_length: limit of a joined text in tokens.
-        start_id, separator_id, end_id: tokens before, between and behind the texts.
+        start_id, between, end_id: tokens before, between and behind the texts.
     """
     serialised = tokenizer.backend_tokenizer.to_str()
     backend = Tokenizer.from_str(serialised)
@@ -50,17 +51,17 @@ def shared_tokenizer(
 
     # By id, because one token may have several of the three roles and is listed once.
     token_by_id: dict[int, str] = {}
-    for token_id in (start_id, separator_id, end_id):
+    for token_id in (start_id, *between, end_id):
         if token_id is not None:
             token = backend.id_to_token(token_id)
             assert token is not None, "special tokens are in the vocabulary"
             token_by_id[token_id] = token
     start = [] if start_id is None else [f"{token_by_id[start_id]}:0"]
-    separator = f"{token_by_id[separator_id]}:0"
+    inner = [f"{token_by_id[token_id]}:0" for token_id in between]
     end = f"{token_by_id[end_id]}:1"
     backend.post_processor = TemplateProcessing(
         single=[*start, "$A:0"],
-        pair=[*start, "$A:0", separator, "$B:1", end],
+        pair=[*start, "$A:0", *inner, "$B:1", end],
         special_tokens=[(token, token_id) for token_id, token in token_by_id.items()],
     )
 

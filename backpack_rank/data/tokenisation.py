@@ -121,7 +121,8 @@ class PairTokenizer:
         else:
             rules = backend.to_str()
         start = "" if self.start_id is None else f"{self.start_id} "
-        return digest(f"{start}{self.max_length} {self.separator_id} {self.end_id} {rules}")
+        between = " ".join(map(str, self.between))
+        return digest(f"{start}{self.max_length} {between} {self.end_id} {rules}")
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text, nothing added and nothing cut."""
@@ -235,7 +236,7 @@ class PairTokenizer:
         ids, count = self._encoded_query(text)
         if not len(ids):
             raise ValueError("the query is empty: a ranker needs at least one token of query text")
-        if len(self.start) + len(ids) + 3 > self.max_length:
+        if self.room(ids) < 1:
             raise ValueError(
                 f"the query has {count} tokens and max_length={self.max_length} leaves no room for "
                 f"a document; raise max_length or shorten the query: {text[:80]!r}"
@@ -244,7 +245,8 @@ class PairTokenizer:
 
     def room(self, query: np.ndarray) -> int:
         """Tokens of a document that fit behind the query, whose ids are given."""
-        return self.max_length - len(self.start) - len(query) - 2
+        added = len(self.start) + len(self.between) + 1
+        return self.max_length - added - len(query)
 
     def query_tokens_read(self, query: np.ndarray, document: np.ndarray) -> int:
         """Tokens of a query that stand in the joined texts: all, of those that are not refused."""
@@ -255,10 +257,10 @@ class PairTokenizer:
         return False
 
     def join(self, query: np.ndarray, document: np.ndarray) -> np.ndarray:
-        """[start, query, separator, document, end], the document cut to fit ``max_length``."""
-        room = self.room(query)
-        ends = np.array([self.separator_id, self.end_id], dtype=np.int32)
-        return np.concatenate([self.start, query, ends[:1], document[:room], ends[1:]])
+        """[start, query, between, document, end], the document cut to fit ``max_length``."""
+        between = np.array(self.between, dtype=np.int32)
+        end = np.array([self.end_id], dtype=np.int32)
+        return np.concatenate([self.start, query, between, document[: self.room(query)], end])
 
     def chunks(
         self,

@@ -247,7 +247,7 @@ def _save_tokenizer(folder: Path, pair_tokenizer: PairTokenizer) -> None:
         )
         strategy = "longest_first"
     else:
-        ids = pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id
+        ids = pair_tokenizer.start_id, pair_tokenizer.between, pair_tokenizer.end_id
         shared = shared_tokenizer(tokenizer, pair_tokenizer.max_length, *ids)
         strategy = "only_second"
     shared.save_pretrained(folder)

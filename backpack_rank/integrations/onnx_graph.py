@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from backpack_rank.integrations.onnx_joint import PaddedJointLayers
 from backpack_rank.models.attribute_senses import AttributeSenses
 from backpack_rank.models.backbone import BackboneMixin
 from backpack_rank.models.configuration import BELOW_LAST
@@ -29,6 +30,7 @@ from backpack_rank.models.rankers import (
 )
 from backpack_rank.models.sense_network import SenseNetwork
 from backpack_rank.models.sequence_classifier import SequenceClassifierForRanking
+from backpack_rank.models.similarity import with_similarity
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import input_embeddings
 
@@ -80,6 +82,10 @@ class RankerGraph(nn.Module):
         text_config = getattr(ranker.config, "text_config", None)
         if getattr(text_config, "type_vocab_size", 0) > 1:
             self.separator_id = ranker.config.separator_id
+        joint = getattr(network, "joint", None)
+        self.joint: PaddedJointLayers | None = None
+        if joint is not None:
+            self.joint = PaddedJointLayers(self.backbone, joint, ranker.config.separator_id)
         self.attribute_senses = None if self.backpack is None else self.backpack.attribute_senses
         if shift is not None and self.attribute_senses is not None:
             raise ValueError(
@@ -127,14 +133,18 @@ class RankerGraph(nn.Module):
             sense_weights: M_s, for each text; of Backpack rankers alone. [B, k]
             erase_alpha: the dial of the erased attribute, for each text. [B, 1]
         """
-        mask = attention_mask.bool()
-        ids = torch.where(mask, input_ids, self.padding_id)
+        whole_mask = mask = attention_mask.bool()
+        whole_ids = ids = torch.where(mask, input_ids, self.padding_id)
         forms = torch.full_like(ids, -1)
         if self.attribute_senses is not None:
             ids, forms, mask = self._joined_forms(ids, mask)
         shift: Any = None if self.shift is None else replace(self.shift, alpha=alpha[:, :, None])  # type: ignore[index,arg-type]
         places = mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
-        if self.keys_below:
+        similarity = None
+        if self.joint is not None:
+            vectors = self._vectors(ids, forms, shift)
+            pooled, hidden, similarity = self.joint(vectors, ids, mask)
+        elif self.keys_below:
             # The pooled token's last state stands in front of the states below the last layer.
             options = {"rows": places, "is_token": mask, "keep_input": True}
             states = self._hidden(ids, forms, mask.long(), shift, options)
@@ -143,7 +153,7 @@ class RankerGraph(nn.Module):
             hidden = self._hidden(ids, forms, mask.long(), shift, {})
             pooled = hidden[torch.arange(ids.shape[0]), places]
         if self.backpack is None:
-            return self._score(pooled, erase_alpha)
+            return self._score(pooled, similarity, erase_alpha)
 
         assert sense_weights is not None
         tokens = self.backpack.token_hidden(ids)  # h(x), [B, n, f]
@@ -153,7 +163,9 @@ class RankerGraph(nn.Module):
         weights = self._weights(hidden, pooled, mask)
         if self.attribute_senses is None:
             mix = self._mix(weights, tokens, sense_weights) + sense_weights @ self.offsets
-            return self._score(mix, erase_alpha)
+            if similarity is not None:  # it belongs to all senses in equal parts
+                similarity = similarity * sense_weights.mean(dim=1)
+            return self._score(mix, similarity, erase_alpha)
 
         # A form reads as the mean of its class; what it differs by is a sense of its group.
         senses = self.backpack.config.num_senses
@@ -167,10 +179,35 @@ class RankerGraph(nn.Module):
             of_group = differences * self.form_groups[form_rows][..., group, None]
             weight_of_group = sense_weights[:, senses + group, None]
             mix = mix + self._mix(weights, of_group, weight_of_group.expand(-1, senses))
-        return self._score(mix, erase_alpha)
+        if similarity is not None:
+            # Of texts whose forms are read as one it belongs to all senses in equal parts; what the
+            # forms add to it belongs to their groups.
+            of_forms = self._similarity_of_texts(whole_ids, whole_mask, shift) - similarity
+            of_senses = similarity * weights_of_senses.mean(dim=1)
+            similarity = of_senses + of_forms * self._weight_of_forms(
+                forms, sense_weights[:, senses:]
+            )
+        return self._score(mix, similarity, erase_alpha)
 
-    def _score(self, vectors: Tensor, erase_alpha: Tensor | None) -> Tensor:
+    def _similarity_of_texts(self, ids: Tensor, mask: Tensor, shift: TokenShift | None) -> Tensor:
+        """The similarity of texts as they are, no form read as its class. [B]"""
+        assert self.joint is not None
+        no_forms = torch.full_like(ids, -1)
+        return self.joint.similarity(self._vectors(ids, no_forms, shift), ids, mask)
+
+    def _weight_of_forms(self, forms: Tensor, weights_of_groups: Tensor) -> Tensor:
+        """The mean, over the forms of each text, of the weights of their groups. [B]"""
+        is_form = (forms >= 0).float()
+        groups = self.form_groups[forms.clamp(min=0)]  # [B, n, G]
+        of_forms = (groups * weights_of_groups[:, None]).sum(dim=2)  # [B, n]
+        return (of_forms * is_form).sum(dim=1) / is_form.sum(dim=1).clamp(min=1)
+
+    def _score(
+        self, vectors: Tensor, similarity: Tensor | None, erase_alpha: Tensor | None
+    ) -> Tensor:
         """The head's scores of pooled vectors, of which something may be erased. [B, d] -> [B]"""
+        if similarity is not None:
+            vectors = with_similarity(vectors, similarity)
         scores: Tensor = self.head(_erased(vectors, self.erased, erase_alpha))
         return scores
 
@@ -257,12 +294,7 @@ class RankerGraph(nn.Module):
 
         [B, n, d]
         """
-        vectors = self._embeddings.forward(ids)
-        if self.attribute_senses is not None:
-            is_form = (forms >= 0)[..., None]
-            vectors = torch.where(is_form, self.form_vectors[forms.clamp(min=0)], vectors)
-        if shift is not None:
-            vectors = shift.embeddings(vectors, ids)
+        vectors = self._vectors(ids, forms, shift)
         options = dict(of_last_layer)
         if self.separator_id is not None:
             # Token type 1 behind the first separator, as the backbone was trained.
@@ -272,6 +304,16 @@ class RankerGraph(nn.Module):
         return self.backbone(
             inputs_embeds=vectors, attention_mask=attention_mask, **options
         ).last_hidden_state
+
+    def _vectors(self, ids: Tensor, forms: Tensor, shift: TokenShift | None) -> Tensor:
+        """Word embeddings of tokens and forms. [B, n, e]"""
+        vectors = self._embeddings.forward(ids)
+        if self.attribute_senses is not None:
+            is_form = (forms >= 0)[..., None]
+            vectors = torch.where(is_form, self.form_vectors[forms.clamp(min=0)], vectors)
+        if shift is not None:
+            vectors = shift.embeddings(vectors, ids)
+        return vectors
 
     def _weights(self, hidden: Tensor, pooled: Tensor, mask: Tensor) -> Tensor:
         """Contextual weights of each text, 0 at padding. [B, k, n]"""

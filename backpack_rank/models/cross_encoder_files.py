@@ -8,7 +8,12 @@ from typing import Any
 
 from backpack_rank.data.shared_tokenizer import shared_tokenizer
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking, Ranker
+from backpack_rank.models.rankers import (
+    BackpackForRanking,
+    CrossEncoderForRanking,
+    JointPairTokenizer,
+    Ranker,
+)
 
 OWN_MODULE = "backpack_rank.integrations.sentence_transformers.RerankerModule"
 _TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
@@ -40,7 +45,7 @@ def save_cross_encoder_files(folder: Path, ranker: Ranker, pair_tokenizer: PairT
     tokenizer = pair_tokenizer.tokenizer
     known = isinstance(ranker, (BackpackForRanking, CrossEncoderForRanking))
     # sentence-transformers puts a separator between two texts and an end behind them.
-    known = known and type(pair_tokenizer) is PairTokenizer
+    known = known and type(pair_tokenizer) in (PairTokenizer, JointPairTokenizer)
     # Slow tokenizers have no rules that could be written for sentence-transformers.
     foreign = known and hasattr(tokenizer, "backend_tokenizer")
     if foreign:
@@ -48,7 +53,7 @@ def save_cross_encoder_files(folder: Path, ranker: Ranker, pair_tokenizer: PairT
             tokenizer,
             pair_tokenizer.max_length,
             pair_tokenizer.start_id,
-            pair_tokenizer.separator_id,
+            pair_tokenizer.between,
             pair_tokenizer.end_id,
         )
         _write(folder / "sentence_bert_config.json", _TEXTS)

@@ -71,7 +71,7 @@ class _PooledLayer(nn.Module):
         attention = self.attention.self
         head = (-1, attention.attention_head_size)
         pooled = _used(hidden_states, rows, packed)  # [1, B, d] or [B, 1, d]
-        queries = attention.query(pooled).view(len(rows), 1, *head)
+        queries = attention.query(pooled).view(rows.shape[0], 1, *head)
         keys = _by_text(attention.key(hidden_states), packed).unflatten(-1, head)
         values = _by_text(attention.value(hidden_states), packed).unflatten(-1, head)
         mixed = F.scaled_dot_product_attention(
@@ -139,7 +139,7 @@ class PooledModernBertLayer(ModernBertEncoderLayer):
         query, key, value = (part.transpose(1, 2) for part in qkv.unbind(dim=-3))
         query, key = apply_rotary_pos_emb(query, key, *position_embeddings, unsqueeze_dim=1)
         queries = _used(query.transpose(1, 2), rows, packed)
-        queries = queries.reshape(len(rows), -1, 1, attention.head_dim)  # [B, heads, 1, -]
+        queries = queries.reshape(rows.shape[0], -1, 1, attention.head_dim)  # [B, heads, 1, -]
         keys = _by_text(key.transpose(1, 2), packed)  # [B, n, heads, -]
         values = _by_text(value.transpose(1, 2), packed)
         mask = _attention_mask(packed, is_token)

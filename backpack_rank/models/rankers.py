@@ -167,7 +167,7 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
     def pair_tokenizer_class(self) -> type[PairTokenizer]:  # type: ignore[override]
         """What joins query and document, as ``input_form`` and ``similarity`` say."""
         if self.config.similarity is not None:
-            return DualPairTokenizer
+            return JointPairTokenizer
         if self.config.input_form == "separated":
             return PairTokenizer
         if self.reads_all_positions:
@@ -300,7 +300,7 @@ class CrossEncoderForRanking(BackboneRanker):
     @property
     def pair_tokenizer_class(self) -> type[PairTokenizer]:  # type: ignore[override]
         """What joins query and document; with a similarity they are texts of their own."""
-        return PairTokenizer if self.joint is None else DualPairTokenizer
+        return PairTokenizer if self.joint is None else JointPairTokenizer
 
     @property
     def pooled_head(self) -> nn.Module:
@@ -369,12 +369,11 @@ class GPT2ForRanking(Ranker, GPT2PreTrainedModel):
 
 
 @dataclass(frozen=True)
-class DualPairTokenizer(PairTokenizer):
-    """Use it with a dual encoder: it encodes query and document as they are read alone.
+class JointPairTokenizer(PairTokenizer):
+    """Use it where query and document are texts of their own, and are also read as one.
 
-    A pair is one row, [start, query, separator, start, document, end]. ``max_length`` is the limit
-    of each of the two texts, added tokens included. So a document is cut in the same place whatever
-    the query, and its vector can be computed once.
+    A pair is one row, [start, query, separator, start, document, end], so that each of the two is
+    what it is alone.
 
     Raises:
         ValueError: the separator is also the start token, so that it would not tell where a query
@@ -392,6 +391,15 @@ class DualPairTokenizer(PairTokenizer):
     def between(self) -> tuple[int, ...]:
         """The end of the query, and the start of the document."""
         return (self.separator_id, *self.start.tolist())
+
+
+@dataclass(frozen=True)
+class DualPairTokenizer(JointPairTokenizer):
+    """Use it with a dual encoder: it encodes query and document as they are read alone.
+
+    ``max_length`` is the limit of each of the two texts, added tokens included. So a document is
+    cut in the same place whatever the query, and its vector can be computed once.
+    """
 
     def queries(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Each query as it is read, [start, query, separator].

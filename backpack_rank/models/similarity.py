@@ -16,7 +16,7 @@ The head of a new ranker starts at 0, so that it begins as the encoder's cosine.
 never trained: e(text) stays what it was.
 
 Notation of the docstrings: B rows, each a query and a document as
-:class:`~backpack_rank.models.rankers.DualPairTokenizer` joins them; T tokens of all rows; U
+:class:`~backpack_rank.models.rankers.JointPairTokenizer` joins them; T tokens of all rows; U
 distinct texts; d hidden size.
 """
 
@@ -219,7 +219,9 @@ def apart_texts(batch: PackedBatch, separator_id: int) -> tuple[PackedBatch, Ten
     lengths = text_ids.bincount(minlength=2 * len(batch))
     if not bool(lengths.all()):
         row = int((lengths == 0).nonzero()[0]) // 2
-        raise ValueError(f"row {row} has no query or no document: join them with DualPairTokenizer")
+        raise ValueError(
+            f"row {row} has no query or no document: join them with JointPairTokenizer"
+        )
     offsets = F.pad(lengths.cumsum(0), (1, 0))
     tokens = torch.arange(len(text_ids), device=text_ids.device)
     apart = PackedBatch(

@@ -82,12 +82,15 @@ def library_states(folder, pair_tokenizer, pooling="mean"):
     library = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
 
     def read(ids):
-        ids = torch.tensor(ids)[None].long()
+        ids = torch.tensor(ids)[None]
         return library(input_ids=ids, output_hidden_states=True).hidden_states
 
-    (query,) = pair_tokenizer.queries([QUERY])
-    of_query = read(query)
-    of_documents = [read(ids) for ids in pair_tokenizer.documents(DOCUMENTS)]
+    def alone(text):
+        (ids,) = pair_tokenizer.encode([text])
+        return [pair_tokenizer.start_id, *ids.tolist(), pair_tokenizer.end_id]
+
+    of_query = read([*alone(QUERY)[:-1], pair_tokenizer.separator_id])
+    of_documents = [read(alone(document)) for document in DOCUMENTS]
 
     def vector(states):
         return states[-1][0].mean(dim=0) if pooling == "mean" else states[-1][0, 0]
