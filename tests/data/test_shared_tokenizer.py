@@ -21,7 +21,7 @@ def shared(pair_tokenizer: PairTokenizer) -> PreTrainedTokenizerBase:
         pair_tokenizer.tokenizer,
         pair_tokenizer.max_length,
         pair_tokenizer.start_id,
-        pair_tokenizer.separator_id,
+        pair_tokenizer.between,
         pair_tokenizer.end_id,
     )
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
+from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch
+from backpack_rank.data.shared_tokenizer import shared_tokenizer
 from backpack_rank.data.tokenisation import train_bpe
+from backpack_rank.integrations.onnx_graph import RankerGraph
 from backpack_rank.models.factory import (
     backpack_on_backbone,
     cross_encoder,
@@ -20,6 +25,7 @@ from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.attribution import attribute_batch
 from backpack_rank.senses.cache import SenseCache
+from backpack_rank.senses.policies import PairedTokens
 from backpack_rank.senses.views import View
 from backpack_rank.training.module import OptimizerConfig
 
@@ -205,6 +211,64 @@ def test_a_saved_folder_gives_the_same_scores(folder, tokenizer, kind, tmp_path)
     again, tokenizer_again = load_ranker(tmp_path / "ranker")
     batch = rows(tokenizer_again)
     assert torch.equal(again.eval()(batch).scores, ranker(rows(pair_tokenizer)).scores)
+
+
+def test_other_libraries_join_pairs_as_the_ranker_does(folder, tokenizer, tmp_path):
+    _, pair_tokenizer = new_ranker(folder, tokenizer, "cross_encoder")
+    shared_tokenizer(
+        pair_tokenizer.tokenizer,
+        pair_tokenizer.max_length,
+        pair_tokenizer.start_id,
+        pair_tokenizer.between,
+        pair_tokenizer.end_id,
+    ).save_pretrained(tmp_path)
+    documents = [*DOCUMENTS, "a house " * 40]
+    other = AutoTokenizer.from_pretrained(tmp_path)
+    encoded = other([QUERY] * len(documents), documents, truncation="only_second")["input_ids"]
+    assert encoded == [row.tolist() for row in pair_tokenizer.pairs(QUERY, documents)]
+    start, separator = pair_tokenizer.start_id, pair_tokenizer.separator_id
+    assert all([separator, start] in [row[i : i + 2] for i in range(len(row))] for row in encoded)
+    assert max(map(len, encoded)) == pair_tokenizer.max_length
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("query", [QUERY, "who is the woman"])
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
+def test_the_graph_for_onnx_gives_the_same_scores(folder, tokenizer, kind, pooling, query):
+    ranker, pair_tokenizer = new_ranker(
+        folder, tokenizer, kind, trained=True, similarity_pooling=pooling
+    )
+    texts = pair_tokenizer.pairs(query, DOCUMENTS)
+    length = max(map(len, texts)) + 3
+    ids = torch.full((len(texts), length), 20)
+    mask = torch.zeros_like(ids)
+    for row, text in enumerate(texts):
+        ids[row, : len(text)] = torch.from_numpy(text)
+        mask[row, : len(text)] = 1
+    given = {"input_ids": ids, "attention_mask": mask}
+    batch = PackedBatch.from_sequences(texts)
+    shift = None
+    if kind == "cross_encoder":
+        context = PointwiseReranker(Scorer(ranker, pair_tokenizer)).hook.context
+        words = PairedTokens.of(Attribute.named("gender")).words()
+        shift = context.token_shift(words, "weights", 1.0)
+    graph = RankerGraph(ranker, tokenizer.pad_token_id, shift).eval()
+    scores = {}
+    for alpha in (1.0, 0.4, 0.0):
+        if kind == "backpack":
+            groups = len(ranker.config.groups)
+            weights = torch.cat([torch.ones(4), torch.full((groups,), alpha)])
+            expected = ranker(batch, sense_weights=weights).scores
+            scores[alpha] = graph(**given, sense_weights=weights.expand(len(texts), -1))
+        else:
+            moved = replace(shift, alpha=alpha)
+            expected = ranker(batch, token_shift=moved).scores
+            scores[alpha] = graph(**given, alpha=torch.full((len(texts), 1), alpha))
+        torch.testing.assert_close(scores[alpha], expected, atol=2e-4, rtol=1e-4)
+    moves = (scores[1.0] - scores[0.0])[:2].abs()
+    # A Backpack reads a query that asks for a group with no dial, whatever the weights of groups.
+    assert (moves.max() < 1e-5) == (kind == "backpack" and query != QUERY)
 
 
 def test_what_has_no_such_layers_is_refused(tokenizer, tmp_path):
