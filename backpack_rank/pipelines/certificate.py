@@ -57,6 +57,7 @@ SAYS_NAMES = (
 )
 NO_WORDS = "without class words"
 COVERED = "covered"
+OPEN = "may change"
 QUERY = "query that asks for a group"
 NAME = "first name"
 NAME_OF_QUERY = "first name of the query"
@@ -121,6 +122,7 @@ class Certificate:
         human: pairs that share nothing with the renditions.
         names: whether first names are swapped too.
         own: whether the other wordings are renditions of one's own, and not swaps of listed words.
+        pipeline: what is promised of first stage and reranker together.
     """
 
     policy: str
@@ -131,6 +133,7 @@ class Certificate:
     human: tuple[HumanPairs, ...] = ()
     names: bool = False
     own: bool = False
+    pipeline: str = ""
 
     @property
     def kept(self) -> bool | None:
@@ -186,6 +189,8 @@ class Certificate:
                 "  closure: rewriting a rendition gives the same set for "
                 f"{self.closed} of {with_words} candidates ({self.closed / with_words:.0%})"
             )
+        if self.pipeline:
+            lines.append(f"  {self.pipeline}")
         if self.names:
             lines.append(f"  {SAYS_NAMES}")
         for part in self.parts:
@@ -244,6 +249,7 @@ def certify(
     *,
     variants: tuple[WordingVariants, Collection] | None = None,
     files: Sequence[str | Path] = (),
+    stage: Any = None,
 ) -> Certificate:
     """Use this to score the candidates in both wordings and see whether a promise is kept.
 
@@ -260,6 +266,7 @@ def certify(
         variants: a collection with documents in several wordings.
         files: JSON Lines with two wordings of a sentence, as ``masculine`` and ``feminine``,
             ``male`` and ``female``, or ``first`` and ``second``.
+        stage: the first stage, where what it promises is said too.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -277,6 +284,7 @@ def certify(
     for file in map(Path, files):
         sentences = _sentences(file, reranker.attribute.swap())
         human.append(_human_pairs(reranker, promise, file.name, sentences))
+    candidacy, pipeline = _of_pipeline(stage, reranker, kinds, pairs)
     certificate = Certificate(
         policy=policy.name,
         ranker=reranker.scorer.ranker.label,
@@ -286,13 +294,41 @@ def certify(
         human=tuple(human),
         names=isinstance(policy, MeanOfRenditions) and policy.names,
         own=isinstance(policy, MeanOfRenditions) and policy.own is not None,
+        pipeline=pipeline,
     )
     certificate.write(folder)
     shown = [f"{difference:.3g}" for difference in differences]
-    lines = zip(pairs.query_ids, pairs.doc_ids, kinds, shown, strict=True)
-    columns = ("query", "document", "kind", "difference")
+    lines = zip(pairs.query_ids, pairs.doc_ids, kinds, shown, candidacy, strict=True)
+    columns = ("query", "document", "kind", "difference", "candidacy")
     write_text(folder / PAIRS_FILE, csv_text(columns, list(lines)))
     return certificate
+
+
+def _of_pipeline(
+    stage: Any, reranker: PointwiseReranker, kinds: Sequence[str], pairs: Pairs
+) -> tuple[list[str], str]:
+    """Whether each document stays a candidate when its words are swapped, and a sentence on all."""
+    if stage is None:
+        return [""] * len(kinds), ""
+    reason = getattr(stage, "not_promised", "has no dial")
+    if reason is not None:
+        sentence = f"pipeline: re-ranking alone is covered. The first stage {stage.name} {reason}"
+        return ["" if kind == NO_WORDS else OPEN for kind in kinds], sentence
+    swap = reranker.attribute.swap()
+    candidacy = []
+    with_words = covered = 0
+    for kind, (query, text) in zip(kinds, pairs.texts(), strict=True):
+        if kind == NO_WORDS:
+            candidacy.append("")
+            continue
+        stays = stage.same_score(query, text, swap(text).text)
+        candidacy.append(COVERED if stays else OPEN)
+        with_words += 1
+        covered += stays and kind == COVERED
+    return candidacy, (
+        f"pipeline: the first stage {stage.name} is at alpha 0 too. Of {covered} of {with_words} "
+        "candidates neither candidacy nor final place can change when their class words are swapped"
+    )
 
 
 def _under_swap(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from backpack_rank.data.dataset import Dataset
+from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.data.pretrained import ADAPTER
 from backpack_rank.evaluation.results import Report
 from backpack_rank.parts import evaluations, imported
@@ -207,7 +208,8 @@ class RankUnderAlpha(EvaluationSettings, EvaluationTask):
             *notes,
         ]
         if writes_certificate:
-            notes += self._certificate_notes(controlled, data, folder)
+            stage = dataset.first_stage("test")
+            notes += self._certificate_notes(controlled, data, folder, stage)
         ranked = Ranked(data, metrics, systems, notes, checkpoint, controlled)
         return write_results(self.saved, folder, ranked, quiet)
 
@@ -222,7 +224,7 @@ class RankUnderAlpha(EvaluationSettings, EvaluationTask):
         return [saved_run, RecalibratedRun(saved_run, unchanged, controlled, weight)]
 
     def _certificate_notes(
-        self, controlled: PointwiseReranker, data: EvaluationData, folder: Path
+        self, controlled: PointwiseReranker, data: EvaluationData, folder: Path, stage: FirstStage
     ) -> list[str]:
         """Write the certificate; gives its sentences."""
         wordings = None
@@ -235,6 +237,7 @@ class RankUnderAlpha(EvaluationSettings, EvaluationTask):
             folder,
             variants=wordings,
             files=self.certificate_pairs,
+            stage=stage,
         )
         return certificate.sentences
 

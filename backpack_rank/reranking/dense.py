@@ -281,6 +281,26 @@ class Dense:
             "vectors of renditions",
         )
 
+    @property
+    def not_promised(self) -> str | None:
+        """Why a swap may change the candidates; None: :meth:`same_score` says where it cannot."""
+        if not isinstance(self.policy, MeanOfRenditions):
+            return f"acts by {self.policy.name}, which promises nothing about single texts"
+        if self.alpha != 0:
+            return f"is at alpha {self.alpha:g}, not 0"
+        return None
+
+    def same_score(self, query: str, document: str, other: str) -> bool:
+        """Whether two texts of a document have one score here, at alpha = 0.
+
+        They have the same renditions, whose vectors are rounded alike.
+        """
+        policy = self.policy
+        if not isinstance(policy, MeanOfRenditions) or not policy.covers(query):
+            return False
+        cut = self.encoding.pair_tokenizer.cut
+        return policy.wordings(cut(document)) == policy.wordings(cut(other))
+
     def pairs_of_vectors(
         self, documents: DocumentStore, block: int = BLOCK
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -175,3 +175,29 @@ def test_two_stages_need_a_first_stage_with_a_dial(
     options = ["experiment=stages", "first_stage=bm25", f"checkpoint={dual_encoder_run}"]
     with pytest.raises(ValueError, match="experiment=stages: the first stage BM25 has no dial"):
         evaluated(workplace, tmp_path, *TEST_SPLIT, *options)
+
+
+def test_a_certificate_says_what_is_promised_of_the_first_stage(
+    workplace: Workplace, dual_encoder_run: Path, tmp_path: Path
+) -> None:
+    options = [
+        "first_stage=dense",
+        f"first_stage.checkpoint={dual_encoder_run}",
+        "first_stage.depth=10",
+        f"checkpoint={dual_encoder_run}",
+        "alpha=0",
+        "certificate=true",
+        "swap=false",
+    ]
+    sentences = {}
+    for alpha in (0, 0.5):
+        folder = tmp_path / str(alpha)
+        evaluated(workplace, folder, *TEST_SPLIT, *options, f"first_stage.alpha={alpha}")
+        sentences[alpha] = json.loads((folder / "certificate.json").read_text())["pipeline"]
+    with open(tmp_path / "0" / "certificate.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    with_words = [row for row in rows if row["kind"] != "without class words"]
+    covered = [row for row in with_words if row["kind"] == row["candidacy"] == "covered"]
+    assert covered
+    assert f"Of {len(covered)} of {len(with_words)} candidates" in sentences[0]
+    assert "re-ranking alone is covered. The first stage dense is at alpha 0.5" in sentences[0.5]

@@ -265,6 +265,16 @@ def test_the_dial_of_the_first_stage_gives_the_scores_of_the_ranker(
     assert len(list(tmp_path.glob("*/vectors.npy"))) == 1
 
 
+def test_what_is_promised_of_candidates(checkpoint, tmp_path):
+    stage = dense(checkpoint, tmp_path, alpha=0)
+    assert stage.not_promised is None
+    assert stage.same_score("bread", "she saw soup", "he saw soup")
+    assert not stage.same_score("bread", "she saw soup", "he saw fish")
+    assert not stage.same_score("women in the ward", "she saw soup", "he saw soup")
+    assert "is at alpha 0.5" in dense(checkpoint, tmp_path, alpha=0.5).not_promised
+    assert "promises nothing" in dense(checkpoint, tmp_path, policy="erase").not_promised
+
+
 def test_a_map_acts_on_the_vectors_of_documents(checkpoint, collection, tmp_path):
     reranker = PointwiseReranker(Scorer(*load_ranker(checkpoint / "ranker")))
     run = {query_id: dict.fromkeys(dict(collection.documents), 0.0) for query_id in ["q1", "q2"]}
