@@ -118,6 +118,11 @@ class Described:
         return self.name.rpartition("@")[0] or self.name
 
     @property
+    def variants_of(self) -> str:
+        """What measures have in common that differ in how they count alone."""
+        return self.at_any_cutoff
+
+    @property
     def shown(self) -> str:
         """The name without what it was measured on, which a table says itself."""
         return self.name.removesuffix(SWAPPED)

@@ -78,6 +78,11 @@ class _RankBias(WordMeasure):
         return super().is_main and of_both
 
     @property
+    def variants_of(self) -> str:
+        """The measure of the same groups, whatever words count as."""
+        return " ".join([self.family, *self.arguments[1:]])
+
+    @property
     def place(self) -> int:  # type: ignore[override]
         """TF before Boolean."""
         return 1 if self["magnitude"] == "tf" else 7

@@ -14,7 +14,8 @@ from backpack_rank.files import write_text
 from backpack_rank.pipelines.breakdowns import write_gaps_by
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.metrics import MetricSuite, SystemRuns
-from backpack_rank.pipelines.report import write_evaluation_page
+from backpack_rank.pipelines.nodes import several
+from backpack_rank.pipelines.report import write_audit_page, write_evaluation_page
 from backpack_rank.pipelines.settings import slugify
 from backpack_rank.pipelines.tasks import SavedOptions
 from backpack_rank.progress import printable
@@ -85,21 +86,25 @@ def write_results(saved: SavedOptions, folder: Path, ranked: Ranked, quiet: bool
         return report
     tests = table.compare() if len(table.systems) > 1 else []
     write_comparison(folder, tests)
+    asked = several(saved.values.get("measures") or ())
     if saved.values["verbose"]:
         print_report(report)
         print_comparison(tests)
     else:
-        print_overview(report, tests)
-    measures = None if saved.values["verbose"] else overview_measures(report)
+        print_overview(report, tests, asked=asked)
+    measures = None if saved.values["verbose"] else overview_measures(report, asked)
     printed = spread_table(table, measures)
     if printed is not None:
         print_table(printed)
-    page = write_evaluation_page(
-        folder, saved, report, ranked.systems, ranked.data, tests, ranked.reranker, spread
-    )
+    if ranked.finished_runs:
+        page = write_audit_page(folder, saved, report, ranked.systems, ranked.data, tests, spread)
+    else:
+        page = write_evaluation_page(
+            folder, saved, report, ranked.systems, ranked.data, tests, ranked.reranker, spread
+        )
     print(printable(f"Report: {page}\nRuns, per-query values, measures and tests: {folder}"))
     if not saved.values["verbose"]:
-        print("verbose=true prints every cut-off.")
+        print("verbose=true prints every cut-off and every way to count words.")
     return report
 
 

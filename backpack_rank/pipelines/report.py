@@ -12,6 +12,7 @@ from backpack_rank.evaluation.results import Report
 from backpack_rank.evaluation.significance import Comparison
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.metrics import SystemRuns
+from backpack_rank.pipelines.nodes import several
 from backpack_rank.pipelines.page_sections import (
     FURTHER_QUERIES,
     QUERIES,
@@ -23,6 +24,8 @@ from backpack_rank.pipelines.page_sections import (
 from backpack_rank.pipelines.tasks import SavedOptions
 from backpack_rank.reporting.answer import Answer, answer
 from backpack_rank.reporting.comparison import comparison_tables
+from backpack_rank.reporting.finding import findings
+from backpack_rank.reporting.overview import overview_measures
 from backpack_rank.reporting.page.build import page_of_rows
 from backpack_rank.reporting.page.data import Changes, Gallery, Page
 from backpack_rank.reporting.page.pictures import write_pictures
@@ -31,6 +34,11 @@ from backpack_rank.reporting.page.render import write_page
 from backpack_rank.reporting.table import Table
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
+
+_NOTE = (
+    "95% intervals over queries in brackets. Significant: paired randomisation test on the queries "
+    "that both runs have, Holm-corrected over all pairs of runs for each measure."
+)
 
 
 def write_evaluation_page(
@@ -59,6 +67,46 @@ def write_evaluation_page(
         rankings.append(RankingPair(first.label, last.label, runs, data.bias))
     shown = reranker if last.alpha is not None else None
     return write_with_texts(folder, page, settings, report, rankings, shown)
+
+
+def write_audit_page(
+    folder: Path,
+    settings: SavedOptions,
+    report: Report,
+    systems: Sequence[SystemRuns],
+    data: EvaluationData,
+    tests: Sequence[Comparison],
+    spread: Table | None = None,
+) -> Path:
+    """``report.html`` of finished runs: the finding in words, one chart, one table, and the rest.
+
+    There is no dial on it. The rest is folded, and is not printed.
+    """
+
+    def significant(measure: str, first: str, second: str) -> bool | None:
+        return _significance({first, second}, tests)(measure)
+
+    asked = several(settings.values.get("measures") or ())
+    page = page_of_rows(
+        "Audit of runs",
+        {"": report.rows},
+        report.about,
+        measures=overview_measures(report, asked),
+        comparisons=tests,
+    )
+    page = replace(
+        page,
+        answers=findings(report, significant),
+        answer_note=_NOTE if len(report.rows) > 1 else "",
+        comparison=(*comparison_tables(tests, width=8), *([spread] if spread else [])),
+        is_audit=True,
+    )
+    first, last = systems[0], systems[-1]
+    rankings = []
+    if first is not last:
+        runs = (first.bias, last.bias)
+        rankings.append(RankingPair(first.label, last.label, runs, data.bias))
+    return write_with_texts(folder, page, settings, report, rankings, None)
 
 
 def answers_of(report: Report, tests: Sequence[Comparison]) -> tuple[Answer, ...]:

@@ -8,19 +8,23 @@ from rich.console import Console
 from rich.text import Text
 
 from backpack_rank.evaluation.measure_names import measure_of
-from backpack_rank.evaluation.results import Report, Summary
+from backpack_rank.evaluation.results import Estimate, Report, Summary
 from backpack_rank.evaluation.significance import Comparison
 from backpack_rank.progress import printable
 from backpack_rank.reporting.comparison import Letters
 from backpack_rank.reporting.report_tables import describe, queries_in_words
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
+from backpack_rank.reporting.wording import interval
 from backpack_rank.reporting.writers import print_table
 
 _CUTOFF = "10"
 
 
 def print_overview(
-    report: Report, comparisons: Sequence[Comparison] = (), console: Console | None = None
+    report: Report,
+    comparisons: Sequence[Comparison] = (),
+    console: Console | None = None,
+    asked: Sequence[str] = (),
 ) -> None:
     """Use this to print what was measured, as one table and the sentences that it needs.
 
@@ -28,38 +32,48 @@ def print_overview(
         report: systems and how they were measured.
         comparisons: tests of every pair of systems, for letters behind the figures.
         console: where to, default the terminal.
+        asked: measures that are shown in every variant.
     """
     console = console or Console()
-    print_table(overview_table(report, comparisons), console)
+    print_table(overview_table(report, comparisons, asked), console)
     for line in describe(report):
         console.print(Text(printable(line)))
 
 
-def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Table:
-    """Use this for all measures of all systems; of measures of bias one cut-off, 10 where it is.
+def overview_table(
+    report: Report, comparisons: Sequence[Comparison] = (), asked: Sequence[str] = ()
+) -> Table:
+    """Use this for the measures of all systems; of measures of bias one cut-off, 10 where it is.
 
-    A measure of bias that is not taken at that cut-off is shown at its own.
+    A measure of bias that is not taken at that cut-off is shown at its own. Of those that differ in
+    how words are counted, the first is shown.
 
     Args:
         report: systems and how they were measured.
         comparisons: tests of every pair of systems, for letters behind the figures.
+        asked: measures that are shown in every variant.
     """
     letters = Letters(comparisons)
     sections = []
+    has_intervals = False
     for kind in _kinds(report):
         summaries = [row.blocks.get(kind) for row in report.rows]
         rows = []
-        for measure in _shown(kind, summaries):
+        for measure in _shown(kind, summaries, asked):
             cells = []
             for system, summary in zip(report.rows, summaries, strict=True):
                 figure = None if summary is None else summary.figures.get(measure)
                 mean = None if figure is None else figure.mean
-                cells.append(Cell(number(mean), raised=letters.behind(measure, system.label)))
+                raised = letters.behind(measure, system.label)
+                cells.append(Cell(number(mean), raised=raised, interval=_within(figure)))
+                has_intervals = has_intervals or bool(cells[-1].interval)
             described = measure_of(measure)
             rows.append(Row((described.shown, described.direction.short), cells))
         sections.append(Section(_heading(kind, report, summaries), rows))
     headings = [letters.named(system.label) for system in report.rows]
     notes = letters.notes
+    if has_intervals:
+        notes.insert(0, "±: the farther end of the 95% interval over queries")
     if report.about.sign_in_words and report.about.bias_set:
         notes.append(f"RaB and ARaB: {report.about.sign_in_words}")
     return Table(
@@ -72,11 +86,11 @@ def overview_table(report: Report, comparisons: Sequence[Comparison] = ()) -> Ta
     )
 
 
-def overview_measures(report: Report) -> list[str]:
+def overview_measures(report: Report, asked: Sequence[str] = ()) -> list[str]:
     """Measures that the overview shows."""
     measures: list[str] = []
     for kind in _kinds(report):
-        measures += _shown(kind, [row.blocks.get(kind) for row in report.rows])
+        measures += _shown(kind, [row.blocks.get(kind) for row in report.rows], asked)
     return measures
 
 
@@ -90,8 +104,16 @@ def _kinds(report: Report) -> list[str]:
     return sorted(measured, key=lambda kind: first.get(kind, 2))
 
 
-def _shown(kind: str, summaries: Iterable[Summary | None]) -> list[str]:
-    """Measures of a kind that any system has; of bias those of one cut-off."""
+def _within(figure: Estimate | None) -> str:
+    """How far the interval of a mean reaches on its longer side; empty without one."""
+    ends = None if figure is None else interval(figure)
+    if figure is None or ends is None:
+        return ""
+    return f"±{number(max(figure.mean - ends[0], ends[1] - figure.mean), 3)}"
+
+
+def _shown(kind: str, summaries: Iterable[Summary | None], asked: Sequence[str] = ()) -> list[str]:
+    """Measures of a kind that any system has; of bias those of one cut-off, and of one variant."""
     measures: dict[str, None] = {}
     for summary in summaries:
         if summary is not None:
@@ -101,12 +123,16 @@ def _shown(kind: str, summaries: Iterable[Summary | None]) -> list[str]:
     cutoffs = [measure_of(measure).cutoff for measure in measures]
     shown = _CUTOFF if _CUTOFF in cutoffs else cutoffs[0]
     kept: list[str] = []
+    seen: set[str] = set()
     for measure in measures:
         described = measure_of(measure)
         # One that is only taken at other cut-offs (AWRF_JS@20), or without any, is shown as it is.
         at_shown = f"{described.at_any_cutoff}@{shown}"
-        if described.cutoff == shown or at_shown not in measures:
+        if described.cutoff != shown and at_shown in measures:
+            continue
+        if measure in asked or described.variants_of not in seen:
             kept.append(measure)
+        seen.add(described.variants_of)
     return kept
 
 

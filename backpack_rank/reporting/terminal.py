@@ -14,6 +14,8 @@ from rich.text import Text
 from backpack_rank.progress import printable
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
 
+_WITHIN = "±"
+
 
 def parts_that_fit(table: Table, console: Console) -> list[RichTable]:
     """The table, or parts of it with all rows and some columns, no wider than the terminal."""
@@ -178,15 +180,19 @@ def _aligned(cells: Sequence[Cell], heading: Sequence[str]) -> list[Text]:
     """Figures of a column, which stand below each other whatever marks stand behind them."""
     marks = [_mark(cell) for cell in cells]
     mark_width = max(map(len, marks), default=0)
+    # An interval in brackets has no room beside a figure.
+    within = [f" {cell.interval}" if cell.interval[:1] == _WITHIN else "" for cell in cells]
+    within_width = max(map(len, within), default=0)
     widths = [len(cell.text) for cell in cells]
     for word in heading:
         # A heading may reach over the marks.
-        widths.append(len(word) - mark_width)
+        widths.append(len(word) - mark_width - within_width)
     width = max(widths)
     texts = []
-    for cell, mark in zip(cells, marks, strict=True):
+    for cell, mark, ends in zip(cells, marks, within, strict=True):
         text = Text(" " * (width - len(cell.text)))
         text.append(cell.text, style="bold" if cell.bold else "")
+        text.append(ends.ljust(within_width), style="dim")
         text.append(mark.ljust(mark_width), style="dim")
         texts.append(text)
     return texts

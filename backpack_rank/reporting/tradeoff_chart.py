@@ -76,7 +76,9 @@ def tradeoff(
     for name, positions in lines.items():
         if name != control:
             main += positions
-    ends = _ends(main)
+    # Without a dial every system is named, and has its intervals.
+    is_of_runs = not main
+    ends = list(references) if is_of_runs else _ends(main)
     horizontal, vertical = domains
     axes = {
         "x": channel("x:Q", title=x, scale=_scale(horizontal), axis={"tickCount": 5}),
@@ -97,8 +99,9 @@ def tradeoff(
     if zero:
         layers.append(layer("zero", "rule", {"color": GREY, "strokeWidth": 1}, x=axes["x"]))
     for number, position in enumerate(ends):
-        data[f"label{number}"] = [{**_row(position), "label": f"alpha {position.alpha:g}"}]
-        colour_of_end = GREY if position.alpha == 1 else colour
+        label = position.name if is_of_runs else f"alpha {position.alpha:g}"
+        data[f"label{number}"] = [{**_row(position), "label": label}]
+        colour_of_end = GREY if position.alpha in (None, 1) else colour
         rule = {"strokeWidth": 1.5, "opacity": 0.35, "clip": True, "color": colour_of_end}
         for axis, row in _interval_rows(position).items():
             data[f"{axis}{number}"] = [row]
@@ -113,7 +116,8 @@ def tradeoff(
     if references:
         diamond = {"shape": "diamond", "size": 110, **_SOLID, "color": GREY, "clip": True}
         layers.append(layer("references", "point", diamond, **axes, tooltip=tooltip))
-    for number, above in enumerate(_sides(ends)):
+    sides = [number % 2 == 0 for number in range(len(ends))] if is_of_runs else _sides(ends)
+    for number, above in enumerate(sides):
         text = {"dy": -13 if above else 14, "fontSize": 12, "fontWeight": "bold", "color": INK}
         layers.append(layer(f"label{number}", "text", text, **axes, text=channel("label:N")))
     filled = {name: rows for name, rows in data.items() if rows}
@@ -150,6 +154,7 @@ def frame(
     smallest_alpha = min(alphas, default=None)
     with_interval = [] if base is None else [base]
     for position in positions:
+        # Of runs without a dial, None is the alpha of all.
         if position in kept and position.alpha == smallest_alpha:
             with_interval.append(position)
     across = [position.x for position in kept]

@@ -30,11 +30,24 @@ def test_two_systems_with_every_measure_fit_on_one_screen() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_of_the_measures_of_bias_those_at_10_are_shown() -> None:
-    names = [row.labels[0] for row in overview_table(sample_report()).rows]
-    bias = [name for name in names if name.startswith(("RaB", "ARaB"))]
-    assert len(bias) == 6
-    assert all(name.endswith("@10") for name in bias)
+def test_of_the_measures_of_bias_those_at_10_are_shown_and_variants_that_were_asked_for() -> None:
+    def shown(*asked: str) -> list[str]:
+        rows = overview_table(sample_report(), asked=asked).rows
+        names = [row.labels[0] for row in rows]
+        return [name for name in names if name.startswith(("RaB", "ARaB"))]
+
+    assert shown() == ["RaB(tf)@10", "ARaB(tf)@10"]
+    assert shown("RaB(bool)@10") == ["RaB(tf)@10", "ARaB(tf)@10", "RaB(bool)@10"]
+
+
+def test_the_terminal_has_the_farther_end_of_each_interval_beside_its_mean() -> None:
+    figures = {"nDCG@10": Estimate(0.7, 0.7, 0.62, 0.75), "R@100": Estimate(0.4, 0.4)}
+    report = Report((SystemResult("run", effectiveness=Summary(figures, 3)),))
+    lines = printed(report).splitlines()
+    assert any("0.7000 ±0.080" in line for line in lines)
+    (without,) = [line for line in lines if "R@100" in line]
+    assert "±" not in without
+    assert any("the farther end of the 95% interval" in line for line in lines)
 
 
 def test_without_a_cut_off_of_10_the_first_one_is_shown() -> None:

@@ -191,6 +191,8 @@ class Page:
     Attributes:
         title: of the page.
         subtitle: one sentence below it.
+        is_audit: of finished runs: every finding is shown, and what follows the main numbers is
+            folded.
         groups: names of the groups of the lexicon, in its order; they get the colours of the marked
             words.
         sign: the sign of the bias measures, as a sentence.
@@ -216,6 +218,7 @@ class Page:
 
     title: str
     subtitle: str = ""
+    is_audit: bool = False
     groups: tuple[str, ...] = ("male", "female")
     sign: str = ""
     answers: tuple[Answer, ...] = ()

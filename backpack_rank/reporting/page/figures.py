@@ -23,6 +23,11 @@ from backpack_rank.reporting.wording import (
     interval,
 )
 
+_CAPTION = (
+    "Each ring is one alpha, the larger the ring the larger alpha; alpha 1 is the ranker as it is. "
+    "Point at one for its numbers. Bars are 95% intervals over queries of the two ends; they are "
+    "wide where differences on the same queries are significant."
+)
 Settings = Mapping[str, Sequence[SystemResult]]
 """Systems by the name of their setting; with one setting the name may be empty."""
 _Named = TypeVar("_Named", Figure, Panel)
@@ -67,11 +72,11 @@ def tradeoff_gallery(settings: Settings, measure: str = "nDCG@10") -> Gallery | 
             first = number
             break
     caption = (
-        "Each ring is one alpha, the larger the ring the larger alpha; alpha 1 is the ranker as it "
-        "is. Point at one for its numbers. "
-        "Bars are 95% intervals over queries of the two ends; they are wide where differences on "
-        "the same queries are significant."
+        "Each mark is a run, with its 95% intervals over queries. They are wide where differences "
+        "on the same queries are significant."
     )
+    if any(row.alpha is not None for row in every_row):
+        caption = _CAPTION
     return Gallery(
         name="tradeoff",
         selectors=("Measure of bias", "Cut-off"),
@@ -227,7 +232,10 @@ def _tradeoff_figures(settings: Settings, measure: str, bias: str) -> list[Figur
         for row in values.rows:
             x, y = row.cells
             in_words.append(f"{row.labels[0]} {bias} {x.text}, {measure} {y.text}")
-        what = f"{measure} against {bias}, {setting.title or 'by alpha'}"
+        has_dial = any(row.alpha is not None for row in settings[name])
+        what = (
+            f"{measure} against {bias}, {setting.title or ('by alpha' if has_dial else 'by run')}"
+        )
         figure = Figure(
             name=stem_of("tradeoff", f"{bias} {name}".strip()),
             title=title,

@@ -35,6 +35,7 @@ SECTIONS = {
     "configuration": "Configuration",
     "provenance": "Provenance",
 }
+_UNFOLDED = ("tradeoff", "headline")
 _BRIEF = 60
 """Characters of a document whose text stands in the other list."""
 
@@ -102,6 +103,7 @@ def render(page: Page, limits: Limits = Limits()) -> str:
             page=page,
             limits=limits,
             sections=sections,
+            folded=[title for name, title in sections.items() if name not in _UNFOLDED],
             style=page_style(),
             script=Markup((templates / "script.js").read_text("utf-8")),
             chart_script=Markup(vega.chart_script()) if has_charts else "",
