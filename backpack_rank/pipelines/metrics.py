@@ -222,6 +222,7 @@ class MetricSuite:
             data.bias_set_of(measured),
             notes=(
                 *_ranked_for_itself(systems, data),
+                *_beyond_lists(systems, self.fairness),
                 *_without_background(systems, background, data),
                 *group_notes,
                 *_without_value(rows, self.fairness.group_measures),
@@ -351,6 +352,25 @@ def _ranked_for_itself(systems: Sequence[SystemRuns], data: EvaluationData) -> l
     """A note on queries that are documents, of the first system that ranks them for themselves."""
     notes = [note_on_own(system.test, data.test) for system in systems]
     return [note for note in notes if note is not None][:1]
+
+
+def _beyond_lists(systems: Sequence[SystemRuns], fairness: FairnessMeasures) -> list[str]:
+    """A sentence where cut-offs lie behind the end of every ranking: presets have 40 or 50."""
+    deepest = 0
+    for system in systems:
+        # A run that lies on disk is not read once more for this.
+        if not isinstance(system.bias, dict):
+            return []
+        for scores in system.bias.values():
+            deepest = max(deepest, len(scores))
+    beyond = {measure["cutoff"] for measure in fairness.measures.values()}
+    shown = ", ".join(str(cutoff) for cutoff in sorted(beyond) if cutoff > deepest)
+    if not deepest or not shown:
+        return []
+    return [
+        f"No ranking has more than {deepest} documents: measures of bias at {shown} are of these, "
+        "and published ones of longer lists"
+    ]
 
 
 def _without_background(

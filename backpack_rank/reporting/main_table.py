@@ -24,6 +24,11 @@ _TEST_NOTE = (
     "queries, Holm-corrected over the other alphas of the setting for each measure, "
     f"p < {SIGNIFICANCE:g}."
 )
+_PAPER_NOTE = (
+    "a: significantly better than the ranker as it is (row a), †: significantly worse; "
+    "two-sided paired randomisation test on the same queries, Holm-corrected over the other alphas "
+    f"of the setting for each measure, p < {SIGNIFICANCE:g}."
+)
 
 
 def is_significant(entry: SweepEntry, measure: str) -> bool:
@@ -72,6 +77,45 @@ def main_table(
     notes += [*letters.notes, *filter(None, [measures_explained(measures)])]
     headings = tuple(measure_of(measure).title for measure in measures)
     return Table("main", title, ("",), [Group("", headings)], sections, notes, marked=marked)
+
+
+def paper_table(sweep: Sweep, measures: Sequence[str]) -> Table:
+    """The same figures as a paper prints them: a row for each alpha, with letters behind figures.
+
+    The ranker as it is has the letter a. It stands behind figures that are significantly better
+    than those of the ranker, a dagger behind those that are significantly worse.
+
+    Args:
+        sweep: the systems, with their tests.
+        measures: columns.
+    """
+    sections = []
+    for heading, entries in _blocks(sweep):
+        rows = []
+        for label, entry in entries:
+            cells = []
+            for measure in measures:
+                cell = _cell(sweep, entry, measure, lambda entry, measure: False)
+                raised = _better_or_worse(sweep, entry, measure)
+                cells.append(Cell(cell.text, raised=raised))
+            named = f"a {label}" if entry.row.alpha == 1 else label
+            rows.append(Row((named,), cells))
+        sections.append(Section(heading, rows))
+    headings = tuple(measure_of(measure).title for measure in measures)
+    title = f"{measured_on(sweep.about)}. Means over queries.".removeprefix(". ")
+    notes = [_PAPER_NOTE] if any(entry.tests for entry in sweep.entries) else []
+    notes += filter(None, [measures_explained(measures)])
+    return Table("sweep", title, ("",), [Group("", headings)], sections, notes)
+
+
+def _better_or_worse(sweep: Sweep, entry: SweepEntry, measure: str) -> str:
+    base = sweep.base(entry.setting)
+    figure = figure_of(entry.row, measure)
+    before = None if base is None else figure_of(base.row, measure)
+    if figure is None or before is None or not is_significant(entry, measure):
+        return ""
+    loss = measure_of(measure).direction.loss
+    return "a" if loss(figure.mean) < loss(before.mean) else "†"
 
 
 def main_measures(sweep: Sweep) -> list[str]:

@@ -14,14 +14,19 @@ from rich.text import Text
 from backpack_rank.evaluation.results import RunInfo, SystemResult
 from backpack_rank.evaluation.significance import PairedTest
 from backpack_rank.files import write_text
-from backpack_rank.reporting.main_table import describe_sweep, main_measures, main_table
+from backpack_rank.reporting.main_table import (
+    describe_sweep,
+    main_measures,
+    main_table,
+    paper_table,
+)
 from backpack_rank.reporting.measure_files import MEASURE_COLUMNS, measure_lines, system_payload
 from backpack_rank.reporting.setting import Setting
 from backpack_rank.reporting.sweep import Sweep, SweepEntry, collect_sweep
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.terminal import fixed_columns
 from backpack_rank.reporting.tradeoff import tradeoff_plot
-from backpack_rank.reporting.writers import csv_text, dump_json, finite, markdown_rows
+from backpack_rank.reporting.writers import csv_text, dump_json, finite, markdown_rows, to_latex
 
 FORMAT = "backpack_rank sweep 1"
 TEST_COLUMNS = (
@@ -41,8 +46,8 @@ def write_sweep_report(
 ) -> list[Path]:
     """Use this when all jobs of a multirun have ended: it prints them and writes files beside them.
 
-    The files are ``sweep.csv``, ``sweep.json``, ``sweep.md`` and the plots. With several settings
-    there is one plot for each. A plot that lacks a measure is replaced by a sentence that says so.
+    The files are ``sweep.csv``, ``sweep.json``, ``sweep.md``, ``sweep.tex`` (for a paper) and the
+    plots. With several settings there is one plot for each. A plot that lacks a measure is replaced by a sentence that says so.
     Jobs without measures are named in every form.
 
     Args:
@@ -72,6 +77,7 @@ def write_sweep_report(
         "csv": csv_text(COLUMNS, records),
         "json": dump_json(_payload(sweep)),
         "md": _markdown(table, notes, _sign(sweep.about), plots),
+        "tex": to_latex(paper_table(sweep, main_measures(sweep))),
     }
     paths = []
     for ending, text in texts.items():

@@ -141,6 +141,10 @@ def test_the_scores_of_pairs_are_measured_as_a_run(tmp_path: Path) -> None:
     assert report is not None
     (row,) = report.rows
     assert row.label == "given"
+    note = (
+        "No ranking has more than 2 documents: measures of bias at 5, 10, 20, 30, 40 are of these"
+    )
+    assert any(line.startswith(note) for line in report.about.notes)
     # What ir_measures says of the same run and judgements, written by hand.
     run = {"q1": {"d1": 1.5, "d2": 2.0}, "q2": {"d2": -1.0, "d3": 3.0}}
     qrels = {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 2}}

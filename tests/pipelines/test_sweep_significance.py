@@ -130,6 +130,22 @@ def test_the_report_marks_significant_changes_and_says_what_the_star_means(multi
     assert r"\* marks significant changes" in markdown
 
 
+def test_a_paper_gets_a_row_for_each_alpha_with_letters(multirun: Path):
+    report_of(multirun)
+    latex = (multirun / "sweep.tex").read_text("utf-8")
+    assert r"\usepackage{booktabs}" in latex
+    rows = [
+        line.split(" & ") for line in latex.splitlines() if r"\alpha" in line or "alpha" in line
+    ]
+    labels = [row[0] for row in rows if row[0].startswith(("a alpha", "alpha"))]
+    assert labels == ["a alpha 1 (as is)", "alpha 0.5", "alpha 0"]
+    half, zero = (list(row[1:]) for row in rows if row[0] in ("alpha 0.5", "alpha 0"))
+    # As in the terminal: at 0 nDCG@10 is half, and at 0.5 bias is.
+    assert zero[0].endswith("\\textsuperscript{†}")
+    assert r"\textsuperscript{a}" in half[1]
+    assert "textsuperscript" not in half[0]
+
+
 def test_csv_and_json_hold_the_tests(multirun: Path):
     report_of(multirun)
     entry = sweep_of(multirun).entries[3]

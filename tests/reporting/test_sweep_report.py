@@ -143,7 +143,7 @@ def test_where_the_base_may_be_zero_changes_are_no_percentages(tmp_path: Path):
 
 def test_all_files_are_written_and_named(multirun: Path):
     paths = write_sweep_report(multirun, Console(file=io.StringIO()))
-    names = ["sweep.csv", "sweep.json", "sweep.md", "tradeoff.png", "tradeoff.svg"]
+    names = ["sweep.csv", "sweep.json", "sweep.md", "sweep.tex", "tradeoff.png", "tradeoff.svg"]
     assert [path.name for path in paths] == names
     assert all(path.is_file() for path in paths)
 
