@@ -47,8 +47,8 @@ def write_sweep_report(
     """Use this when all jobs of a multirun have ended: it prints them and writes files beside them.
 
     The files are ``sweep.csv``, ``sweep.json``, ``sweep.md``, ``sweep.tex`` (for a paper) and the
-    plots. With several settings there is one plot for each. A plot that lacks a measure is replaced by a sentence that says so.
-    Jobs without measures are named in every form.
+    plots. With several settings there is one plot for each. A plot that lacks a measure is replaced
+    by a sentence that says so. Jobs without measures are named in every form.
 
     Args:
         folder: of the multirun.
