@@ -70,6 +70,8 @@ class Erase(Policy):
         score_of_mean: what the ranker's head makes of the mean vector: tells it from other rankers.
     """
 
+    in_words = "Takes out of a text's summary what a simple test could tell the group by."
+
     attribute: Attribute
     fit: Annotated[str, OneOf(FITS)] = "leace"
     directions: Count | None = None

@@ -165,6 +165,9 @@ class Policy(ABC):
     claim that another policy works needs such a control beside it. Dataclasses set it without an
     annotation: with one, it would be an argument of their constructor."""
 
+    in_words = ""
+    """What it does, for somebody who knows nothing of rankers; the demo page shows it."""
+
     @property
     @abstractmethod
     def name(self) -> str:
@@ -233,6 +236,8 @@ class LowestSenses(ScaledSenses):
             the attribute.
     """
 
+    in_words = "Turns down the parts of the ranker that tell one group's words from the other's."
+
     count: Count | None = None
 
     @property
@@ -273,6 +278,8 @@ class ThresholdSenses(ScaledSenses):
         quantile: the value as a quantile of the senses' s_l, above 0 and up to 1 (linear
             interpolation), or None. One of the two is given.
     """
+
+    in_words = "Turns down the parts that tell the groups' words apart by more than a bound."
 
     threshold: float | None = None
     quantile: Annotated[float, Range(above=0, most=1)] | None = None
@@ -315,6 +322,8 @@ class ThresholdSenses(ScaledSenses):
 class RandomSenses(ScaledSenses):
     """Use this as a control: ``count`` senses drawn with ``seed``, whatever their s_l."""
 
+    in_words = "For comparison: turns down parts of the ranker that were drawn by lot."
+
     count: Count = 2
     seed: Annotated[int, Range(least=0, most=2**63 - 1)] = 0
     is_control = True
@@ -342,6 +351,8 @@ class UniformSenses(SensePolicy):
     It moves no sense against another, so it does to a measure what a mere change of the scores'
     scale does.
     """
+
+    in_words = "For comparison: turns down all parts of the ranker alike."
 
     is_control = True
 
@@ -373,6 +384,8 @@ class SoftSenses(SensePolicy):
     Attributes:
         temperature: above 0.
     """
+
+    in_words = "Turns each part of the ranker down by how clearly it tells the groups' words apart."
 
     temperature: Positive = 0.25
 
@@ -447,6 +460,8 @@ class PairedTokens(Policy):
         scope: where tokens are moved: ``senses``, ``weights`` or ``both``; None: both, or
             ``weights`` for a ranker without senses.
     """
+
+    in_words = "Moves the words of a pair, such as she and he, towards what they have in common."
 
     classes: Sequence[FilePath]
     wide_classes: Sequence[FilePath] = ()

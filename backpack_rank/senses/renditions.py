@@ -69,6 +69,8 @@ class MeanOfRenditions(Policy):
             word lists.
     """
 
+    in_words = "Reads a document as written for each group, and takes the mean of the scores."
+
     attribute: Attribute
     relations: Annotated[str, OneOf(RELATIONS)] = RELATIONS[0]
     only: Name | None = None

@@ -47,6 +47,8 @@ class MostVoted(Policy):
             "a b", as in the authors' code: of a word in several tokens, these are two of its parts.
     """
 
+    in_words = "Turns down the parts of the ranker in which most pairs of words differ."
+
     count: Count = 2
     pairs: FilePath | None = None
     crows_pairs: FilePath | None = None

@@ -26,10 +26,10 @@ from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.synthetic.templates import GENDERS
 from backpack_rank.data.trec import ranking
 from backpack_rank.digests import digest
-from backpack_rank.files import resource_folder
 from backpack_rank.reporting.page.text import mark_words
 from backpack_rank.reranking.reading_plan import ReadingPlan
 from backpack_rank.senses.attribution import Explanation
+from backpack_rank.senses.policy_names import named_policy
 from backpack_rank.serving.bodies import RequestError, RerankBody, body_schema
 from backpack_rank.serving.jobs import Budget, Job, Served, ServedPointwise, Slice, readable
 from backpack_rank.serving.settings import Example
@@ -298,21 +298,15 @@ def _about(ranker: Served) -> dict[str, Any]:
     policies = []
     for name in ranker.policies:
         points = FINE if ranker.reads_once(name) else COARSE
-        policies.append({"name": name, "points": points, "about": _description(name)})
+        policies.append(
+            {"name": name, "points": points, "about": named_policy(name, ranker.attribute).in_words}
+        )
     return {
         "id": ranker.name,
         "policies": policies,
         "default": ranker.default_policy,
         "explains": True,
     }
-
-
-def _description(policy: str) -> str:
-    """The comment at the head of a policy's file."""
-    text = (resource_folder("conf") / "policy" / f"{policy}.yaml").read_text(encoding="utf-8")
-    first_line = text.splitlines()[0]
-    sentence, _, _ = first_line.removeprefix("# ").partition(";")
-    return f"{sentence.rstrip('.')}."
 
 
 def _words(ranker: Served, documents: list[str], budget: Budget) -> dict[str, Any]:
