@@ -50,10 +50,23 @@ class TableFile:
             self.header = tuple(cell.strip(_QUOTES) for cell in cells)
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Number and cells of every line below the header."""
+        """Number and cells of every line below the header.
+
+        Raises:
+            ValueError: after the last line, of a header with more cells than any line.
+        """
+        widest = 0
         for number, cells in self._lines():
             if self.header is None or number != self._first_line:
+                widest = max(widest, len(cells))
                 yield number, cells
+        # Where a line break was lost, the first line stands in the header.
+        if self.header is not None and len(self.header) > widest:
+            fail(
+                self.path,
+                self._first_line,
+                f"a header of {len(self.header)} columns over lines of {widest} at most",
+            )
 
     def check_first(self, known: Callable[[str], bool], value_recurs: bool, place: str) -> None:
         """Refuse a first line that must be a header in words that nobody here knows.
@@ -82,4 +95,15 @@ class TableFile:
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         for number, line in numbered_lines(self.path):
             separator = next((mark for mark in self._separators if mark in line), "\t")
-            yield number, [cell.strip() for cell in line.split(separator)]
+            yield number, [_without_quotes(cell.strip()) for cell in line.split(separator)]
+
+
+def _without_quotes(cell: str) -> str:
+    """A cell as CSV reads it; of ids and names, which hold no separator.
+
+    >>> _without_quotes('"d1"'), _without_quotes('5"')
+    ('d1', '5"')
+    """
+    if len(cell) >= 2 and cell[0] == cell[-1] == '"':
+        return cell[1:-1].replace('""', '"')
+    return cell

@@ -161,13 +161,13 @@ class GroupSource:
             amounts = values.setdefault(doc_id, {})
             if group in amounts:
                 fail(self.path, number, f"document {doc_id!r} has the group {group!r} twice")
-            if group.lower() in _UNKNOWN:
-                continue
             try:
-                amounts[group] = decimal(cells[1]) if len(cells) == 2 else 1.0
-                amounts_of(amounts)
+                amount = decimal(cells[1]) if len(cells) == 2 else 1.0
+                amounts_of({group: amount})
             except ValueError as error:
                 fail(self.path, number, str(error))
+            if group.lower() not in _UNKNOWN:
+                amounts[group] = amount
         if first_group is not None:
             table.check_first(
                 known=lambda doc_id: doc_id in wanted or doc_id in collection.documents,

@@ -86,3 +86,29 @@ def test_a_file_without_headers_refuses_one(tmp_path, name, text, read):
     path.write_text(text)
     with pytest.raises(ValueError, match=r", line 1: "):
         read(path)
+
+
+def test_cells_in_quotes_are_read_as_csv_reads_them(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text('"id","label"\n"d1","F"\nd2,"M"\n')
+    assert read_labels(path, ("female", "male")) == {"d1": "female", "d2": "male"}
+    path = tmp_path / "file.tsv"
+    path.write_text('"id"\t"gender"\n"d1"\t"female"\n"d2"\t"male"\n')
+    assert groups(path) == {"gender": (("female", "male"), [[1, 0], [0, 1]])}
+
+
+@pytest.mark.parametrize(
+    "lost", ["docno\tgender\x0ed1\tfemale\nd2\tmale\n", "docno\tg\tx\nd1\tf\n"]
+)
+def test_a_header_that_is_wider_than_its_lines_is_refused(tmp_path, lost):
+    path = tmp_path / "file.tsv"
+    path.write_text(lost)
+    with pytest.raises(ValueError, match=r"line 1: a header of 3 columns over lines of 2"):
+        groups(path)
+
+
+def test_a_share_that_is_no_number_is_refused_beside_an_unknown_group_too(tmp_path):
+    path = tmp_path / "file.tsv"
+    path.write_text("docno\tgender\nd1\t\tfemale\nd2\tmale\n")
+    with pytest.raises(ValueError, match=r"line 2: .*female"):
+        groups(path)
