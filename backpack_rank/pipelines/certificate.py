@@ -14,6 +14,7 @@ renditions, pairs of texts that people wrote are counted and scored too.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -62,10 +63,13 @@ QUERY = "query that asks for a group"
 NAME = "first name"
 NAME_OF_QUERY = "first name of the query"
 OUTSIDE = "gendered word outside the classes"
+CUT = "cut at different places"
 UNLIKE = "the swap changes what the policy cannot"
 NOT_CLOSED = "rewriting a rendition gives others"
-REASONS = (QUERY, NAME, NAME_OF_QUERY, OUTSIDE, NOT_CLOSED, UNLIKE)
+REASONS = (QUERY, CUT, NAME, NAME_OF_QUERY, OUTSIDE, NOT_CLOSED, UNLIKE)
 """Why nothing is promised of a candidate with class words, in the order of :func:`_kind`."""
+_LONGEST = 10**6
+"""Tokens that no text has which is looked at as a whole."""
 _WORDINGS = (("masculine", "feminine"), ("male", "female"), ("first", "second"))
 Promise = Callable[[str, str, str], bool]
 """Whether a policy promises one score to two documents of a query, at alpha = 0."""
@@ -339,6 +343,7 @@ def _under_swap(
         return _among_renditions(reranker, policy, policy.own, promise, pairs)
     swap = reranker.attribute.swap()
     gendered_words = _words_outside_swaps(reranker.attribute)
+    promise_of_whole = _promise_of_whole_texts(reranker, promise)
     leaves_out = reranker.hook.views[0].leaves_out
     kinds: list[str] = []
     rows_to_compare: list[int] = []
@@ -349,7 +354,9 @@ def _under_swap(
             swapped = policy.renditions.swapped(query, text)
         else:
             swapped = swap(text)
-        kind = _kind(policy, leaves_out, promise, gendered_words, query, text, swapped)
+        kind = _kind(
+            policy, leaves_out, promise, promise_of_whole, gendered_words, query, text, swapped
+        )
         kinds.append(kind)
         if kind != NO_WORDS:
             rows_to_compare.append(row)
@@ -411,6 +418,7 @@ def _kind(
     policy: Policy,
     leaves_out: Callable[[str], bool] | None,
     promise: Promise,
+    promise_of_whole: Promise,
     gendered_words: Container[str],
     query: str,
     text: str,
@@ -422,13 +430,16 @@ def _kind(
         return NO_WORDS
     if leaves_out is not None and leaves_out(query):
         return QUERY
+    is_promised = promise(query, text, swapped.text)
+    if not is_promised and promise_of_whole(query, text, swapped.text):
+        return CUT
     if swapped.names:
         # With policy.names=true, only the names of persons whom the query names are left alone.
         swaps_names = isinstance(policy, MeanOfRenditions) and policy.names
         return NAME_OF_QUERY if swaps_names else NAME
     if any(word in gendered_words for word in word_tokens(text)):
         return OUTSIDE
-    return COVERED if promise(query, text, swapped.text) else UNLIKE
+    return COVERED if is_promised else UNLIKE
 
 
 def _promise(reranker: PointwiseReranker) -> Promise:
@@ -461,6 +472,20 @@ def _promise(reranker: PointwiseReranker) -> Promise:
         "certificate=true needs policy=renditions, policy=paired_tokens without policy.scope, or "
         "policy=lowest_senses and a Backpack trained with attribute senses"
     )
+
+
+def _promise_of_whole_texts(reranker: PointwiseReranker, promise: Promise) -> Promise:
+    """What would be promised if no text were cut.
+
+    Words of one class may have other numbers of tokens. Then the two wordings are cut at different
+    places, and one has words at its end that the other lacks.
+    """
+    scorer = reranker.scorer
+    if isinstance(reranker.hook.policy, MeanOfRenditions) or not isinstance(scorer, Scorer):
+        return promise  # about texts, which are rewritten first and cut then
+    uncut = copy.copy(scorer)
+    uncut.pair_tokenizer = replace(scorer.pair_tokenizer, max_length=_LONGEST)
+    return _promise(PointwiseReranker(uncut, reranker.hook, attribute=reranker.attribute))
 
 
 def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:

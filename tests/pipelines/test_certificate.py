@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attribute_sense_examples import EXAMPLES, GENDER, attribute, new_example
 from in_process import configured
 
 from backpack_rank.attributes.attribute import Attribute
@@ -15,6 +16,7 @@ from backpack_rank.attributes.wording_variants import VariantItem, WordingVarian
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.pipelines.certificate import (
     COVERED,
+    CUT,
     NAME,
     NAME_OF_QUERY,
     NO_WORDS,
@@ -328,3 +330,24 @@ def test_what_renditions_cost_is_said() -> None:
         policy, data, cut=lambda text: text[:8]
     )  # of the soprano her stepmother is cut off
     assert "candidates have class words, 0 of them of several groups" in read
+
+
+@pytest.mark.parametrize("kind", ["word pieces, BERT", "byte-level, GPT-2"])
+def test_wordings_that_are_cut_at_different_places_are_counted_as_such(
+    tmp_path: Path, kind: str
+) -> None:
+    make_tokenizer, backbone = EXAMPLES[kind]
+    tokenizer = make_tokenizer()
+    gender = attribute(tmp_path, "gender", GENDER)
+    example = new_example(tokenizer, backbone, [(gender, GENDER)])
+    lengths = [len(tokenizer(f" {word}")["input_ids"]) for word in ("actor", "actress")]
+    assert lengths[0] != lengths[1], "the two wordings have other numbers of tokens"
+    documents = {"short": "the actor cooks soup", "long": "the actor cooks soup here " * 30}
+    texts = Collection("tiny/test", MemoryStore(documents), {"q": "who cooks"}, {})
+    scorer = Scorer(example.ranker, example.pair_tokenizer)
+    at_zero = PointwiseReranker(scorer, attribute=gender).with_policy("lowest_senses", 0)
+    certificate = certify(at_zero, texts, {"q": dict.fromkeys(documents, 1.0)}, tmp_path)
+    assert kinds(tmp_path) == {("q", "short"): COVERED, ("q", "long"): CUT}
+    largest = {part.kind: part.largest for part in certificate.parts}
+    assert largest[COVERED] < 1e-6
+    assert largest[CUT] > 1e-5
