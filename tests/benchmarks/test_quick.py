@@ -48,6 +48,7 @@ def run(name: str, *options: str) -> str:
         ("prefixes", ["--threads", "1"], ["lists", "goals"]),
         ("rerank", [], ["way", "plans", "goals"]),
         ("long_documents", [], ["characters", "seconds", "goals"]),
+        ("retrieval", [], ["searches", "goals"]),
         ("serving", [], ["serving", "goals"]),
         ("large_runs", [], ["ways", "goals"]),
         ("pairs", ["--device", "cpu"], ["pairs", "training", "goals"]),
