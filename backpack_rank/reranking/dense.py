@@ -189,7 +189,7 @@ class Dense:
         queries = self.encoding.queries(collection.queries)
         known = self.vectors(collection.documents)
         asks = self.attribute.group_queries
-        is_turned = np.ones(len(queries), dtype=bool)
+        is_turned = np.ones(len(collection.queries), dtype=bool)
         if self.policy.queries != "all":
             is_turned = np.array([not asks(text) for text in collection.queries.values()])
         order = np.argsort(known.doc_ids, kind="stable")  # UTF-8 bytes sort as their characters do
@@ -198,8 +198,8 @@ class Dense:
         runs = []
         for alpha in alphas:
             most = min(depth or self.depth, len(order))
-            best_ranks = np.empty((len(queries), most), dtype=np.int64)
-            scores = np.empty((len(queries), most), dtype=np.float32)
+            best_ranks = np.empty((len(is_turned), most), dtype=np.int64)
+            scores = np.empty((len(is_turned), most), dtype=np.float32)
             # A query that asks for a group is searched for as if there were no dial.
             for places, position in (
                 (np.flatnonzero(is_turned), check_alpha(alpha)),
@@ -251,9 +251,12 @@ class Dense:
     @cached_property
     def encoding(self) -> Encoding:
         """Makes vectors of texts. Raises ``ValueError`` for a ranker that compares none."""
+        return self._encoding(Encoding)
+
+    def _encoding(self, kind: type[Encoding]) -> Encoding:
         ranker, pair_tokenizer = load_ranker(self.checkpoint, pooling=self.pooling)
         try:
-            return Encoding(Scorer(ranker, pair_tokenizer, self.settings))
+            return kind(Scorer(ranker, pair_tokenizer, self.settings))
         except ValueError as error:
             raise ValueError(f"first_stage.checkpoint={self.checkpoint}: {error}") from error
 

@@ -7,6 +7,7 @@ on the order in which a kernel happens to see equal scores.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,7 +90,8 @@ def top_k(
     best = []
     for start in range(0, len(queries), QUERIES):
         batch = queries[start : start + QUERIES].to(device, torch.float32)
-        best.append(_best_keys(batch, vectors, ranks, k, block, turned))
+        blocks = _scores_of_blocks(batch, vectors, ranks, block, turned)
+        best.append(_best_of(blocks, len(batch), k))
     if not best:
         shape = (0, min(k, len(vectors)))
         return np.empty(shape, np.int64), np.empty(shape, np.float32)
@@ -97,30 +99,60 @@ def top_k(
     return (_LOW - (keys & 0xFFFFFFFF)).numpy(), _scores(keys).numpy()
 
 
-def _best_keys(
+def best_of(
+    blocks: Iterable[tuple[Tensor, np.ndarray]], queries: int, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Use this on scores of all documents, some at a time, for the k best of each query.
+
+    >>> blocks = [(torch.tensor([[0.5, 2.0]]), np.array([0, 1])), (torch.ones(1, 1), np.array([2]))]
+    >>> ranks, scores = best_of(blocks, queries=1, k=2)
+    >>> ranks.tolist(), scores.tolist()
+    ([[1, 2]], [[2.0, 1.0]])
+
+    Args:
+        blocks: scores [Q, n] in fp32, and the documents' ranks in the order that breaks ties [n].
+        queries: Q.
+        k: documents per query.
+
+    Returns:
+        As :func:`top_k`.
+    """
+    keys = _best_of(blocks, queries, k)
+    return (_LOW - (keys & 0xFFFFFFFF)).numpy(), _scores(keys).numpy()
+
+
+def _best_of(blocks: Iterable[tuple[Tensor, np.ndarray]], queries: int, k: int) -> Tensor:
+    """Keys of the best documents of some queries. [Q, min(k, N)]"""
+    best: Tensor | None = None
+    for scores, ranks in blocks:
+        if best is None:
+            best = torch.empty((queries, 0), dtype=torch.int64, device=scores.device)
+        block_ranks = torch.from_numpy(np.asarray(ranks)).to(scores.device).long()
+        best = torch.cat([best, _candidates(scores, block_ranks, best, k)], dim=1)
+        best = best.topk(min(k, best.shape[1]), dim=1).values
+    if best is None:
+        return torch.empty((queries, 0), dtype=torch.int64)
+    return best.cpu()
+
+
+def _scores_of_blocks(
     queries: Tensor,
     vectors: np.ndarray,
     ranks: np.ndarray,
-    k: int,
     block: int,
     turned: TurnedVectors | None,
-) -> Tensor:
-    """Keys of the best documents of some queries. [Q, min(k, N)]"""
-    device = queries.device
-    best = torch.empty((len(queries), 0), dtype=torch.int64, device=device)
+) -> Iterator[tuple[Tensor, np.ndarray]]:
+    """Scores [Q, n] of some documents at a time, and their ranks."""
     for start in range(0, len(vectors), block):
         # Copied: the vectors may be a read-only map of a file.
-        documents = torch.from_numpy(np.array(vectors[start : start + block])).to(device).float()
+        documents = torch.from_numpy(np.array(vectors[start : start + block]))
+        documents = documents.to(queries.device).float()
         if turned is not None:
             turned.turn(documents, start)
-        block_ranks = torch.from_numpy(np.asarray(ranks[start : start + block])).to(device).long()
         # Matrix products treat a last incomplete group of rows differently, in the last bit; equal
         # documents must tie.
         padded = F.pad(documents, (0, 0, 0, -len(documents) % _EVEN))
-        scores = (queries @ padded.T)[:, : len(documents)]
-        best = torch.cat([best, _candidates(scores, block_ranks, best, k)], dim=1)
-        best = best.topk(min(k, best.shape[1]), dim=1).values
-    return best.cpu()
+        yield (queries @ padded.T)[:, : len(documents)], ranks[start : start + block]
 
 
 def _candidates(scores: Tensor, ranks: Tensor, best: Tensor, k: int) -> Tensor:

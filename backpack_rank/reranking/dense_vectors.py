@@ -22,7 +22,7 @@ from backpack_rank.data.collection import DocumentStore, Queries
 from backpack_rank.data.wordings import ApartPairTokenizer, wordings_of
 from backpack_rank.digests import digest
 from backpack_rank.files import intact, reserve_space, seal, write_text
-from backpack_rank.models.apart import VectorRanker, mean_vectors
+from backpack_rank.models.apart import ApartRanker, VectorRanker, mean_vectors
 from backpack_rank.progress import Progress
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.cache import weights_digest
@@ -68,14 +68,14 @@ class DocumentVectors:
             ValueError: a vector does not fit into half precision; the document is named.
         """
         settings = encoding.settings(documents)
-        final, is_kept = _begun(folder, settings)
+        final, is_kept = begun(folder, settings)
         with is_kept as kept:
             if kept:
                 log.info("vectors of %d documents taken from %s", len(documents), final)
             else:
                 partial = final.with_name(f"{final.name}.partial")
                 _encode(documents, encoding, partial)
-                _finish(partial, final, settings)
+                finish(partial, final, settings)
         doc_ids = np.load(final / _IDS, mmap_mode="r")
         vectors = np.load(final / _VECTORS, mmap_mode="r")
         return cls(doc_ids, vectors)
@@ -120,14 +120,14 @@ class NeutralVectors:
             ValueError: a vector does not fit into half precision; the document is named.
         """
         settings = {**encoding.settings(documents), "policy": policy.key}
-        final, is_kept = _begun(folder, settings)
+        final, is_kept = begun(folder, settings)
         with is_kept as kept:
             if kept:
                 log.info("vectors under policy %s taken from %s", policy.name, final)
             else:
                 partial = final.with_name(f"{final.name}.partial")
                 _encode_neutral(documents, encoding, known, policy, partial)
-                _finish(partial, final, settings)
+                finish(partial, final, settings)
         rows = np.fromfile(final / _ROWS, dtype=np.int64)
         if not len(rows):  # an empty file cannot be mapped
             return cls(rows, np.empty((0, encoding.size), dtype=np.float16))
@@ -140,24 +140,38 @@ class NeutralVectors:
 class Encoding:
     """Use this to encode texts with the dual encoder of a scorer."""
 
+    ranker: Any
+
     def __init__(self, scorer: Scorer) -> None:
-        """Raises ``ValueError`` where the scorer's ranker is no dual encoder."""
-        if not isinstance(scorer.ranker, VectorRanker) or not isinstance(
-            scorer.pair_tokenizer, ApartPairTokenizer
-        ):
-            raise ValueError(
-                f"{type(scorer.ranker).__name__} reads query and document together, so documents "
-                "have no vectors of their own; give a bi-encoder, or train one with model=bert_dot"
-            )
+        """Raises ``ValueError`` where the scorer's ranker makes no such vectors."""
+        self.check(scorer.ranker)
+        assert isinstance(scorer.pair_tokenizer, ApartPairTokenizer)
         self.ranker = scorer.ranker
         self.pair_tokenizer = scorer.pair_tokenizer
         self.device = scorer.device
-        self._tokens_per_batch = scorer.tokens_per_batch
+        self.tokens_per_batch = scorer.tokens_per_batch
+
+    @staticmethod
+    def check(ranker: Any) -> None:
+        """Raise ``ValueError`` for one that is no dual encoder."""
+        if isinstance(ranker, VectorRanker):
+            return
+        name = type(ranker).__name__
+        if isinstance(ranker, ApartRanker):
+            raise ValueError(
+                f"{name} makes no dense vector of a text; SPLADE is first_stage=sparse, and late "
+                "interaction ranks again"
+            )
+        raise ValueError(
+            f"{name} reads query and document together, so documents have no vectors of their own; "
+            "give a bi-encoder, or train one with model=bert_dot"
+        )
 
     @property
     def size(self) -> int:
         """Dimensions d of a vector."""
-        return self.ranker.vector_size
+        size: int = self.ranker.vector_size
+        return size
 
     def settings(self, documents: DocumentStore) -> dict[str, Any]:
         """Everything that the vectors of documents depend on."""
@@ -169,11 +183,11 @@ class Encoding:
             "documents": documents.fingerprint,
         }
 
-    def documents(self, texts: Sequence[str]) -> np.ndarray:
+    def documents(self, texts: Sequence[str]) -> Any:
         """Vectors of documents. [N, d] float32"""
         return self._vectors(self.pair_tokenizer.documents(texts), queries=False)
 
-    def queries(self, queries: Queries) -> np.ndarray:
+    def queries(self, queries: Queries) -> Any:
         """Vectors of queries. [Q, d] float32
 
         Raises:
@@ -187,20 +201,20 @@ class Encoding:
                 raise ValueError(f"query {query_id}: {error}") from error
         return self._vectors(sequences, queries=True)
 
-    def _vectors(self, sequences: list[np.ndarray], queries: bool) -> np.ndarray:
+    def _vectors(self, sequences: list[np.ndarray], queries: bool) -> Any:
         vectors = np.empty((len(sequences), self.size), dtype=np.float32)
         if not sequences:
             return vectors
         encode = self.ranker.encode_queries if queries else self.ranker.encode_documents
         rows_of_all = np.arange(len(sequences))
         with torch.inference_mode():
-            for rows, batch in pack_by_length(rows_of_all, sequences, self._tokens_per_batch):
+            for rows, batch in pack_by_length(rows_of_all, sequences, self.tokens_per_batch):
                 vectors[rows] = encode(batch.to(self.device)).float().cpu().numpy()
         return vectors
 
 
-def _begun(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, Any]:
-    """Where vectors of these settings lie, and a lock that says whether they do."""
+def begun(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, Any]:
+    """Use this for where vectors of these settings lie, and a lock that says whether they do."""
     key = digest(json.dumps(settings, sort_keys=True))
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / key
@@ -213,7 +227,7 @@ def _begun(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, Any]:
     return final, locked()
 
 
-def _finish(partial: Path, final: Path, settings: Mapping[str, Any]) -> None:
+def finish(partial: Path, final: Path, settings: Mapping[str, Any]) -> None:
     write_text(partial / _SETTINGS, json.dumps(settings, indent=2) + "\n")
     seal(partial)
     os.replace(partial, final)
@@ -240,7 +254,7 @@ def _encode_neutral(
         rows_file.truncate(number * 8)
         vectors_file.truncate(number * encoding.size * 2)
         start = 0
-        for chunk in _chunks(documents):
+        for chunk in chunks(documents):
             if start >= done:
                 rows, vectors = _neutral_of_chunk(chunk, start, encoding, known, policy)
                 for file, values in ((rows_file, rows), (vectors_file, vectors)):
@@ -276,7 +290,7 @@ def _neutral_of_chunk(
             vector_of_text[text] = known.vectors[row]
     neutral = means_of_wordings(wordings_by_row, vector_of_text, encoding)
     documents = [chunk[row - start] for row in rows]
-    return np.array(rows, dtype=np.int64), _in_half_precision(neutral, documents)
+    return np.array(rows, dtype=np.int64), in_half_precision(neutral, documents)
 
 
 def means_of_wordings(
@@ -330,13 +344,13 @@ def _encode(documents: DocumentStore, encoding: Encoding, folder: Path) -> None:
         log.info("encoding goes on behind the first %d of %d documents", done, len(documents))
     doc_ids: list[bytes] = []
     with Progress(total=len(documents), initial=done, desc="encoding documents", unit="doc") as bar:
-        for chunk in _chunks(documents):
+        for chunk in chunks(documents):
             start = len(doc_ids)
             doc_ids += [doc_id.encode("utf-8") for doc_id, _ in chunk]
             if start < done:
                 continue
             encoded = encoding.documents([text for _, text in chunk])
-            vectors[start : start + len(chunk)] = _in_half_precision(encoded, chunk)
+            vectors[start : start + len(chunk)] = in_half_precision(encoded, chunk)
             # On disk before the note that says so.
             vectors.flush()
             write_text(folder / _DONE, f"{len(doc_ids)}\n")
@@ -361,14 +375,14 @@ def _started(folder: Path, shape: tuple[int, int]) -> tuple[np.memmap, int]:
     return vectors, 0
 
 
-def _chunks(documents: DocumentStore) -> Iterator[list[tuple[str, str]]]:
+def chunks(documents: DocumentStore) -> Iterator[list[tuple[str, str]]]:
     """Ids and texts of the documents, some thousands at a time."""
     remaining = iter(documents)
     while chunk := list(islice(remaining, _CHUNK)):
         yield chunk
 
 
-def _in_half_precision(vectors: np.ndarray, chunk: list[tuple[str, str]]) -> np.ndarray:
+def in_half_precision(vectors: np.ndarray, chunk: list[tuple[str, str]]) -> np.ndarray:
     """Vectors in fp16. Raises ``ValueError`` for values that it cannot hold."""
     with np.errstate(over="ignore"):
         halved = vectors.astype(np.float16)
