@@ -53,7 +53,13 @@ class TurnedVectors:
             return
         places = torch.from_numpy(self.rows[first:last] - start).to(documents.device)
         neutral = torch.from_numpy(np.array(self.neutral[first:last])).to(documents.device).float()
-        documents[places] = neutral + self.alpha * (documents[places] - neutral)
+        if self.alpha == 0:
+            documents.index_copy_(0, places, neutral)
+            return
+        # neutral + alpha (own - neutral), in the memory of own.
+        own = documents.index_select(0, places)
+        turned = own.sub_(neutral).mul_(self.alpha).add_(neutral)
+        documents.index_copy_(0, places, turned)
 
 
 def top_k(
