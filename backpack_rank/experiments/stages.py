@@ -331,12 +331,11 @@ class Pipeline:
             return ["Nothing is certain at 0 and 0: both stages need policy=renditions for that"]
         covered = 0
         for place, number in self._swapped_numbers.items():
-            _, text = self._pairs[self._place_numbers[place]]
+            query, text = self._pairs[self._place_numbers[place]]
             _, swapped = self._pairs[number]
             text = self._unchanged.scorer.cut(text)
-            covered += all(
-                rule.wordings(text) == rule.wordings(swapped) for rule in (policy, second)
-            )
+            is_kept = self.stage.same_score(query, text, swapped)
+            covered += is_kept and second.wordings(text) == second.wordings(swapped)
         return [
             f"At 0 and 0 {covered} of {len(self._swapped_numbers)} candidates with listed words "
             "have the same renditions in both wordings: neither the candidates nor the final order "
