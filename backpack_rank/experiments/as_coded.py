@@ -1,9 +1,9 @@
 """Afzali et al. as printed and as coded: four rules that choose senses, on the same rankers.
 
 The paper and its code differ in the rule that chooses senses, the head, the trained parts and where
-scores are read; docs/results.md lists the differences. The code reads scores at one token for
-effectiveness and takes a mean over all positions for bias. Here every system is measured in both
-ways.
+scores are read; docs/contributing/tables.md lists the differences. The code reads scores at one
+token for effectiveness and takes a mean over all positions for bias. Here every system is measured
+in both ways.
 """
 
 from __future__ import annotations
