@@ -32,11 +32,11 @@ from backpack_rank.reporting.answer import (
 )
 from backpack_rank.reporting.main_table import main_table
 from backpack_rank.reporting.measure_files import read_json
-from backpack_rank.reporting.setting import Setting, is_control
+from backpack_rank.reporting.setting import Setting
 from backpack_rank.reporting.sweep import MEASURES_FILE, Sweep, SweepEntry
 from backpack_rank.reporting.table import Table
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.senses.policy_names import DEFAULTS
+from backpack_rank.senses.policy_names import DEFAULTS, is_control
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_CONTROLS = ("uniform", "random_")
-_CONTROL_FITS = {"fit=random", "fit=none"}
-"""Of the policy ``erase``: nothing about the attribute decides what they take out."""
+from backpack_rank.senses.policy_names import is_control
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,3 @@ class Setting:
     def is_control(self) -> bool:
         """Whether its policy changes no sense against another, or whichever senses were drawn."""
         return is_control(self.policy)
-
-
-def is_control(policy: str) -> bool:
-    """Whether a policy of this name is a control."""
-    return policy.startswith(_CONTROLS) or not _CONTROL_FITS.isdisjoint(policy.split())

@@ -105,6 +105,11 @@ class Erase(Policy):
             attribute = made(Attribute, attribute, "policy.attribute")
         return cls(attribute, fit, directions, texts, seed, file, queries=queries)
 
+    @classmethod
+    def is_control_under(cls, options: Sequence[str]) -> bool:
+        """Also where nothing about the attribute decides what is taken out."""
+        return not {"fit=random", "fit=none"}.isdisjoint(options)
+
     @property
     def name(self) -> str:
         parts = ["erase", self.fit]

@@ -182,6 +182,11 @@ class Policy(ABC):
             ValueError: the policy does not fit the ranker.
         """
 
+    @classmethod
+    def is_control_under(cls, options: Sequence[str]) -> bool:
+        """Whether it is a control with these options, as they are typed: ``seed=3``."""
+        return cls.is_control
+
     def needs_senses(self) -> bool:
         """True where only a ranker with senses can be scored under this policy."""
         return True

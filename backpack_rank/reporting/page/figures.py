@@ -12,7 +12,7 @@ from backpack_rank.evaluation.results import Estimate, SystemResult
 from backpack_rank.reporting import charts
 from backpack_rank.reporting.charts import Line
 from backpack_rank.reporting.page.data import Figure, Gallery, Panel
-from backpack_rank.reporting.setting import Setting, is_control
+from backpack_rank.reporting.setting import Setting
 from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table
 from backpack_rank.reporting.tradeoff import position_of, tradeoff_of
 from backpack_rank.reporting.tradeoff_chart import Position
@@ -22,6 +22,7 @@ from backpack_rank.reporting.wording import (
     figure_text,
     interval,
 )
+from backpack_rank.senses.policy_names import is_control
 
 _CAPTION = (
     "Each ring is one alpha, the larger the ring the larger alpha; alpha 1 is the ranker as it is. "
