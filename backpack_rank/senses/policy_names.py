@@ -58,6 +58,15 @@ class PolicyFile:
         return kind
 
     @property
+    def in_words(self) -> str:
+        """What it does, for everybody; of a class that does not say, the file's first comment."""
+        if self.kind.in_words:
+            return self.kind.in_words
+        first_line = self.path.read_text(encoding="utf-8").partition("\n")[0]
+        sentence, _, _ = first_line.partition(";")
+        return f"{sentence.lstrip('# ').rstrip('.')}." if first_line.startswith("#") else ""
+
+    @property
     def is_complete(self) -> bool:
         """Whether it needs no option: weights by hand need values."""
         return "???" not in self.options.values()

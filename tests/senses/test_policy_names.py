@@ -24,7 +24,7 @@ from backpack_rank.senses.policies import UniformSenses
 
 @dataclass(frozen=True)
 class Half(UniformSenses):
-    in_words = "Half of it."
+    in_words = ""
     factor: float = 0.5
 
     @property
@@ -54,7 +54,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Policies of somebody else, as CONTRIBUTING has them added."""
     (tmp_path / "mine_policies.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "half.yaml").write_text("_target_: mine_policies.Half\nfactor: 0.25\n")
+    (tmp_path / "half.yaml").write_text(
+        "# Half; all.\n_target_: mine_policies.Half\nfactor: 0.25\n"
+    )
     (tmp_path / "random_walk.yaml").write_text("_target_: mine_policies.RandomWalk\n")
     for name, policy in policies_in(tmp_path).items():
         monkeypatch.setitem(POLICIES, name, policy)
@@ -72,7 +74,7 @@ def test_a_name_gives_the_policy_of_the_command_line(name: str) -> None:
     named = named_policy(name, GENDER)
     assert type(named) is type(of_command_line)
     assert options_of(named) == options_of(of_command_line)
-    assert POLICIES[name].kind.in_words.endswith(".")
+    assert POLICIES[name].in_words.endswith(".")
 
 
 def test_a_policy_of_ones_own_is_known_to_python_by_its_name(
@@ -84,6 +86,7 @@ def test_a_policy_of_ones_own_is_known_to_python_by_its_name(
     reranker = PointwiseReranker(Scorer(make_backpack(), pair_tokenizer))
     assert "half" in reranker.policies
     named = reranker.rank("a nurse", ["she saw", "he saw"], alpha=0.5, policy="half")
+    assert POLICIES["half"].in_words == "Half."
     made = named_policy("half", GENDER)
     assert made.factor == 0.25
     assert named == reranker.rank("a nurse", ["she saw", "he saw"], alpha=0.5, policy=made)
