@@ -297,9 +297,7 @@ def _about(ranker: Served) -> dict[str, Any]:
     policies = []
     for name in ranker.policies:
         points = FINE if ranker.reads_once(name) else COARSE
-        policies.append(
-            {"name": name, "points": points, "about": named_policy(name, ranker.attribute).in_words}
-        )
+        policies.append({"name": name, "points": points, "about": POLICIES[name].in_words})
     return {
         "id": ranker.name,
         "policies": policies,
