@@ -29,6 +29,7 @@ from backpack_rank.digests import digest
 from backpack_rank.reporting.page.text import mark_words
 from backpack_rank.reranking.reading_plan import ReadingPlan
 from backpack_rank.senses.attribution import Explanation
+from backpack_rank.senses.policy_names import POLICIES
 from backpack_rank.serving.bodies import RequestError, RerankBody, body_schema
 from backpack_rank.serving.jobs import Budget, Job, Served, ServedPointwise, Slice, readable
 from backpack_rank.serving.settings import Example
