@@ -157,7 +157,9 @@ def _scores_of_blocks(
             turned.turn(documents, start)
         # Matrix products treat a last incomplete group of rows differently, in the last bit; equal
         # documents must tie.
-        padded = F.pad(documents, (0, 0, 0, -len(documents) % _EVEN))
+        padded = documents
+        if len(documents) % _EVEN:
+            padded = F.pad(documents, (0, 0, 0, -len(documents) % _EVEN))
         yield (queries @ padded.T)[:, : len(documents)], ranks[start : start + block]
 
 
