@@ -7,7 +7,7 @@ prints the tables.
     python -m benchmarks.real_collections --weights FOLDER      # the same weights from a folder
     python -m benchmarks.real_collections --tables              # from what is measured already
 
-Three rankers for each seed: the Backpack of ``recipe=minilm``, which has attribute senses, one
+Three rankers for each seed: the Backpack of ``recipe=minilm_without_similarity``, which has attribute senses, one
 without them whose keys are read as the paper's Backpack reads them
 (``model.ranker.attribute_senses=null model.ranker.keys=last``), and the plain cross-encoder on the
 same weights. Each is measured on TREC DL 2019, DL 2020 and Grep-BiasIR under its policies. All of it
@@ -189,7 +189,11 @@ class Job:
     @cached_property
     def options(self) -> tuple[str, ...]:
         """What train.py is told, beside where the output goes."""
-        recipe = ("recipe=minilm", f"seed={self.seed}", f"model.ranker.name={self.weights}")
+        recipe = (
+            "recipe=minilm_without_similarity",
+            f"seed={self.seed}",
+            f"model.ranker.name={self.weights}",
+        )
         return recipe + OPTIONS[self.model]
 
     def ranker(self) -> Path:

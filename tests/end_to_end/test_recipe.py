@@ -41,10 +41,11 @@ def test_the_recipe_is_the_command_that_was_measured(workplace: Workplace, run: 
     config = run_config(run)
     assert (config.data.name, config.data.train.sample.squad, config.lists.size) == (
         "dl19",
-        1200,
-        6,
+        4000,
+        8,
     )
-    assert (config.model.name, config.max_length, config.training.epochs) == ("backpack", 128, 1)
+    assert (config.model.name, config.max_length, config.training.epochs) == ("backpack", 256, 1)
+    assert config.model.ranker.similarity == 20
     assert config.trainer.precision == "auto"
 
 

@@ -109,7 +109,7 @@ def write_encoder(folder: Path) -> Path:
         *sorted(words - set(letters)),
     ]
     backend = BertWordPieceTokenizer({word: place for place, word in enumerate(vocabulary)})
-    BertTokenizerFast(tokenizer_object=backend._tokenizer, model_max_length=128).save_pretrained(
+    BertTokenizerFast(tokenizer_object=backend._tokenizer, model_max_length=256).save_pretrained(
         folder
     )
     shape = {
@@ -119,7 +119,7 @@ def write_encoder(folder: Path) -> Path:
         "intermediate_size": 48,
     }
     config = BertConfig(
-        vocab_size=len(vocabulary), max_position_embeddings=128, initializer_range=0.2, **shape
+        vocab_size=len(vocabulary), max_position_embeddings=256, initializer_range=0.2, **shape
     )
     BertModel(config).save_pretrained(folder)
     return folder
