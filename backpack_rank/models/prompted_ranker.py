@@ -335,7 +335,7 @@ class PromptedForRanking(Ranker):
     ) -> RankerOutput:
         """Differences of two logits, or one logit [B]; ``token_shift`` moves word embeddings."""
         self.refuse_senses(sense_weights, return_senses)
-        with shifted_embeddings(self.get_input_embeddings(), token_shift):
+        with shifted_embeddings(self.get_input_embeddings(), token_shift, self):
             if not self.packed:
                 return RankerOutput(self.activation(difference(self._padded_logits(batch))))
             hidden = packed_trunk(self.model.base_model, batch)[batch.last_positions]

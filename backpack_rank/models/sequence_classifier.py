@@ -277,7 +277,7 @@ class SequenceClassifierForRanking(Ranker):
             # Types are known: a separator that the query spells gets its real id again.
             spelled: Any = ids == self._spelled
             inputs["input_ids"] = ids.masked_fill(spelled, self._separator)
-        with shifted_embeddings(self.get_input_embeddings(), token_shift):
+        with shifted_embeddings(self.get_input_embeddings(), token_shift, self):
             logits = self.classifier(**inputs).logits
         return RankerOutput(self.score_of(logits))
 

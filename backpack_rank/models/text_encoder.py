@@ -240,7 +240,7 @@ class FolderEncoder(ApartRanker):
         ids = batch.pad(batch.input_ids).masked_fill(~mask, self._padding)
         if attends is not None:
             mask = batch.pad(attends)
-        with shifted_embeddings(self.get_input_embeddings(), token_shift):
+        with shifted_embeddings(self.get_input_embeddings(), token_shift, self):
             return self.network.features(attention_mask=mask.long(), input_ids=ids)
 
     def pack(

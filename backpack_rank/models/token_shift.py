@@ -300,23 +300,50 @@ def token_shift(
 
 
 @contextmanager
-def shifted_embeddings(embeddings: nn.Module, shift: TokenShift | None) -> Iterator[None]:
+def shifted_embeddings(
+    embeddings: nn.Module, shift: TokenShift | None, model: nn.Module | None = None
+) -> Iterator[None]:
     """Use this around the call of a backbone: within the block its embeddings are shifted.
 
     A forward hook, because a backbone of transformers looks its embeddings up by itself. It runs
     before that of words that are read as one
     (:meth:`~backpack_rank.models.attribute_senses.AttributeSenses.embedded`), which stay so.
+
+    Args:
+        embeddings: word vectors.
+        shift: None: nothing is shifted.
+        model: reads them, perhaps by modules of its own: the encoder and the decoder of T5 and BART
+            each have one with the same weights, and the one that the model names is not called.
     """
     if shift is None or shift.embedding_means is None:
         yield
         return
-    handle = embeddings.register_forward_hook(
-        lambda _, inputs, output: shift.embeddings(output, inputs[0]), prepend=True
-    )
+
+    def shifted(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        # BART may multiply what it looks up, and the means are of the vectors as they are.
+        scale = getattr(module, "embed_scale", 1.0) if module is not embeddings else 1.0
+        if scale == 1.0:
+            return shift.embeddings(output, inputs[0])
+        return shift.embeddings(output / scale, inputs[0]) * scale
+
+    handles = []
+    for module in (embeddings, *_copies(embeddings, model)):
+        handles.append(module.register_forward_hook(shifted, prepend=True))
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
+
+
+def _copies(embeddings: nn.Module, model: nn.Module | None) -> list[nn.Module]:
+    """Other modules of a model that look up the same word vectors."""
+    copies: list[nn.Module] = []
+    for module in model.modules() if model is not None else ():
+        is_lookup = isinstance(module, nn.Embedding) and module is not embeddings
+        if is_lookup and module.weight is getattr(embeddings, "weight", None):
+            copies.append(module)
+    return copies
 
 
 @torch.no_grad()

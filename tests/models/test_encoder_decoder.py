@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from foreign_rankers import tokenizer_of
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from transformers import (
+    BartConfig,
+    BartForSequenceClassification,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5EncoderModel,
+    T5ForConditionalGeneration,
+)
 
 from backpack_rank.reranking.load import load
 
@@ -98,3 +106,54 @@ def test_a_model_without_the_answers_is_refused(folder, tmp_path):
     tokenizer("true").save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="T5ForConditionalGeneration is not a ranker, it writes"):
         load(tmp_path)
+
+
+def bart(folder):
+    """A classifier whose encoder and decoder look up the same words, times a number."""
+    special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    template = "<s> $A </s>|<s> $A </s> </s> $B </s>"
+    made = tokenizer_of({**special, "sep_token": "</s>"}, template, "input_ids", "attention_mask")
+    made.save_pretrained(folder)
+    config = BartConfig(
+        vocab_size=len(made),
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        max_position_embeddings=64,
+        num_labels=1,
+        init_std=0.4,
+        scale_embedding=True,
+        pad_token_id=made.pad_token_id,
+        bos_token_id=made.bos_token_id,
+        eos_token_id=made.eos_token_id,
+        decoder_start_token_id=made.eos_token_id,
+    )
+    torch.manual_seed(0)
+    BartForSequenceClassification(config).save_pretrained(folder)
+
+
+def t5_encoder(folder):
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=len(tokenizer()), d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2
+    )
+    T5EncoderModel(config).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", ["monoT5", "T5 encoder", "BART"])
+def test_paired_tokens_move_what_the_network_reads(kind, folder, tmp_path):
+    """Encoder and decoder look words up by modules of their own."""
+    make = {"T5 encoder": t5_encoder, "BART": bart}.get(kind)
+    if make is not None:
+        make(tmp_path)
+    pooling = "mean" if kind == "T5 encoder" else None
+    reranker = load(tmp_path if make else folder, pooling=pooling)
+    scores = reranker.sweep(QUERY, DOCUMENTS[:3], alphas=[1, 0], policy="paired_tokens")
+    assert scores[0, 0] != pytest.approx(scores[0, 1], rel=1e-4)
+    assert scores[1, 0] == pytest.approx(scores[1, 1], rel=1e-6)
+    assert scores[0, 2] == scores[1, 2]
