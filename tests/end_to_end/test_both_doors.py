@@ -26,7 +26,7 @@ from backpack_rank.reranking.scorer import Scorer
 
 SIZES = {"test_queries": 12, "documents": 80}
 NAMES = sorted(path.stem for path in (ROOT / "conf" / "data").glob("*.yaml"))
-NEED_OPTIONS = ("beir", "trec", "ir_datasets", "rank_llm")
+NEED_OPTIONS = ("beir", "trec", "ir_datasets", "pairs", "rank_llm")
 
 
 def figures(report: Report) -> dict[tuple[str, str], tuple[float, int]]:

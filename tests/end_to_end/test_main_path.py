@@ -109,7 +109,9 @@ def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(
     shutil.rmtree(cache, ignore_errors=True)  # other tests share it
     shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0").stdout
     entries = list(cache.glob("*.npy"))
-    assert len(entries) == 3, "the candidates as they are and in swapped wording, and those of dev"
+    assert len(entries) == 4, (
+        "the candidates as they are and in swapped wording, of test and of dev"
+    )
     folder = trained.newest("sweep")
     assert {"sweep.csv", "sweep.json", "tradeoff.png"} <= {path.name for path in folder.iterdir()}
     assert "tradeoff.png" in shown
