@@ -46,6 +46,7 @@ def choose_alpha(
     if budget is None:
         raise ValueError(f"alpha=auto needs budget=..., for example one of {EXAMPLES}")
     budgets = parse_budgets(budget)
+    metrics = metrics.for_labels_of(dev)
     try:
         check_budgets(budgets, metrics.measure_names(dev))
     except ValueError as error:

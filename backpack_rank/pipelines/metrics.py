@@ -168,6 +168,21 @@ class MetricSuite:
                 check_labels(self.effectiveness, data.test.qrels, data.test.name)
         self._check_fairness(data)
 
+    def for_labels_of(self, data: EvaluationData) -> MetricSuite:
+        """The suite without measures of effectiveness that the labels of this data cannot give.
+
+        Dev queries may be judged in fewer grades than test queries: RR(rel=2) has no value there.
+        """
+        measured = []
+        for name in self.effectiveness:
+            try:
+                check_labels([name], data.test.qrels, data.test.name)
+            except ValueError as error:
+                log.info("not measured on %s: %s", data.test.name, error)
+            else:
+                measured.append(name)
+        return replace(self, effectiveness=tuple(measured))
+
     def _check_fairness(self, data: EvaluationData) -> None:
         if self.fairness.needs_judgements and not data.bias.qrels:
             raise ValueError(

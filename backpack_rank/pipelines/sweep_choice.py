@@ -363,10 +363,11 @@ def _measured_on_dev(
         base = sweep.base(entry.setting)
         if base is not None:
             bases[base.setting] = base
+    metrics = loaded.metrics.for_labels_of(data)
     measured: dict[tuple[str, float | None], SystemResult] = {}
     for entry in [*bases.values(), *entries]:
         policy = jobs.settings(entry.job).policy
         reranker = loaded.reranker.with_policy(policy, entry.row.alpha or 0.0)
-        (row,) = loaded.metrics.evaluate([reranker], data).report().rows
+        (row,) = metrics.evaluate([reranker], data).report().rows
         measured[entry.setting, entry.row.alpha] = row
     return measured

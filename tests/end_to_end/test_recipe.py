@@ -82,6 +82,18 @@ def test_the_ranker_is_measured_on_the_data_of_the_recipe(
     assert other.about.effectiveness_set == "dl20/test"
 
 
+def test_dev_queries_of_fewer_grades_choose_by_the_measures_that_they_have(
+    workplace: Workplace, run: Path, tmp_path: Path
+) -> None:
+    # The measures of dl19 have RR(rel=2)@10, and labels of its dev queries end at 1.
+    options = ("policy=paired_tokens", "alpha=auto", "budget='nDCG@10 loss<=50%'")
+    report = evaluate(
+        composed(workplace, f"checkpoint={run}", *options), tmp_path / "auto", quiet=True
+    )
+    assert report is not None
+    assert report.rows[-1].figure("RR(rel=2)@10") is not None
+
+
 def test_the_ranker_is_saved_with_a_card_that_names_its_weights_and_figures(
     workplace: Workplace, run: Path, tmp_path: Path
 ) -> None:

@@ -63,7 +63,11 @@ def write_data(root: Path) -> Path:
     parts = {}
     runs = {}
     for split, query_ids in splits.items():
-        parts[split] = {query: labels[query] for query in query_ids}
+        # As in MS MARCO, a passage is relevant or is not.
+        parts[split] = {}
+        for query in query_ids:
+            grades = labels[query].items()
+            parts[split][query] = {document: min(label, 1) for document, label in grades}
         runs[split] = {query: candidates[query] for query in query_ids}
     _write(root / "msmarco_dev600", documents, queries, parts, runs)
     _write(
