@@ -48,7 +48,8 @@ def built_once(
             shutil.rmtree(building, ignore_errors=True)
             build(Workplace(building))
             building.rename(shared)
-    shutil.copytree(shared, folder, dirs_exist_ok=True)
+    # outputs/latest links to a run; as a copy it would be another folder.
+    shutil.copytree(shared, folder, symlinks=True, dirs_exist_ok=True)
     return Workplace(folder)
 
 
