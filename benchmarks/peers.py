@@ -204,7 +204,7 @@ def save_stock(folder: Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> N
     }
     model.load_state_dict(weights)
     model.save_pretrained(folder)
-    ids = pair_tokenizer.start_id, pair_tokenizer.separator_id, pair_tokenizer.end_id
+    ids = pair_tokenizer.start_id, pair_tokenizer.between, pair_tokenizer.end_id
     shared_tokenizer(pair_tokenizer.tokenizer, pair_tokenizer.max_length, *ids).save_pretrained(
         folder
     )

@@ -306,7 +306,7 @@ def test_what_is_stopped_leaves_nothing(
         ("knrm", [], "knrm cannot be exported: only Backpacks"),
         ("listwise_gpt2", [], "it ranks lists, and a graph scores pairs"),
         ("language_model", [], "architecture BackpackLMHeadModel is not a ranker"),
-        ("nothing", [], "neither a run's folder nor a saved ranker"),
+        ("nothing", [], "there is no such folder"),
         (
             "backpack",
             ["--output", "full"],

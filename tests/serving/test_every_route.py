@@ -92,7 +92,11 @@ def test_the_largest_bodies_are_answered_by_their_deadline(server, unit, way):
         body = {"query": "q", "documents": [text] * number, **WAYS[way]}
         for path in posts(client):
             # No answer in time is an error of the client, which ends the test.
-            assert client.post(path, json=taken_by(path, body)).status_code in (200, 413, 504), path
+            answer = client.post(path, json=taken_by(path, body))
+            fine = [200, 413, 504]
+            if path == "/demo/explain" and number > 1:
+                fine.append(400)  # it explains one document
+            assert answer.status_code in fine, (path, answer.text[:300])
             assert client.post("/v1/rerank", json=ORDINARY).status_code == 200
     assert megabytes(process) < before + MEGABYTES
 
