@@ -41,7 +41,6 @@ run=(recipe=minilm trainer=$trainer trainer.precision=bf16-mixed "output=${OUTPU
 [[ -z ${WEIGHTS:-} ]] || run+=("model.ranker.name=$WEIGHTS")
 parts=() one=(--backbones tiny) many=(--backbones tiny) sizes=() tests=(tests)
 if [[ -n ${QUICK:-} ]]; then
-  run+=(reconstruct.steps=1)
   parts=(--parts scoring)
   sizes=(--texts 10 --repeats 1 --no-compile)
   tests=(tests/models/test_pooled_layer.py)

@@ -133,25 +133,15 @@ class RankerGraph(nn.Module):
             sense_weights: M_s, for each text; of Backpack rankers alone. [B, k]
             erase_alpha: the dial of the erased attribute, for each text. [B, 1]
         """
-        whole_mask = mask = attention_mask.bool()
-        whole_ids = ids = torch.where(mask, input_ids, self.padding_id)
-        forms = torch.full_like(ids, -1)
-        if self.attribute_senses is not None:
-            ids, forms, mask = self._joined_forms(ids, mask)
+        mask = attention_mask.bool()
+        ids = torch.where(mask, input_ids, self.padding_id)
         shift: Any = None if self.shift is None else replace(self.shift, alpha=alpha[:, :, None])  # type: ignore[index,arg-type]
-        places = mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
-        similarity = None
-        if self.joint is not None:
-            vectors = self._vectors(ids, forms, shift)
-            pooled, hidden, similarity = self.joint(vectors, ids, mask)
-        elif self.keys_below:
-            # The pooled token's last state stands in front of the states below the last layer.
-            options = {"rows": places, "is_token": mask, "keep_input": True}
-            states = self._hidden(ids, forms, mask.long(), shift, options)
-            pooled, hidden = states[:, 0], states[:, 1:]
-        else:
-            hidden = self._hidden(ids, forms, mask.long(), shift, {})
-            pooled = hidden[torch.arange(ids.shape[0]), places]
+        if self.attribute_senses is not None:
+            assert sense_weights is not None
+            return self._score(*self._split_mix(ids, mask, sense_weights), erase_alpha)
+
+        no_forms = torch.full_like(ids, -1)
+        pooled, hidden, similarity = self._read(ids, no_forms, mask, shift)
         if self.backpack is None:
             return self._score(pooled, similarity, erase_alpha)
 
@@ -161,39 +151,67 @@ class RankerGraph(nn.Module):
             is_word = shift.whole_words(ids.flatten())
             tokens = shift.hidden(tokens, ids, None if is_word is None else is_word.view_as(ids))
         weights = self._weights(hidden, pooled, mask)
-        if self.attribute_senses is None:
-            mix = self._mix(weights, tokens, sense_weights) + sense_weights @ self.offsets
-            if similarity is not None:  # it belongs to all senses in equal parts
-                similarity = similarity * sense_weights.mean(dim=1)
-            return self._score(mix, similarity, erase_alpha)
-
-        # A form reads as the mean of its class; what it differs by is a sense of its group.
-        senses = self.backpack.config.num_senses
-        is_form = (forms >= 0)[..., None]
-        form_rows = forms.clamp(min=0)
-        tokens = torch.where(is_form, self.form_means[form_rows], tokens)
-        weights_of_senses = sense_weights[:, :senses]
-        mix = self._mix(weights, tokens, weights_of_senses) + weights_of_senses @ self.offsets
-        differences = torch.where(is_form, self.form_differences[form_rows], 0.0)
-        for group in range(self.attribute_senses.groups):
-            of_group = differences * self.form_groups[form_rows][..., group, None]
-            weight_of_group = sense_weights[:, senses + group, None]
-            mix = mix + self._mix(weights, of_group, weight_of_group.expand(-1, senses))
-        if similarity is not None:
-            # Of texts whose forms are read as one it belongs to all senses in equal parts; what the
-            # forms add to it belongs to their groups.
-            of_forms = self._similarity_of_texts(whole_ids, whole_mask, shift) - similarity
-            of_senses = similarity * weights_of_senses.mean(dim=1)
-            similarity = of_senses + of_forms * self._weight_of_forms(
-                forms, sense_weights[:, senses:]
-            )
+        mix = self._mix(weights, tokens, sense_weights) + sense_weights @ self.offsets
+        if similarity is not None:  # it belongs to all senses in equal parts
+            similarity = similarity * sense_weights.mean(dim=1)
         return self._score(mix, similarity, erase_alpha)
 
-    def _similarity_of_texts(self, ids: Tensor, mask: Tensor, shift: TokenShift | None) -> Tensor:
+    def _read(
+        self, ids: Tensor, forms: Tensor, mask: Tensor, shift: TokenShift | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """States at the pooled token [B, d], those that keys are of [B, n, d], and the similarity.
+
+        None where the ranker has no similarity, else [B].
+        """
+        if self.joint is not None:
+            return self.joint(self._vectors(ids, forms, shift), ids, mask)
+        places = mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
+        if self.keys_below:
+            # The pooled token's last state stands in front of the states below the last layer.
+            options = {"rows": places, "is_token": mask, "keep_input": True}
+            states = self._hidden(ids, forms, mask.long(), shift, options)
+            return states[:, 0], states[:, 1:], None
+        hidden = self._hidden(ids, forms, mask.long(), shift, {})
+        return hidden[torch.arange(ids.shape[0]), places], hidden, None
+
+    def _split_mix(
+        self, ids: Tensor, mask: Tensor, sense_weights: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """The mix of senses, of attributes too [B, d], and the similarity under the same weights.
+
+        A form reads as the mean of its class; what it differs by is a sense of its group.
+        """
+        merged_ids, forms, merged_mask = self._joined_forms(ids, mask)
+        pooled, hidden, similarity = self._read(merged_ids, forms, merged_mask, None)
+        weights = self._weights(hidden, pooled, merged_mask)
+        senses = self.backpack.config.num_senses
+        weights_of_senses = sense_weights[:, :senses]
+        weights_of_groups = sense_weights[:, senses:]
+
+        is_form = (forms >= 0)[..., None]
+        form_rows = forms.clamp(min=0)
+        tokens = self.backpack.token_hidden(merged_ids)  # h(x), [B, n, f]
+        tokens = torch.where(is_form, self.form_means[form_rows], tokens)
+        mix = self._mix(weights, tokens, weights_of_senses) + weights_of_senses @ self.offsets
+        differences = torch.where(is_form, self.form_differences[form_rows], 0.0)
+        for group in range(weights_of_groups.shape[1]):
+            of_group = differences * self.form_groups[form_rows][..., group, None]
+            weight_of_group = weights_of_groups[:, group, None]
+            mix = mix + self._mix(weights, of_group, weight_of_group.expand(-1, senses))
+        if similarity is None:
+            return mix, None
+
+        # Of texts whose forms are read as one it belongs to all senses in equal parts; what the
+        # forms add to it belongs to their groups.
+        of_forms = self._similarity_of_texts(ids, mask) - similarity
+        of_senses = similarity * weights_of_senses.mean(dim=1)
+        return mix, of_senses + of_forms * self._weight_of_forms(forms, weights_of_groups)
+
+    def _similarity_of_texts(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The similarity of texts as they are, no form read as its class. [B]"""
         assert self.joint is not None
         no_forms = torch.full_like(ids, -1)
-        return self.joint.similarity(self._vectors(ids, no_forms, shift), ids, mask)
+        return self.joint.similarity(self._vectors(ids, no_forms, None), ids, mask)
 
     def _weight_of_forms(self, forms: Tensor, weights_of_groups: Tensor) -> Tensor:
         """The mean, over the forms of each text, of the weights of their groups. [B]"""
