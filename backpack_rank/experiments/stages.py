@@ -29,6 +29,7 @@ from backpack_rank.pipelines.option_types import Alphas
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
 from backpack_rank.reporting.writers import write_table
+from backpack_rank.reranking.dense import Dense
 from backpack_rank.reranking.planned_scores import scores_of_texts
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.reading_plan import ReadingPlan
@@ -45,6 +46,20 @@ class Place(NamedTuple):
 
     query: str
     document: str
+
+
+class Swapped(NamedTuple):
+    """What happens to a candidate whose words alone are swapped.
+
+    Attributes:
+        moved: places that it moves in the end.
+        is_lost: whether it leaves the first k of the first stage.
+        change: of its score by the reranker, in standard deviations, without its sign.
+    """
+
+    moved: int
+    is_lost: bool
+    change: float
 
 
 @dataclass(frozen=True)
@@ -64,8 +79,8 @@ class Stages(Experiment):
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Retrieve and re-rank at every pair of positions; write ``stages`` as a table."""
         dataset = settings.needed_dataset()
-        stage: Any = dataset.first_stage("test")
-        if not hasattr(stage, "scores_of_texts"):
+        stage = dataset.first_stage("test")
+        if not isinstance(stage, Dense):
             raise ValueError(
                 f"experiment=stages: the first stage {stage.name} has no dial; add "
                 "first_stage=dense first_stage.checkpoint=FOLDER"
@@ -163,7 +178,7 @@ class Pipeline:
 
     def __init__(
         self,
-        stage: Any,
+        stage: Dense,
         unchanged: PointwiseReranker,
         settings: EvaluationSettings,
         collection: Collection,
@@ -178,6 +193,7 @@ class Pipeline:
         self._place_numbers: dict[Place, int] = {}
         self._swapped_numbers: dict[Place, int] = {}
         self._reranker_scores: dict[float, np.ndarray] = {}
+        self._spreads: dict[float, float] = {}
         self._stage_changes: dict[float, dict[Place, float]] = {}
         self._pairs: list[TextPair] = []
 
@@ -213,6 +229,8 @@ class Pipeline:
             policies.append(reranker.hook.views)
         scores_at = scores_of_texts(policies, self._unchanged.scorer, pairs)
         self._reranker_scores = dict(zip(second, scores_at, strict=True))
+        for alpha, of_reranker in self._reranker_scores.items():
+            self._spreads[alpha] = float(np.std(of_reranker[: len(places)])) or 1.0
         self._stage_changes = self._changes_of_stage(first)
         originals = pairs[: len(places)]
         of_stage = self._texts_per_document()
@@ -281,46 +299,61 @@ class Pipeline:
         over documents; and how many of them leave the first k.
         """
         final = self.final(retrieved, second)
-        of_reranker = self._reranker_scores[second]
-        spread = float(np.std(of_reranker[: len(self._place_numbers)])) or 1.0
         moved: dict[str, float] = {}
         lost: dict[str, float] = {}
         change: dict[str, float] = {}
         number = 0
         for query_id, run in retrieved.items():
-            moves, losses, changes = [], 0, []
+            swaps = []
             for doc_id in ranking(run)[: self.stage.depth]:
                 place = Place(query_id, doc_id)
-                if place not in self._swapped_numbers:
-                    continue
-                before, after = self._place_numbers[place], self._swapped_numbers[place]
-                difference = float(of_reranker[after] - of_reranker[before])
-                if abs(difference) <= _ROUNDING * spread:
-                    difference = 0.0
-                changes.append(abs(difference) / spread)
-                others = {
-                    other: score for other, score in final[query_id].items() if other != doc_id
-                }
-                # The change alone is added: a score in the index is another sum of the same
-                # numbers, and differs in the last bits.
-                swapped_score = run[doc_id] + self._stage_changes[first][place]
-                stays = _place(doc_id, swapped_score, {**run, doc_id: swapped_score})
-                place_before = _place(doc_id, final[query_id][doc_id], final[query_id])
-                if stays > self.stage.depth:
-                    losses += 1
-                    moves.append(self.stage.depth + 1 - place_before)
-                    continue
-                score = final[query_id][doc_id] + difference
-                moves.append(abs(_place(doc_id, score, {**others, doc_id: score}) - place_before))
-            if moves:
-                moved[query_id] = float(np.sum(moves))
-                lost[query_id] = float(losses)
-                change[query_id] = float(np.sum(changes))
-                number += len(moves)
+                if place in self._swapped_numbers:
+                    swaps.append(self._one_swapped(place, run, final[query_id], first, second))
+            if swaps:
+                moved[query_id] = float(sum(swap.moved for swap in swaps))
+                lost[query_id] = float(sum(swap.is_lost for swap in swaps))
+                change[query_id] = float(sum(swap.change for swap in swaps))
+                number += len(swaps)
         for sums in (moved, change):
             for query_id in sums:
                 sums[query_id] *= len(sums) / number
         return PerQuery({MOVED: moved, LOST: lost, CHANGE: change})
+
+    def _one_swapped(
+        self,
+        place: Place,
+        run: Mapping[str, float],
+        final: Mapping[str, float],
+        first: float,
+        second: float,
+    ) -> Swapped:
+        """What happens to a candidate whose words alone are swapped.
+
+        Args:
+            place: of the candidate.
+            run: scores of its query in the first stage.
+            final: those of the first k by the reranker.
+            first, second: positions of the dial.
+        """
+        doc_id = place.document
+        of_reranker = self._reranker_scores[second]
+        spread = self._spreads[second]
+        before, after = self._place_numbers[place], self._swapped_numbers[place]
+        difference = float(of_reranker[after] - of_reranker[before])
+        if abs(difference) <= _ROUNDING * spread:
+            difference = 0.0
+        place_before = _place(doc_id, final)
+        # The change alone is added: a score in the index is another sum of the same numbers, and
+        # differs in the last bits.
+        swapped_run = {**run, doc_id: run[doc_id] + self._stage_changes[first][place]}
+        is_lost = _place(doc_id, swapped_run) > self.stage.depth
+        if is_lost:
+            moved = self.stage.depth + 1 - place_before
+        else:
+            moved = abs(
+                _place(doc_id, {**final, doc_id: final[doc_id] + difference}) - place_before
+            )
+        return Swapped(moved, is_lost, abs(difference) / spread)
 
     def promise(self) -> list[str]:
         """What is certain at alpha = 0 of both stages, and of how many candidates."""
@@ -343,8 +376,9 @@ class Pipeline:
         ]
 
 
-def _place(doc_id: str, score: float, scores: Mapping[str, float]) -> int:
+def _place(doc_id: str, scores: Mapping[str, float]) -> int:
     """The place of a document from 1, equal scores by ascending id."""
+    score = scores[doc_id]
     better = 0
     for other, of_other in scores.items():
         if of_other > score or (of_other == score and other < doc_id):

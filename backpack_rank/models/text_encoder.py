@@ -375,11 +375,8 @@ def load_text_encoder(
     )
     _check_prompts(network, pair_tokenizer, folder)
     similarity = similarity_of(folder, model, "cosine", SIMILARITIES)
-    first_token_alone = all(
-        isinstance(module, Pooling) and module.modes == ["cls"]
-        for module in modules
-        if isinstance(module, Pooling)
-    )
+    poolings = [module for module in modules if isinstance(module, Pooling)]
+    first_token_alone = all(module.modes == ["cls"] for module in poolings)
     ranker = TextEncoderForRanking(
         network, pair_tokenizer, similarity, model.get("truncate_dim")
     ).eval()

@@ -142,7 +142,8 @@ class Dense:
         query_texts = list(dict.fromkeys(query for query, _ in pairs))
         row_of_query = {query: row for row, query in enumerate(query_texts)}
         queries = self.encoding.queries({query: query for query in query_texts})
-        texts = list(dict.fromkeys(self.encoding.pair_tokenizer.cut(text) for _, text in pairs))
+        cut = [self.encoding.pair_tokenizer.cut(text) for _, text in pairs]
+        texts = list(dict.fromkeys(cut))
         row_of_text = {text: row for row, text in enumerate(texts)}
         rounded = self.encoding.documents(texts).astype(np.float16)
         vectors = rounded.astype(np.float32)
@@ -156,12 +157,12 @@ class Dense:
                 self.encoding,
             ).astype(np.float16)
         scores = np.empty((len(alphas), len(pairs)), dtype=np.float32)
-        for place, (query, text) in enumerate(pairs):
+        is_turned = self._is_turned([query for query, _ in pairs])
+        for place, (query, _) in enumerate(pairs):
             of_query = queries[row_of_query[query]]
-            row = row_of_text[self.encoding.pair_tokenizer.cut(text)]
-            is_turned = self.policy.queries == "all" or not self.attribute.group_queries(query)
+            row = row_of_text[cut[place]]
             for number, alpha in enumerate(alphas):
-                position = alpha if is_turned else 1.0
+                position = alpha if is_turned[place] else 1.0
                 if isinstance(self.policy, Erase) and position != 1:
                     pooled_map = replace(self._map, alpha=position)
                     mapped, constant = _mapped_queries(of_query[None], pooled_map)
@@ -188,10 +189,7 @@ class Dense:
             raise ValueError(f"collection {collection.name!r} has no documents to search")
         queries = self.encoding.queries(collection.queries)
         known = self.vectors(collection.documents)
-        asks = self.attribute.group_queries
-        is_turned = np.ones(len(collection.queries), dtype=bool)
-        if self.policy.queries != "all":
-            is_turned = np.array([not asks(text) for text in collection.queries.values()])
+        is_turned = self._is_turned(list(collection.queries.values()))
         order = np.argsort(known.doc_ids, kind="stable")  # UTF-8 bytes sort as their characters do
         ranks = np.empty(len(order), dtype=np.int64)
         ranks[order] = np.arange(len(order))
@@ -220,6 +218,15 @@ class Dense:
                 run[query_id] = candidates
             runs.append(run)
         return runs
+
+    def _is_turned(self, queries: Sequence[str]) -> np.ndarray:
+        """Which queries the dial acts on: those that ask for a group are searched for without it.
+
+        bool [Q]
+        """
+        if self.policy.queries == "all":
+            return np.ones(len(queries), dtype=bool)
+        return np.array([not self.attribute.group_queries(query) for query in queries], dtype=bool)
 
     def _search(
         self,

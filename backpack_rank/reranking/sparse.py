@@ -218,10 +218,10 @@ class Sparse(Dense):
         queries = of_queries[[places_of_queries[query] for query, _ in pairs]]
         at_one = np.asarray(own[rows].multiply(queries).sum(axis=1), dtype=np.float32)
         at_zero = np.asarray(neutral[rows].multiply(queries).sum(axis=1), dtype=np.float32)
-        asks = np.array([not policy.covers(query) for query, _ in pairs])
+        is_turned = self._is_turned([query for query, _ in pairs])
         scores = np.empty((len(alphas), len(pairs)), dtype=np.float32)
         for place, alpha in enumerate(alphas):
-            positions = np.where(asks, 1.0, alpha).astype(np.float32)
+            positions = np.where(is_turned, alpha, 1.0).astype(np.float32)
             scores[place] = at_zero + positions * (at_one - at_zero)
         return scores
 

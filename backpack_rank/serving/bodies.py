@@ -456,8 +456,7 @@ def answer(
     logits = scores[0].astype(np.float64)
     # Stable: equal scores stay in the order of the request.
     order = np.argsort(-logits, kind="stable")
-    if shown is None:
-        shown = logits if body.shown_as == "logits" else expit(logits)
+    shown = _shown(body, logits, shown)
     reached = reaches(shown, body.score_threshold)
     order = order[reached[order]].tolist()
     if body.top_n:
@@ -476,18 +475,13 @@ def answer(
             document = (body.documents or [])[place]
             row["document"] = {"text": document} if isinstance(document, str) else document
         results.append(row)
-    content: dict[str, Any] = {
+    content = {
         "object": "rerank",
         "id": request_id,
         "model": model,
         "results": results,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        "truncated": truncated,
-        "alpha": body.dial,
-        "policy": policy,
+        **_what_was_done(body, tokens, truncated, policy),
     }
-    if body.ignored:
-        content["ignored"] = body.ignored
     if body.score_threshold is not None:
         content["below_threshold"] = int((~reached).sum())
     if body.alphas is not None:
@@ -513,17 +507,31 @@ def score_answer(
 ) -> dict[str, Any]:
     """A score for each pair, in their order, in vLLM's form; arguments as of :func:`answer`."""
     logits = scores[0].astype(np.float64)
-    if shown is None:
-        shown = logits if body.shown_as == "logits" else expit(logits)
     rows = []
-    for place, score in enumerate(shown.tolist()):
+    for place, score in enumerate(_shown(body, logits, shown).tolist()):
         rows.append({"index": place, "object": "score", "score": score})
-    content: dict[str, Any] = {
+    return {
         "id": request_id,
         "object": "list",
         "created": int(time.time()),
         "model": model,
         "data": rows,
+        **_what_was_done(body, tokens, truncated, policy),
+    }
+
+
+def _shown(body: ReadBody, logits: np.ndarray, shown: np.ndarray | None) -> np.ndarray:
+    """What is shown in place of the logits, by default their sigmoid. [m]"""
+    if shown is not None:
+        return shown
+    return logits if body.shown_as == "logits" else np.asarray(expit(logits))
+
+
+def _what_was_done(
+    body: ReadBody, tokens: int, truncated: int, policy: str | None
+) -> dict[str, Any]:
+    """What every answer says of the work and of the dial."""
+    content: dict[str, Any] = {
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         "truncated": truncated,
         "alpha": body.dial,

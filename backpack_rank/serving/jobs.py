@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -369,8 +368,11 @@ class ServedPointwise(Served):
 
         None at alpha = 1, and for queries that ask for a group.
         """
-        for query, alpha in product(queries, alphas):
-            if self.alpha_for(query, policy, alpha) != 1:
+        turned = [alpha for alpha in alphas if alpha != 1]
+        if not turned:
+            return None
+        for query in queries:
+            if self.alpha_for(query, policy, turned[0]) != 1:
                 return policy or self.default_policy
         return None
 

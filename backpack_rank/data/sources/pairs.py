@@ -19,6 +19,7 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 Place: TypeAlias = str
 """Where a row stands in its file, such as ``line 3``."""
 _WORDS = {"true": 1.0, "false": 0.0}
+"""Words that stand for a label."""
 
 
 def load_pairs(
@@ -194,12 +195,14 @@ class _Table:
             yield from self._csv_rows(columns)
 
     def text(self, place: Place, row: dict[str, Any], column: str) -> str:
+        """The text in a cell, which must not be blank."""
         value = row[column]
         if not isinstance(value, str) or not value.strip():
             self.fail(place, f"column {column!r} must hold a text, and holds {shortened(value)}")
         return value
 
     def identifier(self, place: Place, row: dict[str, Any], column: str) -> str:
+        """The id in a cell."""
         identifier = "" if row[column] is None else str(row[column])
         try:
             check_id(identifier, f"column {column!r}")
@@ -223,6 +226,7 @@ class _Table:
         return number
 
     def fail(self, place: Place, message: str) -> NoReturn:
+        """Raise ``ValueError`` with file and place in front."""
         raise ValueError(f"{self.path}, {place}: {message}")
 
     def _check(self, columns: dict[str, str], there: list[str]) -> None:
