@@ -211,7 +211,8 @@ def _sense_weights(reranker: PointwiseReranker) -> dict[str, list[float]]:
 def _layout(pair_tokenizer: PairTokenizer) -> dict[str, Any]:
     """How ``ranker.json`` says that a pair is joined.
 
-    Tokens of a template of others are lists, as there may be several at a place.
+    Tokens of a template of others, and those between two texts that are also read apart, are
+    lists: there may be several at a place.
     """
     layout: dict[str, Any] = {"max_length": pair_tokenizer.max_length}
     if isinstance(pair_tokenizer, TemplatePairTokenizer):
@@ -221,9 +222,10 @@ def _layout(pair_tokenizer: PairTokenizer) -> dict[str, Any]:
             "end": list(pair_tokenizer.suffix),
         }
     else:
+        between = list(pair_tokenizer.between)
         layout |= {
             "start": pair_tokenizer.start_id,
-            "separator": pair_tokenizer.separator_id,
+            "separator": between[0] if len(between) == 1 else between,
             "end": pair_tokenizer.end_id,
         }
     return {**layout, "padding": pair_tokenizer.tokenizer.pad_token_id}

@@ -38,7 +38,7 @@ SIZES = {
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
     "intermediate_size": 48,
-    "max_position_embeddings": 64,
+    "max_position_embeddings": 256,
     "initializer_range": 0.3,
     "hidden_dropout_prob": 0.1,
 }
@@ -277,6 +277,22 @@ def test_the_graph_for_onnx_gives_the_same_scores(folder, tokenizer, kind, pooli
     moves = (scores[1.0] - scores[0.0])[:2].abs()
     # A Backpack reads a query that asks for a group with no dial, whatever the weights of groups.
     assert (moves.max() < 1e-5) == (kind == "backpack" and query != QUERY)
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
+def test_an_exported_ranker_says_what_stands_between_query_and_document(
+    folder, tokenizer, kind, tmp_path
+):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    from backpack_rank.integrations.onnx_export import export_onnx
+
+    ranker, _ = new_ranker(folder, tokenizer, kind, trained=True)
+    pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 256)
+    # It scores texts by both, and raises where they differ.
+    about = export_onnx(PointwiseReranker(Scorer(ranker, pair_tokenizer)), tmp_path / "onnx")
+    assert about["pair"]["separator"] == [pair_tokenizer.separator_id, pair_tokenizer.start_id]
 
 
 def test_what_has_no_such_layers_is_refused(tokenizer, tmp_path):
