@@ -1,0 +1,139 @@
+"""What rankers do for judged queries that ask for a group, and what the dial would take from them.
+
+::
+
+    BACKPACK_RANK_DATA=FOLDER python -m benchmarks.asking cosine=FOLDER backpack=FOLDER ...
+
+nDCG@10 over BM25's first 100, of the queries of each collection that have a class word or a need:
+of every ranker as it is, which is also what it gives at any alpha under the rule for such queries,
+and at alpha 0 without the rule (``policy.queries=all``). Of collections with many such queries, 100
+are drawn. At the end stand the means over all queries, with 95% intervals of the difference to the
+ranker that was named first. Rankers named ``NAME``, ``NAME-seed1``, ... are one: of each query, the
+mean over its seeds is taken. A ranker whose values are in the record is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import backpack_rank
+from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.collection import Collection
+from backpack_rank.data.first_stage import Bm25
+from backpack_rank.data.sources.beir import load_beir
+from backpack_rank.evaluation.bootstrap import bootstrap_intervals
+from backpack_rank.evaluation.effectiveness import effectiveness
+from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.senses.policy_names import DefaultPolicy
+from benchmarks.report import command_line, machine, record_file, write_record
+
+PARTS = {
+    "MS MARCO": (("dl20", "test"), ("msmarco_dev600", "test")),
+    "Natural Questions": (("nq_open_oracle", "dev"), ("nq_open_oracle", "test")),
+    "SQuAD": (("squad", "test"),),
+    "NFCorpus": (("nfcorpus", "dev"), ("nfcorpus", "test")),
+}
+"""The splits of each collection; ``recipe=minilm`` trains on none of them."""
+MEASURE = "nDCG@10"
+Values = dict[str, float]
+"""Of one ranker in one setting, by query."""
+
+
+def main() -> None:
+    """Rank, measure, print and save."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rankers", nargs="+", metavar="NAME=FOLDER")
+    parser.add_argument("--queries", type=int, default=100, help="of each split, at most")
+    parser.add_argument("--depth", type=int, default=100, help="candidates of a query")
+    parser.add_argument("--record", type=Path, default=record_file("asking-cpu.json", quick=False))
+    given = parser.parse_args()
+    values: dict[str, dict[str, Values]] = {}
+    if given.record.exists():
+        values = json.loads(given.record.read_text(encoding="utf-8"))["values"]
+    for named in given.rankers:
+        name, _, folder = named.partition("=")
+        if name not in values:
+            values[name] = measured(folder, given.queries, given.depth)
+            about = {"command": command_line("asking"), "machine": machine("cpu")}
+            write_record(given.record, {**about, "values": values})
+    print_means(values)
+
+
+def measured(folder: str, queries: int, depth: int) -> dict[str, Values]:
+    """Values by query of a ranker as it is, and without the rule at alpha 0."""
+    attribute = Attribute.named("gender")
+    reranker = backpack_rank.load(folder)
+    assert isinstance(reranker, PointwiseReranker)
+    settings = {
+        "as it is": reranker.with_policy(DefaultPolicy.of(attribute), 1.0),
+        "alpha 0 without the rule": reranker.with_policy(
+            DefaultPolicy.of(attribute, queries="all"), 0.0
+        ),
+    }
+    found: dict[str, Values] = {setting: {} for setting in settings}
+    for part, splits in PARTS.items():
+        for name, split in splits:
+            collection = asking(name, split, queries, attribute)
+            candidates = Bm25(depth=depth).candidates(collection)
+            for setting, reranker in settings.items():
+                run = reranker.rerank(candidates, collection)
+                ndcg = effectiveness(run, collection.qrels, [MEASURE]).values[MEASURE]
+                found[setting] |= {f"{part}/{query}": value for query, value in ndcg.items()}
+    return found
+
+
+def asking(name: str, split: str, most: int, attribute: Attribute) -> Collection:
+    """The queries of a collection that ask for a group, or so many that are drawn."""
+    collection = load_beir(Path(os.environ["BACKPACK_RANK_DATA"], name), split)
+    ids = [
+        query_id for query_id, text in collection.queries.items() if attribute.group_queries(text)
+    ]
+    if len(ids) > most:
+        ids = random.Random(0).sample(ids, most)
+    return replace(
+        collection,
+        queries={query_id: collection.queries[query_id] for query_id in ids},
+        # Judged queries without a ranking would count as 0.
+        qrels={query_id: collection.qrels[query_id] for query_id in ids},
+    )
+
+
+def print_means(values: Mapping[str, Mapping[str, Values]]) -> None:
+    """A line for each ranker and setting; one of a ranker's seeds is the mean of each query."""
+    seeds: dict[tuple[str, str], list[Values]] = {}
+    for name, settings in values.items():
+        for setting, of_query in settings.items():
+            seeds.setdefault((name.partition("-seed")[0], setting), []).append(of_query)
+    means = {key: mean_over_seeds(rows) for key, rows in seeds.items()}
+    first = next(iter(means.values()))
+    queries = list(first)
+    print(" | ".join(("ranker", "setting", *PARTS, "all", "less the first")))
+    for (name, setting), of_query in means.items():
+        row = [name, setting]
+        for part in PARTS:
+            of_part = [of_query[query] for query in queries if query.startswith(f"{part}/")]
+            row.append(f"{np.mean(of_part):.3f} ({len(of_part)})")
+        differences = np.array([of_query[query] - first[query] for query in queries])
+        ((low, high),) = bootstrap_intervals(differences[None])
+        row.append(f"{np.mean([of_query[query] for query in queries]):.3f} ({len(queries)})")
+        row.append(f"{differences.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+        print(" | ".join(row))
+
+
+def mean_over_seeds(rows: Sequence[Values]) -> Values:
+    """Of each query."""
+    return {query: float(np.mean([row[query] for row in rows])) for query in rows[0]}
+
+
+if __name__ == "__main__":
+    main()
