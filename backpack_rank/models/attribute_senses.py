@@ -52,7 +52,7 @@ from backpack_rank.models.backbone import supports_packing
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.models.word_boundaries import WordBoundaries
-from backpack_rank.models.word_forms import pieces_of_words, word_forms
+from backpack_rank.models.word_forms import WordForm, pieces_of_words, word_forms
 
 WHERE = ("documents", "all")
 """Where forms are read as one and split: in documents, so that a query's words keep their meaning,
@@ -127,27 +127,8 @@ def add_attribute_senses(
             "model.ranker.attribute_senses=null trains without"
         )
 
-    # Groups stand as the attribute names its sides, further ones behind them by name.
-    groups_with_forms = {form.group for form in forms}
-    groups = list(config.groups)
-    for group in dict.fromkeys((*attribute.sides, *sorted(groups_with_forms))):
-        if group in groups_with_forms:
-            groups.append((attribute.name, group))
-
-    taken = {row.pieces for row in rows}
-    first_class = 1 + max((row.word_class for row in rows), default=-1)
-    for form in forms:
-        if form.pieces in taken:
-            others = ", ".join(dict.fromkeys(name for name, _ in config.groups))
-            raise ValueError(
-                f"{form.word!r} is a word of {attribute.name} and of another attribute of this "
-                f"ranker ({others}): a word has one sense of its own; "
-                "take it out of one of the two lists of classes"
-            )
-        taken.add(form.pieces)
-        sense = groups.index((attribute.name, form.group))
-        rows.append(FormRow(form.pieces, first_class + form.word_class, sense, read_as_one))
-
+    groups = _with_groups_of(attribute, forms, config.groups)
+    rows = _with_rows_of(attribute, forms, rows, groups, read_as_one)
     asking: list[tuple[int, ...]] = []
     if queries == "neutral_only":
         asking = pieces_of_words(tokenizer, sorted(attribute.group_queries.words))
@@ -172,6 +153,46 @@ def add_attribute_senses(
     for number, pieces in enumerate(asking):
         senses.asking[number, : len(pieces)] = torch.tensor(pieces, dtype=torch.int32)
     backpack.attribute_senses = senses.to(embeddings.weight.device)
+
+
+def _with_groups_of(
+    attribute: Attribute, forms: Sequence[WordForm], known: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """The known groups and behind them those of the attribute that have a form.
+
+    They stand as the attribute names its sides, further ones behind them by name.
+    """
+    groups_with_forms = {form.group for form in forms}
+    groups = list(known)
+    for group in dict.fromkeys((*attribute.sides, *sorted(groups_with_forms))):
+        if group in groups_with_forms:
+            groups.append((attribute.name, group))
+    return groups
+
+
+def _with_rows_of(
+    attribute: Attribute,
+    forms: Sequence[WordForm],
+    known: Sequence[FormRow],
+    groups: Sequence[tuple[str, str]],
+    read_as_one: bool,
+) -> list[FormRow]:
+    """The known rows and behind them those of the attribute's forms, with classes of their own."""
+    rows = list(known)
+    taken = {row.pieces for row in rows}
+    first_class = 1 + max((row.word_class for row in rows), default=-1)
+    for form in forms:
+        if form.pieces in taken:
+            others = dict.fromkeys(name for name, _ in groups if name != attribute.name)
+            raise ValueError(
+                f"{form.word!r} is a word of {attribute.name} and of another attribute of this "
+                f"ranker ({', '.join(others)}): a word has one sense of its own; "
+                "take it out of one of the two lists of classes"
+            )
+        taken.add(form.pieces)
+        sense = groups.index((attribute.name, form.group))
+        rows.append(FormRow(form.pieces, first_class + form.word_class, sense, read_as_one))
+    return rows
 
 
 class FormRow(NamedTuple):

@@ -519,6 +519,7 @@ def _load_ranker(
     labels: Sequence[str] | None,
     pooling: str | None,
 ) -> tuple[Ranker, PairTokenizer]:
+    """The ranker of a folder. What a kind says of itself is asked before ``config.json`` is."""
     if pooling is None and is_late_interaction(folder):
         _refuse_template(template, folder, "late-interaction encoder")
         _refuse_labels(labels, folder, "late-interaction encoder")
@@ -539,42 +540,63 @@ def _load_ranker(
         return load_sparse_encoder(folder)
     if is_lora(folder):
         return _load_adapted(LoraFolder(folder), template, labels)
-    config_file = folder / "config.json"
-    if not config_file.is_file():
+    if not (folder / "config.json").is_file():
         # Modules in folders of their own, as word vectors have them.
         return load_modular(folder)
+    return _load_by_architecture(folder, template, labels)
+
+
+def _load_by_architecture(
+    folder: Path, template: Template | None, labels: Sequence[str] | None
+) -> tuple[Ranker, PairTokenizer]:
+    """The ranker of a folder whose ``config.json`` names its class."""
+    config_file = folder / "config.json"
     config = json_object_file(config_file)
-    names = config.get("architectures") or [_unnamed(config_file, config)]
-    classes = _own_classes()
-    if not isinstance(names, list) or not isinstance(names[0], str):
-        raise ValueError(f"{config_file}: architectures={names} must be a list of names")
+    architecture = _architecture(config_file, config)
     if template is None and is_logit_score(folder):
-        _refuse_labels(labels, folder, names[0])
+        _refuse_labels(labels, folder, architecture)
         return load_logit_score(folder, load_tokenizer(folder))
-    if names[0] not in classes:
-        check_code(config_file, config, names[0])
-    tokenizer: PreTrainedTokenizerBase | None = None
-    if is_encoder_decoder(names[0]) and config.get("is_encoder_decoder"):
+    own_class = _own_classes().get(architecture)
+    if own_class is not None:
+        _refuse_template(template, folder, architecture)
+        _refuse_labels(labels, folder, architecture)
+        return _load_own(folder, own_class, config)
+
+    check_code(config_file, config, architecture)
+    if is_encoder_decoder(architecture) and config.get("is_encoder_decoder"):
+        _refuse_labels(labels, folder, architecture)
         tokenizer = load_tokenizer(folder)
         if template is None and not (folder / TEMPLATE).is_file():
-            template = _prompt_of_encoder_decoder(tokenizer, folder, names[0])
-    if is_language_model(names[0]) or tokenizer is not None:
-        _refuse_labels(labels, folder, names[0])
-        prompt = _prompt_of(template, names[0], folder)
-        return load_prompted(folder, tokenizer or load_tokenizer(folder), prompt)
-    if names[0] not in classes:
-        check_model_type(config_file, config)
-    if names[0] not in classes and is_classifier(names[0]) and not is_modular(folder):
-        prompt_of_pair = _prompt_of_classifier(template, folder)
-        tokenizer = load_tokenizer(folder)
-        return load_classifier(folder, tokenizer, labels, template=prompt_of_pair)
-    _refuse_template(template, folder, names[0])
-    _refuse_labels(labels, folder, names[0])
-    if names[0] not in classes and is_modular(folder):
+            template = _prompt_of_encoder_decoder(tokenizer, folder, architecture)
+        return load_prompted(folder, tokenizer, _prompt_of(template, architecture, folder))
+    if is_language_model(architecture):
+        _refuse_labels(labels, folder, architecture)
+        prompt = _prompt_of(template, architecture, folder)
+        return load_prompted(folder, load_tokenizer(folder), prompt)
+    check_model_type(config_file, config)
+    if is_modular(folder):
+        _refuse_template(template, folder, architecture)
+        _refuse_labels(labels, folder, architecture)
         return load_modular(folder, load_tokenizer(folder))
-    if names[0] not in classes:
-        raise not_a_ranker(config_file, names[0])
-    ranker = from_pretrained(classes[names[0]], str(folder))
+    if not is_classifier(architecture):
+        raise not_a_ranker(config_file, architecture)
+    prompt_of_pair = _prompt_of_classifier(template, folder)
+    return load_classifier(folder, load_tokenizer(folder), labels, template=prompt_of_pair)
+
+
+def _architecture(config_file: Path, config: dict[str, Any]) -> str:
+    """The name of the class that the weights are of."""
+    names = config.get("architectures") or [_unnamed(config_file, config)]
+    if not isinstance(names, list) or not isinstance(names[0], str):
+        raise ValueError(f"{config_file}: architectures={names} must be a list of names")
+    return names[0]
+
+
+def _load_own(
+    folder: Path, own_class: type[Ranker], config: dict[str, Any]
+) -> tuple[Ranker, PairTokenizer]:
+    """A ranker that ``train.py`` saved, with the tokens that it was trained with around texts."""
+    ranker = from_pretrained(own_class, str(folder))
     network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
     if isinstance(network, BackboneMixin):
         # Asked now, while weights are in fp32: in half precision, rounding could pass for a

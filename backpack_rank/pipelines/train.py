@@ -11,8 +11,9 @@ import lightning as L
 
 from backpack_rank._threads import choice
 from backpack_rank.data.batching import CPU_TOKENS, GPU_TOKENS, Pairs
-from backpack_rank.data.collection import Collection
+from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.datamodule import RankingData
+from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.vocabulary import WordPairTokenizer
@@ -24,7 +25,7 @@ from backpack_rank.models.word_ranker import InteractionForRanking
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.run_folder import OVERRIDES, save_overrides
 from backpack_rank.pipelines.settings import texts_of
-from backpack_rank.pipelines.training_settings import TrainingSettings
+from backpack_rank.pipelines.training_settings import RankingSettings, TrainingSettings
 from backpack_rank.progress import is_first_process
 from backpack_rank.training.adapters import merged
 from backpack_rank.training.checkpoints import Patience, newest_checkpoint
@@ -91,21 +92,10 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     adapter = settings.adapter
     trainer = settings.trainer
 
-    dataset = settings.dataset
-    collection = dataset.split("train")
-    # The first stage's name and its candidates; here the candidates alone are needed.
-    _, candidates = dataset.candidates("train", collection)
-    negatives = ranking.debiasing.negatives(collection)
-    lists = TrainingLists(collection, candidates, negatives=negatives, **ranking.list_options)
-    log.info(
-        "%s: %d training queries, %d without a relevant document",
-        collection.name,
-        len(lists),
-        lists.skipped,
-    )
+    collection, candidates, lists = training_lists(settings.dataset, ranking)
     log.info(choice())
-    dev = dataset.split("dev")
-    _, dev_candidates = dataset.candidates("dev", dev)
+    dev = settings.dataset.split("dev")
+    _, dev_candidates = settings.dataset.candidates("dev", dev)
     dev_pairs = Pairs.from_run(dev_candidates, dev)
 
     ranker, pair_tokenizer = build(settings, collection)
@@ -176,6 +166,24 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
             save_ranker(folder / RANKER, merged_ranker, data.pair_tokenizer)
         log.info("best %s %.4f; ranker saved to %s", MONITOR, fitted.best, folder / RANKER)
     return fitted.best
+
+
+def training_lists(
+    dataset: Dataset, ranking: RankingSettings
+) -> tuple[Collection, Run, TrainingLists]:
+    """The training queries' collection, their candidates, and the lists that are made of these."""
+    collection = dataset.split("train")
+    # The first stage's name and its candidates; here the candidates alone are needed.
+    _, candidates = dataset.candidates("train", collection)
+    negatives = ranking.debiasing.negatives(collection)
+    lists = TrainingLists(collection, candidates, negatives=negatives, **ranking.list_options)
+    log.info(
+        "%s: %d training queries, %d without a relevant document",
+        collection.name,
+        len(lists),
+        lists.skipped,
+    )
+    return collection, candidates, lists
 
 
 def kept_swap_terms(

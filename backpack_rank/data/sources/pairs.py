@@ -90,16 +90,14 @@ def load_pairs(
             table.fail(place, f"this pair of query and text stands in {places[pair]} already")
         places[pair] = place
         scores = run.setdefault(of_query, {})
-        # Scores that fall by 1 from row to row keep the order of the file.
-        given = None if score is None else table.number(place, row, score)
-        scores[of_document] = -float(len(scores)) if given is None else given
-        if score is not None and given is None:
-            table.fail(place, f"column {score!r} has no score")
-        judged = None if label is None else table.number(place, row, label)
+        if score is None:
+            # Scores that fall by 1 from row to row keep the order of the file.
+            scores[of_document] = -float(len(scores))
+        else:
+            scores[of_document] = table.score(place, row, score)
+        judged = None if label is None else table.label(place, row, label)
         if judged is not None:
-            if judged != int(judged):
-                table.fail(place, f"column {label!r} has {judged:g}, and labels are whole numbers")
-            qrels.setdefault(of_query, {})[of_document] = int(judged)
+            qrels.setdefault(of_query, {})[of_document] = judged
     if not queries.by_id:
         raise ValueError(f"{path} has no rows")
 
@@ -120,16 +118,19 @@ def load_pairs(
         run,
         fields=fields,
     )
-    if dev_fraction is None:
-        return collection
+    return collection if dev_fraction is None else _held_out(collection, path, dev_fraction, split)
+
+
+def _held_out(collection: Collection, path: Path, dev_fraction: float, split: str) -> Collection:
+    """The queries of one of the two splits."""
     kept = []
-    for known in queries.by_id:
-        if is_held_out(known, dev_fraction) == (split == "dev"):
-            kept.append(known)
+    for query_id in collection.queries:
+        if is_held_out(query_id, dev_fraction) == (split == "dev"):
+            kept.append(query_id)
     if not kept:
         raise MissingSplitError(
-            f"data.dev_fraction={dev_fraction:g} leaves none of the {len(queries.by_id)} queries "
-            f"of {path} to {split}"
+            f"data.dev_fraction={dev_fraction:g} leaves none of the {len(collection.queries)} "
+            f"queries of {path} to {split}"
         )
     return collection.select_queries(kept)
 
@@ -224,6 +225,20 @@ class _Table:
         if not math.isfinite(number):
             self.fail(place, f"column {column!r} must hold a number, and holds {shortened(value)}")
         return number
+
+    def score(self, place: Place, row: dict[str, Any], column: str) -> float:
+        """The score in a cell, which must not be empty."""
+        number = self.number(place, row, column)
+        if number is None:
+            self.fail(place, f"column {column!r} has no score")
+        return number
+
+    def label(self, place: Place, row: dict[str, Any], column: str) -> int | None:
+        """The judgement in a cell; None where it is empty."""
+        number = self.number(place, row, column)
+        if number is not None and number != int(number):
+            self.fail(place, f"column {column!r} has {number:g}, and labels are whole numbers")
+        return None if number is None else int(number)
 
     def fail(self, place: Place, message: str) -> NoReturn:
         """Raise ``ValueError`` with file and place in front."""
