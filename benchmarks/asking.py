@@ -4,12 +4,12 @@
 
     BACKPACK_RANK_DATA=FOLDER python -m benchmarks.asking cosine=FOLDER backpack=FOLDER ...
 
-nDCG@10 over BM25's first 100, of the queries of each collection that have a class word or a need:
-of every ranker as it is, which is also what it gives at any alpha under the rule for such queries,
-and at alpha 0 without the rule (``policy.queries=all``). Of collections with many such queries, 100
-are drawn. At the end stand the means over all queries, with 95% intervals of the difference to the
-ranker that was named first. Rankers named ``NAME``, ``NAME-seed1``, ... are one: of each query, the
-mean over its seeds is taken. A ranker whose values are in the record is not measured again.
+Of the queries of each collection that have a class word or a need: nDCG@10 over BM25's first
+documents, and the swap change of these. Of every ranker as it is, which is also what it gives at
+any alpha under the rule for such queries, and at alpha 0 without the rule (``policy.queries=all``).
+Behind nDCG@10 over all queries stands the difference to the ranker that was named first, with a 95%
+interval. Rankers named ``NAME-seed0``, ``NAME-seed1`` ... are one: of each query, the mean over them
+is taken. A ranker whose values are in the record is not measured again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ import numpy as np
 
 import backpack_rank
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.data.collection import Collection
+from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.first_stage import Bm25
 from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.evaluation.bootstrap import bootstrap_intervals
 from backpack_rank.evaluation.effectiveness import effectiveness
+from backpack_rank.evaluation.swap_stability import swap_stability, swapped_collection
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.senses.policy_names import DefaultPolicy
 from benchmarks.report import command_line, machine, record_file, write_record
@@ -42,7 +43,8 @@ PARTS = {
     "NFCorpus": (("nfcorpus", "dev"), ("nfcorpus", "test")),
 }
 """The splits of each collection; ``recipe=minilm`` trains on none of them."""
-MEASURE = "nDCG@10"
+NDCG = "nDCG@10"
+SWAP = "swap change/std (swapped)"
 Values = dict[str, float]
 """Of one ranker in one setting, by query."""
 
@@ -53,8 +55,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("rankers", nargs="+", metavar="NAME=FOLDER")
-    parser.add_argument("--queries", type=int, default=100, help="of each split, at most")
-    parser.add_argument("--depth", type=int, default=100, help="candidates of a query")
+    parser.add_argument("--queries", type=int, default=40, help="of each split, at most")
+    parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
     parser.add_argument("--record", type=Path, default=record_file("asking-cpu.json", quick=False))
     given = parser.parse_args()
     values: dict[str, dict[str, Values]] = {}
@@ -70,7 +72,7 @@ def main() -> None:
 
 
 def measured(folder: str, queries: int, depth: int) -> dict[str, Values]:
-    """Values by query of a ranker as it is, and without the rule at alpha 0."""
+    """Values of a ranker as it is and without the rule at alpha 0, by setting and measure."""
     attribute = Attribute.named("gender")
     reranker = backpack_rank.load(folder)
     assert isinstance(reranker, PointwiseReranker)
@@ -80,16 +82,37 @@ def measured(folder: str, queries: int, depth: int) -> dict[str, Values]:
             DefaultPolicy.of(attribute, queries="all"), 0.0
         ),
     }
-    found: dict[str, Values] = {setting: {} for setting in settings}
+    found: dict[str, Values] = {}
     for part, splits in PARTS.items():
         for name, split in splits:
             collection = asking(name, split, queries, attribute)
             candidates = Bm25(depth=depth).candidates(collection)
-            for setting, reranker in settings.items():
-                run = reranker.rerank(candidates, collection)
-                ndcg = effectiveness(run, collection.qrels, [MEASURE]).values[MEASURE]
-                found[setting] |= {f"{part}/{query}": value for query, value in ndcg.items()}
+            for setting, turned in settings.items():
+                run = turned.rerank(candidates, collection)
+                values = {
+                    NDCG: effectiveness(run, collection.qrels, [NDCG]).values[NDCG],
+                    SWAP: swap_change(turned, run, collection, attribute),
+                }
+                for measure, of_query in values.items():
+                    named = {f"{part}/{query}": value for query, value in of_query.items()}
+                    found.setdefault(f"{setting}, {measure}", {}).update(named)
     return found
+
+
+def swap_change(
+    reranker: PointwiseReranker, run: Run, collection: Collection, attribute: Attribute
+) -> Mapping[str, float]:
+    """Of the queries with a candidate that a swap changes, in standard deviations of the scores."""
+    doc_ids = [doc_id for scores in run.values() for doc_id in scores]
+    swapped, counts = swapped_collection(collection, attribute.swap(), doc_ids)
+    changed: Run = {}
+    for query_id, scores in run.items():
+        changed[query_id] = {
+            doc_id: score for doc_id, score in scores.items() if doc_id in counts.changed
+        }
+    after = reranker.rerank(changed, swapped)
+    both = {query_id: {**scores, **after[query_id]} for query_id, scores in run.items()}
+    return swap_stability(run, both, counts.changed).swapped.values[SWAP]
 
 
 def asking(name: str, split: str, most: int, attribute: Attribute) -> Collection:
@@ -109,24 +132,24 @@ def asking(name: str, split: str, most: int, attribute: Attribute) -> Collection
 
 
 def print_means(values: Mapping[str, Mapping[str, Values]]) -> None:
-    """A line for each ranker and setting; one of a ranker's seeds is the mean of each query."""
+    """A line for each ranker, setting and measure; rankers that differ by their seeds are one."""
     seeds: dict[tuple[str, str], list[Values]] = {}
     for name, settings in values.items():
         for setting, of_query in settings.items():
             seeds.setdefault((name.partition("-seed")[0], setting), []).append(of_query)
     means = {key: mean_over_seeds(rows) for key, rows in seeds.items()}
-    first = next(iter(means.values()))
-    queries = list(first)
+    (first_name, first_setting), *_ = means
+    first = means[first_name, first_setting]
     print(" | ".join(("ranker", "setting", *PARTS, "all", "less the first")))
     for (name, setting), of_query in means.items():
         row = [name, setting]
-        for part in PARTS:
-            of_part = [of_query[query] for query in queries if query.startswith(f"{part}/")]
-            row.append(f"{np.mean(of_part):.3f} ({len(of_part)})")
-        differences = np.array([of_query[query] - first[query] for query in queries])
-        ((low, high),) = bootstrap_intervals(differences[None])
-        row.append(f"{np.mean([of_query[query] for query in queries]):.3f} ({len(queries)})")
-        row.append(f"{differences.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+        for part in (*PARTS, ""):
+            of_part = [value for query, value in of_query.items() if query.startswith(part)]
+            row.append(f"{np.mean(of_part):.4f} ({len(of_part)})")
+        if setting.endswith(NDCG):
+            differences = np.array([of_query[query] - first[query] for query in first])
+            ((low, high),) = bootstrap_intervals(differences[None])
+            row.append(f"{differences.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
         print(" | ".join(row))
 
 
