@@ -41,6 +41,8 @@ is a pass.
 """
 EXAMPLES = 8
 """Queries that the page offers of the synthetic collection."""
+FIRST_EXAMPLE = "crop grower known for breeding poultry"
+"""The one that is shown first."""
 RUN_EXAMPLES = 50
 """Queries that the page offers of a run, at most."""
 EXAMPLE_DOCUMENTS = 20
@@ -86,16 +88,17 @@ def page() -> str:
 def synthetic_examples() -> tuple[Example, ...]:
     """Queries of the synthetic test split with BM25's first documents.
 
-    They are those whose documents have the most even mix of wordings.
+    They are those whose documents have the most even mix of wordings. The first is one on which the
+    ranker of ``make run`` does what it does on average: at alpha 1, male words lead its first ten.
     """
     collection = load_synthetic("test")
     candidates = Bm25(depth=EXAMPLE_DOCUMENTS, cache=False).candidates(collection)
     groups = collection.groups or {}
 
-    def order(query_id: str) -> tuple[int, str]:
+    def order(query_id: str) -> tuple[bool, int, str]:
         genders = [groups[doc_id] for doc_id in candidates[query_id]]
         rarest = min(genders.count(gender) for gender in GENDERS)
-        return -rarest, query_id
+        return collection.queries[query_id] != FIRST_EXAMPLE, -rarest, query_id
 
     most_even = sorted(candidates, key=order)[:EXAMPLES]
     return tuple(_example(collection, query_id, candidates[query_id]) for query_id in most_even)
