@@ -157,7 +157,7 @@ class UsageError(SystemExit):
 
 @contextmanager
 def located(where: object) -> Iterator[None]:
-    """Use this to put where it happened in front of an error: file and line, query, option.
+    """Put where it happened in front of an error: file and line, query, option.
 
     >>> with located("queries.tsv, line 3"):
     ...     decimal("one")

@@ -18,7 +18,7 @@ _OF_THE_CHECKOUT = re.compile(r"(python )?\b(train|evaluate)\.py\b")
 
 
 def entry_point(name: str) -> Callable[[], None]:
-    """Use it in a script: the function of the command line with that name.
+    """In a script: the function of the command line with that name.
 
         entry_point("evaluate")()
 

@@ -63,7 +63,7 @@ SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def script(shell: str) -> str:
-    """Use it for what a shell reads to complete ``backpack-rank``.
+    """What a shell reads to complete ``backpack-rank``.
 
     Raises:
         UsageError: no script is there for this shell.

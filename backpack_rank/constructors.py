@@ -201,7 +201,7 @@ def _name_of(call: Any) -> str:
 
 
 def checked(option: str, **called: str) -> Callable[[_Constructor], _Constructor]:
-    """Use this as a decorator to check the arguments of a class or function by its annotations.
+    """A decorator to check the arguments of a class or function by its annotations.
 
         >>> @checked("adapter")
         ... def adapter(rank: Count = 16) -> int:
@@ -251,7 +251,7 @@ def _checking(
 def check_arguments(
     call: Callable[..., Any], given: Mapping[str, Any], names: Mapping[str, str]
 ) -> None:
-    """Use this to refuse arguments that a constructor does not take, before it is called.
+    """Refuse arguments that a constructor does not take, before it is called.
 
     Args:
         call: the class or function.
@@ -274,7 +274,7 @@ def check_arguments(
 
 
 def made(call: Callable[..., _Object], options: Mapping[str, Any], option: str) -> _Object:
-    """Use this to call a constructor with the options that stand below ``option``.
+    """Call a constructor with the options that stand below ``option``.
 
     Raises:
         ValueError: an option that it does not take, or one that it needs and does not have.
@@ -302,7 +302,7 @@ def required(call: Callable[..., Any]) -> list[str]:
 
 
 def check_fields(kind: type, values: Mapping[str, Any], option: str = "") -> None:
-    """Use this to refuse values by the annotations of a class of options.
+    """Refuse values by the annotations of a class of options.
 
     Names that the class does not declare are not looked at.
 
@@ -321,7 +321,7 @@ def check_fields(kind: type, values: Mapping[str, Any], option: str = "") -> Non
 
 
 def check_value(option: str, value: Any, annotation: Any) -> None:
-    """Use this to refuse a value that an annotation does not take.
+    """Refuse a value that an annotation does not take.
 
         >>> check_value("seed", 1.5, Seed)
         Traceback (most recent call last):
@@ -352,7 +352,7 @@ def check_value(option: str, value: Any, annotation: Any) -> None:
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Use this to ask whether an annotation takes a value, without an error.
+    """Ask whether an annotation takes a value, without an error.
 
     >>> fits(3, Count), fits(0, Count), fits("3", Count)
     (True, False, False)
@@ -514,7 +514,7 @@ def _annotations_one_by_one(source: Any) -> Mapping[str, Any]:
 
 
 def describe(annotation: Any) -> str:
-    """Use this for what an annotation takes, in words.
+    """What an annotation takes, in words.
 
     >>> describe(Count | AllDocuments)
     'a whole number of at least 1, or null for all documents'

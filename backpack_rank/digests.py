@@ -25,7 +25,7 @@ def digest(
     size: int = 16,
     algorithm: Algorithm = "blake2b",
 ) -> str:
-    """Use this for every hash: of a text, of bytes, of an open file from its position, of parts.
+    """Every hash: of a text, of bytes, of an open file from its position, of parts.
 
         >>> digest("a text", size=4)
         '6dc57015'
@@ -61,7 +61,7 @@ def digest(
 
 
 def with_lengths(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Use this to hash pairs of texts: no other pairs run together to the same text.
+    """Hash pairs of texts: no other pairs run together to the same text.
 
     >>> list(with_lengths([("ab", "c")]))
     ['2 1 ab c']

@@ -25,7 +25,7 @@ class PlottedInNotebooks(ShownInNotebooks):
     """Derive from it to be drawn, too."""
 
     def plot(self, **options: Any) -> Any:
-        """Use this for a chart, which a notebook shows where it is the last line of a cell.
+        """A chart, which a notebook shows where it is the last line of a cell.
 
             chart = table.plot()
             chart.save("tradeoff.svg")

@@ -18,7 +18,7 @@ _LINE = "{desc}: {n_fmt}/{total_fmt} {unit} ({rate_fmt}, {remaining} left)"
 
 
 def printable(text: str) -> str:
-    """Use this before a text of somebody else is printed: control characters are spelt out.
+    """Before a text of somebody else is printed: control characters are spelt out.
 
         >>> printable("a\\x1b[2Jb")
         'a\\\\x1b[2Jb'
@@ -39,7 +39,7 @@ def is_first_process() -> bool:
 
 
 class Progress(tqdm):
-    """Use this in place of tqdm: a bar on a terminal, lines for a file or a pipe.
+    """In place of tqdm: a bar on a terminal, lines for a file or a pipe.
 
     with Progress(total=len(pairs), desc="scoring", unit="pair") as bar:
         ...

@@ -34,7 +34,7 @@ Sides = Annotated[
 
 
 class Attribute:
-    """Use this for everything that hangs on words of an attribute: counts, swaps, pairs, classes.
+    """Everything that hangs on words of an attribute: counts, swaps, pairs, classes.
 
         >>> gender = Attribute.named("gender")
         >>> gender.swap()("she saw her father").text

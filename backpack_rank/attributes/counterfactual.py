@@ -28,7 +28,7 @@ POSSESSIVES = frozenset({"him", "his", "her", "hers"})
 
 @dataclass(frozen=True)
 class Swapped:
-    """Use it for a text after the swap, with counts: :class:`LexiconSwap` gives it.
+    """A text after the swap, with counts: :class:`LexiconSwap` gives it.
 
     >>> Swapped("He left.", swaps=1, names=0).text
     'He left.'
@@ -45,7 +45,7 @@ class Swapped:
 
 
 class LexiconSwap:
-    """Use this to write a text as if it were about another group.
+    """Writes a text as if it were about another group.
 
     Every word of the pairs is replaced by its partner, in both directions:
 
@@ -314,7 +314,7 @@ def _is_capitalised(word: str) -> bool:
 
 
 def case_of(word: str) -> str:
-    """Use it to write a word in the case of another: ``upper``, ``capitalised`` or ``lower``.
+    """Write a word in the case of another: ``upper``, ``capitalised`` or ``lower``.
 
     >>> case_of("HER"), case_of("Her"), case_of("hEr")
     ('upper', 'capitalised', 'lower')
@@ -325,7 +325,7 @@ def case_of(word: str) -> str:
 
 
 def in_case(case: str, word: str) -> str:
-    """Use it to write a lower-cased word in a case of :func:`case_of`.
+    """Write a lower-cased word in a case of :func:`case_of`.
 
     >>> in_case(case_of("Her"), "his")
     'His'
@@ -338,7 +338,7 @@ def in_case(case: str, word: str) -> str:
 
 
 def is_possessive(text: str, end: int) -> bool:
-    """Use it to know whether a "her" is possessive ("her book") and no object ("saw her").
+    """Whether a "her" is possessive ("her book") and no object ("saw her").
 
     >>> is_possessive("her book", 3), is_possessive("saw her and left", 7)
     (True, False)

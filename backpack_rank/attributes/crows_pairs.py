@@ -13,7 +13,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def crows_pairs(path: str | Path, bias_type: str = "gender") -> list[tuple[str, str]]:
-    """Use this to get the pairs of words in which the sentences of CrowS-Pairs differ.
+    """Get the pairs of words in which the sentences of CrowS-Pairs differ.
 
     ::
 

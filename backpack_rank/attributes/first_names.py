@@ -110,7 +110,7 @@ _SENTENCE_START = re.compile(r"(?:^|[.!?:;\"'\u201c\u2018(\[•*|-]\s*|\n\s*)$")
 
 @dataclass(frozen=True)
 class FirstNames:
-    """Use it to find first names and to replace each by one of the other group.
+    """Finds first names and replaces each by one of the other group.
 
     The head of this module has an example, and the rule.
 
@@ -135,7 +135,7 @@ class FirstNames:
         sides: tuple[str, str] = ("female", "male"),
         but: Collection[str] = (),
     ) -> FirstNames:
-        """Use this to read names from a CSV file, the most frequent of a group first.
+        """Read names from a CSV file, the most frequent of a group first.
 
         Args:
             path: a file, or a name in ``lexicons/``, with the columns ``word`` and ``group`` and
@@ -255,7 +255,7 @@ class FirstNames:
 
 
 def clear_names(path: str | Path) -> Lexicon:
-    """Use this for the names of a file that are marked ``clear``: names of one group, no words.
+    """The names of a file that are marked ``clear``: names of one group, no words.
 
     >>> clear_names("gender_names").group_names
     ('female', 'male')

@@ -17,7 +17,7 @@ LEXICON_FOLDER = "lexicons"
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Use it to count words of groups in documents, such as female and male words.
+    """Counts words of groups in documents, such as female and male words.
 
     There are two or more groups, and no word is in two of them.
 
@@ -65,7 +65,7 @@ class Lexicon:
 
 @dataclass(frozen=True)
 class WordPairs:
-    """Use it for pairs of words that differ in one attribute, such as (she, he).
+    """Pairs of words that differ in one attribute, such as (she, he).
 
     No word is in two pairs.
 
@@ -99,7 +99,7 @@ class WordPairs:
 
 
 def load_lexicon(path: str | Path) -> Lexicon:
-    """Use it to read words by group, from a CSV file with the columns ``word`` and ``group``.
+    """Read words by group, from a CSV file with the columns ``word`` and ``group``.
 
     >>> load_lexicon("gender_words").group_names
     ('female', 'male')
@@ -129,7 +129,7 @@ def load_lexicon(path: str | Path) -> Lexicon:
 
 
 def load_pairs(path: str | Path, sides: tuple[str, str] | None = ("female", "male")) -> WordPairs:
-    """Use it to read word pairs from a CSV file, one pair in a line.
+    """Read word pairs from a CSV file, one pair in a line.
 
     >>> load_pairs("gender_pairs").sides
     ('female', 'male')
@@ -170,7 +170,7 @@ def load_pairs(path: str | Path, sides: tuple[str, str] | None = ("female", "mal
 
 
 def load_one_way(path: str | Path) -> dict[str, str]:
-    """Use it to read words that are replaced in one direction only.
+    """Read words that are replaced in one direction only.
 
     The CSV file has the columns ``word`` and ``partner``. Pairs cannot hold such words, because
     several may have the same partner: "ms" and "miss" both become "mr", and "mr" cannot become
@@ -196,7 +196,7 @@ def load_one_way(path: str | Path) -> dict[str, str]:
 
 
 def load_neutral(path: str | Path) -> dict[str, str]:
-    """Use it to read words with what is written in their place where no group is meant.
+    """Read words with what is written in their place where no group is meant.
 
     The CSV file has the columns ``word`` and ``neutral``; the second may be several words, as in
     "policewoman,police officer".
@@ -218,7 +218,7 @@ def load_neutral(path: str | Path) -> dict[str, str]:
 
 
 def find_lexicon(path: str | Path) -> Path:
-    """Use it for an option that is a path or a name of ``lexicons/``: the file that it stands for.
+    """An option that is a path or a name of ``lexicons/``: the file that it stands for.
 
     >>> find_lexicon("gender_pairs").name
     'gender_pairs.csv'
@@ -247,7 +247,7 @@ def find_lexicon(path: str | Path) -> Path:
 def count_groups(
     texts: Iterable[str], lexicon: Lexicon, tokenizer: Tokenizer = word_tokens
 ) -> np.ndarray:
-    """Use it to count the tokens of each group in each text.
+    """Count the tokens of each group in each text.
 
     >>> count_groups(["He met her.", "Nobody came."], load_lexicon("gender_words"))
     array([[1, 1],

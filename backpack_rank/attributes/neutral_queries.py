@@ -30,7 +30,7 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """Use it for a query set in a public repository, which is downloaded when it is first used.
+    """A query set in a public repository, which is downloaded when it is first used.
 
         PUBLISHED["fair_msmarco_215"].file_name
 
@@ -78,7 +78,7 @@ def load_neutral_queries(
     folder: str | Path | None = None,
     base_address: str = BASE_ADDRESS,
 ) -> Queries:
-    """Use this to read the queries of a published set, or of a file of the same form.
+    """Read the queries of a published set, or of a file of the same form.
 
         load_neutral_queries("genderbias_ir")   # downloaded when it is first used
         load_neutral_queries("my_queries.tsv")  # id and text, separated by a tab
@@ -113,7 +113,7 @@ def load_neutral_queries(
 def neutral_by_lexicon(
     queries: Queries, lexicon: Lexicon, tokenizer: Tokenizer = word_tokens
 ) -> Queries:
-    """Use this for a bias set where queries are not annotated: those without a word of the lexicon.
+    """A bias set where queries are not annotated: those without a word of the lexicon.
 
     >>> from backpack_rank.attributes.lexicon import load_lexicon
     >>> queries = {"1": "how old is she", "2": "how old is the moon"}

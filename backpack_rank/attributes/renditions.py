@@ -42,7 +42,7 @@ are of one group.
 
 @dataclass(frozen=True)
 class Symbol:
-    """Use it for what a class word is in the canonical form.
+    """What a class word is in the canonical form.
 
     Attributes:
         word_class: index of its class.
@@ -58,7 +58,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class CanonicalForm:
-    """Use it to compare texts: two texts with equal canonical forms have equal renditions.
+    """Compares texts: two texts with equal canonical forms have equal renditions.
 
         renditions.canonical("She left.") == renditions.canonical("He left.")  # True
 
@@ -75,7 +75,7 @@ class CanonicalForm:
 
 
 class Renditions:
-    """Use this to write a text for each group, with nothing left of the group that it was about.
+    """Writes a text for each group, with nothing left of the group that it was about.
 
     Call it with a text and the number of a group, as at the head of this module.
     :meth:`canonical` gives the form behind it.
@@ -305,7 +305,7 @@ def _interleaved(form: CanonicalForm, words: Sequence[str]) -> str:
 
 
 def groups_of_swap(swap: LexiconSwap) -> tuple[dict[str, str], dict[str, str]]:
-    """Use this to learn which side each word of a swap is of.
+    """Which side each word of a swap is of.
 
         side_of, ends_as = groups_of_swap(Attribute.named("gender").swap())
         side_of["she"], ends_as["hostess"]  # 'female', 'host'

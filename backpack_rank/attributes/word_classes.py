@@ -19,7 +19,7 @@ from backpack_rank.data.words import word_tokens
 
 @dataclass(frozen=True)
 class WordClass:
-    """Use it for words that stand for each other.
+    """Words that stand for each other.
 
     >>> WordClass("man", ("man", "woman")).words
     ('man', 'woman')
@@ -42,7 +42,7 @@ class WordClass:
 
 @dataclass(frozen=True)
 class WordClasses:
-    """Use it for the classes of one attribute; no word is in two of them, no name stands twice.
+    """The classes of one attribute; no word is in two of them, no name stands twice.
 
     >>> classes = WordClasses("gender", (WordClass("man", ("man", "woman")),))
     >>> sorted(classes.words)
@@ -108,7 +108,7 @@ class WordClasses:
 
 
 def load_classes(path: str | Path) -> WordClasses:
-    """Use it to read classes from a CSV file with the columns ``class`` and ``word``.
+    """Read classes from a CSV file with the columns ``class`` and ``word``.
 
     >>> classes = load_classes("gender_classes")
     >>> "she" in classes.words
@@ -152,7 +152,7 @@ def load_classes(path: str | Path) -> WordClasses:
 
 
 def load_all_classes(paths: Sequence[str | Path]) -> WordClasses:
-    """Use it to read several files and merge them in order (see :meth:`WordClasses.merged`).
+    """Read several files and merge them in order (see :meth:`WordClasses.merged`).
 
         classes = load_all_classes(["gender_classes", "gender_classes_wide"])
 
@@ -171,7 +171,7 @@ def load_all_classes(paths: Sequence[str | Path]) -> WordClasses:
 
 
 def class_of_names(names: Lexicon) -> WordClasses:
-    """Use it where any first name stands for any other: one class of all names of a list.
+    """Where any first name stands for any other: one class of all names of a list.
 
         classes = gender_classes.merged(class_of_names(clear_names("gender_names")))
 
@@ -182,7 +182,7 @@ def class_of_names(names: Lexicon) -> WordClasses:
 
 
 def count_class_words(texts: Iterable[str], classes: WordClasses) -> dict[str, int]:
-    """Use it to see which words of the classes a collection has, and how often.
+    """Which words of the classes a collection has, and how often.
 
     >>> classes = WordClasses("gender", (WordClass("man", ("man", "woman")),))
     >>> count_class_words(["A man met a man."], classes)
@@ -213,7 +213,7 @@ def count_class_words(texts: Iterable[str], classes: WordClasses) -> dict[str, i
 
 
 def join_overlapping(named_words: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[WordClass, ...]:
-    """Use it to make one class of classes that share a word or a name.
+    """Make one class of classes that share a word or a name.
 
     >>> classes = join_overlapping([("he", ("he", "she")), ("she", ("she", "they"))])
     >>> [(word_class.name, word_class.words) for word_class in classes]

@@ -16,7 +16,7 @@ from backpack_rank.files import read_text
 
 
 class WordFile:
-    """Use it in a loader of one kind of word file: it gives rows that were checked.
+    """In a loader of one kind of word file: it gives rows that were checked.
 
     A loader asks for rows, and for each row says which cells are words and which occur only once::
 
@@ -125,7 +125,7 @@ class WordFile:
 
 
 def check_word(word: str, where: str) -> None:
-    """Use it on every word of a list: it must be one that a token of a lower-cased text can equal.
+    """On every word of a list: it must be one that a token of a lower-cased text can equal.
 
     >>> check_word("Mary", "names")
     Traceback (most recent call last):

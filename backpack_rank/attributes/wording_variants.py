@@ -39,7 +39,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class VariantItem:
-    """Use it for one document of a query in several wordings.
+    """One document of a query in several wordings.
 
         VariantItem("relevant", 1, {"male": "d1-m", "female": "d1-f"})
 
@@ -57,7 +57,7 @@ class VariantItem:
 
 @dataclass(frozen=True)
 class WordedPair:
-    """Use it for two wordings of one document, of which the scores are compared.
+    """Two wordings of one document, of which the scores are compared.
 
     Attributes:
         query_id: the query.
@@ -75,7 +75,7 @@ class WordedPair:
 
 @dataclass(frozen=True)
 class WordingVariants:
-    """Use it to know which documents of a collection are wordings of each other.
+    """Knows which documents of a collection are wordings of each other.
 
     The head of this module has an example; :func:`load_wordings` reads it.
 
@@ -97,7 +97,7 @@ class WordingVariants:
     left_out: tuple[str, ...] = ()
 
     def pairs(self, first: str = "male", second: str = "female") -> list[WordedPair]:
-        """Use this for the pairs of documents whose scores are compared.
+        """The pairs of documents whose scores are compared.
 
         Returns:
             Every item that has both wordings, in order.
@@ -142,7 +142,7 @@ def _selected(by_query: Mapping[str, _Value], query_ids: set[str]) -> dict[str, 
 def load_wordings(
     folder: FilePath, split: Name = "test", name: Name | None = None
 ) -> WordingVariants:
-    """Use this to read which documents of a folder in BEIR's layout are wordings of each other.
+    """Read which documents of a folder in BEIR's layout are wordings of each other.
 
     If the folder has ``wordings.jsonl``, that file says which documents belong together, one JSON
     object per line with the strings ``query_id``, ``item`` (any name, the same for all wordings of

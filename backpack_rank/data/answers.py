@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Answer:
-    """Use it for one answer of a question in one document, without white space at its ends.
+    """One answer of a question in one document, without white space at its ends.
 
     >>> Answer("q1", "d1", "a saw", start=4).span
     (4, 9)
@@ -56,7 +56,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Answers:
-    """Use it for the answers of a collection with the documents that they stand in.
+    """The answers of a collection with the documents that they stand in.
 
         answers = Answers("tools", MemoryStore({"d1": "use a saw"}), (Answer("q1", "d1", "a saw"),))
         for answer, text in answers.with_texts():
@@ -86,7 +86,7 @@ class Answers:
 
 
 def load_answers(source: str, *, title: bool = False) -> Answers:
-    """Use it for the answers of a BEIR folder, a file of SQuAD, or an id of ir_datasets.
+    """The answers of a BEIR folder, a file of SQuAD, or an id of ir_datasets.
 
         answers = load_answers("train-v1.1.json")
         for answer, text in answers.with_texts():
@@ -118,7 +118,7 @@ def load_answers(source: str, *, title: bool = False) -> Answers:
 
 
 def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
-    """Use it for the answers of a BEIR folder, ``answers.jsonl``; all files may end in ``.gz``.
+    """The answers of a BEIR folder, ``answers.jsonl``; all files may end in ``.gz``.
 
         answers = read_beir_answers("my_collection")
 
@@ -166,7 +166,7 @@ def read_beir_answers(folder: str | Path, *, title: bool = False) -> Answers:
 
 
 def read_squad(path: str | Path) -> Answers:
-    """Use it for the answers of a file in SQuAD's format, 1.1 or 2.0.
+    """The answers of a file in SQuAD's format, 1.1 or 2.0.
 
         answers = read_squad("train-v1.1.json")
 
@@ -205,7 +205,7 @@ def read_squad(path: str | Path) -> Answers:
 
 
 def irds_answers(dataset_id: str) -> Answers:
-    """Use it for the answers of an ir_datasets id: each in every relevant document of its query.
+    """The answers of an ir_datasets id: each in every relevant document of its query.
 
         answers = irds_answers("msmarco-qna/train")
 

@@ -12,7 +12,7 @@ from backpack_rank.data.tokenisation import PairTokenizer
 
 
 class UnseparatedPairTokenizer(PairTokenizer):
-    """Use it with ``input_form=as_coded`` where a text is read at one token.
+    """With ``input_form=as_coded`` where a text is read at one token.
 
     A pair is [start, query, document, end]. The authors read the last of many tokens of padding;
     here there is one token behind the document, the end.
@@ -29,7 +29,7 @@ class UnseparatedPairTokenizer(PairTokenizer):
 
 
 class EndlessPairTokenizer(PairTokenizer):
-    """Use it with ``input_form=as_coded`` where a text is read at all its tokens.
+    """With ``input_form=as_coded`` where a text is read at all its tokens.
 
     A pair is [start, query, separator, document].
     """

@@ -28,7 +28,7 @@ _FETCHED = 4096
 
 
 def start_worker(_worker: int) -> None:
-    """Use it as ``worker_init_fn`` of a data loader.
+    """A ``worker_init_fn`` of a data loader.
 
     A forked process has none of the tokenizer's threads and would wait for them for ever.
     """
@@ -37,7 +37,7 @@ def start_worker(_worker: int) -> None:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Use it wherever a ranker scores a run: its rows are the pairs to score, in a fixed order.
+    """Wherever a ranker scores a run: its rows are the pairs to score, in a fixed order.
 
         pairs = Pairs.from_run(candidates, collection)
         scores = np.array([len(document) for _, document in pairs.texts()], dtype=np.float32)
@@ -115,7 +115,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class JoinedPairs:
-    """Use it for what a ranker reads of N pairs of texts: :func:`join_pairs` makes it.
+    """What a ranker reads of N pairs of texts: :func:`join_pairs` makes it.
 
     Attributes:
         sequences: token ids of the joined texts: of each pair its chunks, one after the other,
@@ -178,7 +178,7 @@ def best_scores(
     score: Callable[[np.ndarray], np.ndarray],
     pairs: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Use this to score pairs that are read in chunks: the best chunk counts.
+    """Score pairs that are read in chunks: the best chunk counts.
 
     >>> scores_of_chunks = np.array([0.5, 2.0, 1.0], dtype=np.float32)
     >>> best_scores(np.array([0, 2]), 3, lambda chunks: scores_of_chunks[chunks])
@@ -218,7 +218,7 @@ def join_pairs(
     max_document: int | None = None,
     names: Sequence[str] | None = None,
 ) -> JoinedPairs:
-    """Use it to turn texts into what a ranker reads.
+    """Turn texts into what a ranker reads.
 
         joined = join_pairs(pair_tokenizer, [("electrician", "She rewires houses.")])
         joined.sequences[0]  # token ids
@@ -261,7 +261,7 @@ def join_pairs(
 
 
 class PairPortions(Dataset):
-    """Use it as the data set of a loader that validates: it gives portions of pairs.
+    """The data set of a loader that validates: it gives portions of pairs.
 
         loader = DataLoader(PairPortions(pairs, pair_tokenizer), batch_size=None, num_workers=4)
         for portion in loader:
@@ -325,7 +325,7 @@ class ChunkBatch(NamedTuple):
 
 
 class ChunkPortions(PairPortions):
-    """Use it as the data set of a loader that scores: portions of pairs with all chunks.
+    """The data set of a loader that scores: portions of pairs with all chunks.
 
     A portion is a list of :class:`ChunkBatch`, those of first chunks before all others: they are
     the batches of a :class:`PairPortions`.
@@ -363,7 +363,7 @@ class ChunkPortions(PairPortions):
 def pack_by_length(
     rows: np.ndarray, sequences: list[np.ndarray], tokens_per_batch: int
 ) -> list[tuple[np.ndarray, PackedBatch]]:
-    """Use it to pack texts of similar length until a batch holds ``tokens_per_batch`` tokens.
+    """Pack texts of similar length until a batch holds ``tokens_per_batch`` tokens.
 
     Args:
         rows: number of each text, for whoever puts scores to their rows. [N]
@@ -382,7 +382,7 @@ def pack_by_length(
 
 
 def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
-    """Use it to put texts of similar length together: positions, in groups of so many tokens.
+    """Put texts of similar length together: positions, in groups of so many tokens.
 
     >>> [group.tolist() for group in group_by_length([5, 2, 9, 3], tokens_per_batch=10)]
     [[0, 1, 3], [2]]
@@ -405,7 +405,7 @@ def group_by_length(lengths: Sequence[int] | np.ndarray, tokens_per_batch: int) 
 def sample_texts(
     pairs: Pairs, pair_tokenizer: PairTokenizer, number: int, seed: int
 ) -> list[np.ndarray]:
-    """Use it for token ids of a random sample of pairs, all of them where there are fewer.
+    """Token ids of a random sample of pairs, all of them where there are fewer.
 
         texts = sample_texts(pairs, pair_tokenizer, number=1000, seed=0)
 

@@ -8,7 +8,7 @@ from functools import cache
 
 
 def beginning(text: str, characters: int, longest_run: int) -> tuple[str, bool]:
-    """Use it to cut a long text before it is tokenised, to about ``characters``.
+    """Cut a long text before it is tokenised, to about ``characters``.
 
     A stretch of blanks, or of characters that some tokenizers delete, is shortened where it is
     longer than ``longest_run``: either its characters are tokens, and then it has more than anybody
@@ -43,7 +43,7 @@ def beginning(text: str, characters: int, longest_run: int) -> tuple[str, bool]:
 
 
 def before_last_word(text: str) -> str | None:
-    """Use it on a text that was cut anywhere: it is given without its last word, which may be torn.
+    """On a text that was cut anywhere: it is given without its last word, which may be torn.
 
     >>> before_last_word("a saw and a ham")
     'a saw and a'

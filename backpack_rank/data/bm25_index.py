@@ -45,7 +45,7 @@ _BYTES_PER_CHARACTER, _BYTES_PER_POSTING = 200, 100
 
 @dataclass(frozen=True)
 class Bm25Settings:
-    """Use it for all that decides what an index holds; the cache's key is made from it.
+    """All that decides what an index holds; the cache's key is made from it.
 
         settings = Bm25Settings(
             k1=0.9, b=0.4, stemmer="porter", stopwords=True,
@@ -145,7 +145,7 @@ class Bm25Settings:
 
 
 class Bm25Index:
-    """Use it to search documents by BM25: it holds ids and the scores of words, without texts.
+    """Searches documents by BM25: it holds ids and the scores of words, without texts.
 
     index = Bm25Index.of(collection.documents, settings, cache=True)
     run = index.search(collection.queries, depth=100)

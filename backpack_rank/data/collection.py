@@ -57,7 +57,7 @@ class DocumentStore(Protocol):
 
 
 class MemoryStore:
-    """Use it for documents that fit into memory, such as texts of your own.
+    """Documents that fit into memory, such as texts of your own.
 
     >>> store = MemoryStore({"d1": "a saw", "d2": "a hammer"})
     >>> store.get_many(["d2"])
@@ -101,7 +101,7 @@ class MemoryStore:
 
 @dataclass(frozen=True, repr=False)
 class Collection(ShownInNotebooks):
-    """Use it for the data of one dataset and split: documents, queries, judgements, candidates.
+    """The data of one dataset and split: documents, queries, judgements, candidates.
 
     The loaders of :mod:`backpack_rank.data.sources` make it; by hand it is::
 
@@ -138,7 +138,7 @@ class Collection(ShownInNotebooks):
     depth: int = 100
 
     def field_values(self, name: str, doc_ids: Iterable[str]) -> dict[str, Any]:
-        """Use it for what documents say beside their text; ``group`` is that of ``groups``.
+        """What documents say beside their text; ``group`` is that of ``groups``.
 
             collection.field_values("region", ["d1", "d2"])  # {"d1": "asia"}
 
@@ -178,7 +178,7 @@ class Collection(ShownInNotebooks):
 
 
 def select_queries(run: Run, collection: Collection) -> Run:
-    """Use it for the part of a run that ranks for queries of a collection, in its order.
+    """The part of a run that ranks for queries of a collection, in its order.
 
     >>> collection = Collection("trades", MemoryStore({}), {"q1": "roofer"}, {})
     >>> select_queries({"q2": {"d1": 2.0}, "q1": {"d1": 1.0}}, collection)
@@ -191,7 +191,7 @@ def select_queries(run: Run, collection: Collection) -> Run:
 
 
 def without_own(run: Run, collection: Collection) -> Run:
-    """Use it on rankings of a collection whose queries are documents: without the query's own.
+    """On rankings of a collection whose queries are documents: without the query's own.
 
     >>> queries = Collection("a", MemoryStore({}), {"d1": "x"}, {}, ignore_identical_ids=True)
     >>> without_own({"d1": {"d1": 9.0, "d2": 1.0}}, queries)
@@ -229,7 +229,7 @@ def note_on_own(run: Mapping[str, Mapping[str, float]], collection: Collection) 
 
 
 def missing_message(doc_ids: list[str]) -> str:
-    """Use it in an error: a sentence that names up to five missing document ids."""
+    """In an error: a sentence that names up to five missing document ids."""
     shown = ", ".join(repr(doc_id) for doc_id in doc_ids[:5])
     more = f" and {len(doc_ids) - 5} more" if len(doc_ids) > 5 else ""
     return f"{len(doc_ids)} document ids are not in the collection: {shown}{more}"

@@ -52,7 +52,7 @@ class EpochSamplerBase(Sampler[Key]):
 
 @dataclass(frozen=True)
 class SwappedTexts:
-    """Use it for the counterfactuals of some texts of a batch, as a term of the loss reads them.
+    """The counterfactuals of some texts of a batch, as a term of the loss reads them.
 
     Attributes:
         texts: S packed texts.
@@ -65,7 +65,7 @@ class SwappedTexts:
 
 @dataclass(frozen=True)
 class ListBatch:
-    """Use it for what a training step reads: L lists of at most m documents.
+    """What a training step reads: L lists of at most m documents.
 
         batch = collate_lists([dataset[key] for key in keys])
         scores = scatter_lists(ranker(batch.texts), batch.mask)  # [L, m]
@@ -113,7 +113,7 @@ class ListBatch:
 
 @dataclass(frozen=True)
 class EncodedList:
-    """Use it for one training list as token ids: what workers make and :func:`collate_lists` packs.
+    """One training list as token ids: what workers make and :func:`collate_lists` packs.
 
     Attributes:
         sequences: of each (query, document) text.
@@ -144,7 +144,7 @@ class Teacher(Protocol):
 
 
 class ListDataset(Dataset):
-    """Use it as the data set of a training loader: lists by (epoch, query id), drawn on demand.
+    """The data set of a training loader: lists by (epoch, query id), drawn on demand.
 
         dataset = ListDataset(collection, TrainingLists(collection, candidates), pair_tokenizer)
         dataset[0, "q1"].sequences  # token ids of each (query, document)
@@ -246,7 +246,7 @@ class ListDataset(Dataset):
 
 
 class EpochSampler(EpochSamplerBase[tuple[int, str]]):
-    """Use it as the sampler of :class:`ListDataset`: the (epoch, query id) keys of an epoch.
+    """The sampler of :class:`ListDataset`: the (epoch, query id) keys of an epoch.
 
     sampler = EpochSampler(lists)
     sampler.set_epoch(3)
@@ -267,7 +267,7 @@ class EpochSampler(EpochSamplerBase[tuple[int, str]]):
 
 
 def collate_lists(items: list[EncodedList]) -> ListBatch:
-    """Use it as ``collate_fn``: texts of lists are packed, shorter lists are masked."""
+    """A ``collate_fn``: texts of lists are packed, shorter lists are masked."""
     items = _with_copies(items)
     size = max(len(item.labels) for item in items)
     labels = torch.zeros((len(items), size))
@@ -315,7 +315,7 @@ def _with_copies(items: list[EncodedList]) -> list[EncodedList]:
 
 
 class RankingData(L.LightningDataModule):
-    """Use it as the data of a training: lists, drawn anew every epoch, and the dev candidates.
+    """The data of a training: lists, drawn anew every epoch, and the dev candidates.
 
         data = RankingData(lists, train, dev_pairs, pair_tokenizer, lists_per_batch=8)
         trainer.fit(module, datamodule=data)

@@ -40,7 +40,7 @@ ROTATED = {
 
 @dataclass(frozen=True)
 class Dataset:
-    """Use it for splits by name, usually ``train``, ``dev`` and ``test``, with their first stages.
+    """Splits by name, usually ``train``, ``dev`` and ``test``, with their first stages.
 
     The head of this module shows how it is made. ``bias`` is among the splits where the bias set is
     a separate collection.
@@ -98,7 +98,7 @@ class Dataset:
         name: str | None = None,
         **options: Any,
     ) -> Dataset:
-        """Use it for a single collection: it becomes the test split.
+        """A single collection: it becomes the test split.
 
         Args:
             test: the collection.

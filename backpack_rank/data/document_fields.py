@@ -15,7 +15,7 @@ OF_THE_TEXT = ("_id", "title", "text", "metadata")
 
 @dataclass(frozen=True)
 class LineFields:
-    """Use it for the fields of a file of JSON lines: further keys, or those below ``metadata``.
+    """The fields of a file of JSON lines: further keys, or those below ``metadata``.
 
         fields = LineFields(Path("corpus.jsonl"))
         fields("region", ["d1", "d7"])  # {"d1": "asia", "d7": ["asia", "europe"]}

@@ -45,7 +45,7 @@ Parser: TypeAlias = Callable[[bytes], Document]
 def open_documents(
     path: str | Path, *, title: bool = True, memory_limit: int = MEMORY_LIMIT
 ) -> DocumentStore:
-    """Use it for the documents of a line file, of any size.
+    """The documents of a line file, of any size.
 
         documents = open_documents("nfcorpus/corpus.jsonl")
         documents.get_many(["MED-10", "MED-14"])
@@ -89,7 +89,7 @@ def read_documents(path: str | Path, *, title: bool = True) -> MemoryStore:
 
 
 def document_text(title: str, text: str) -> str:
-    """Use it to join title and text as BEIR does: with a space, and none where the title is empty.
+    """Join title and text as BEIR does: with a space, and none where the title is empty.
 
     >>> document_text("Saws", "A saw cuts.")
     'Saws A saw cuts.'
@@ -98,7 +98,7 @@ def document_text(title: str, text: str) -> str:
 
 
 class OffsetStore:
-    """Use it for documents that do not fit into memory: texts stay in their file.
+    """Documents that do not fit into memory: texts stay in their file.
 
         documents = OffsetStore("msmarco/corpus.jsonl")
         documents.get_many(["7067032"])

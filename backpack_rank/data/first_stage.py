@@ -40,7 +40,7 @@ class FirstStage(Protocol):
 
 
 class Bm25:
-    """Use it to retrieve candidates from the complete corpus by BM25, with bm25s.
+    """Retrieves candidates from the complete corpus by BM25, with bm25s.
 
         candidates = Bm25(depth=100).candidates(collection)
 
@@ -117,7 +117,7 @@ class Bm25:
 
 
 class RunFile:
-    """Use it to re-rank the candidates of a TREC run file, plain or ``.gz``.
+    """Re-ranks the candidates of a TREC run file, plain or ``.gz``.
 
         candidates = RunFile("bm25.trec", depth=100).candidates(collection)
 
@@ -174,7 +174,7 @@ class RunFile:
 
 
 class GivenCandidates:
-    """Use it for candidates that come with a collection: its scoreddocs or its candidates file.
+    """Candidates that come with a collection: its scoreddocs or its candidates file.
 
     candidates = GivenCandidates(depth=100).candidates(collection)
     """
@@ -203,6 +203,6 @@ def _for_queries(run: Run, collection: Collection, depth: int) -> Run:
 
 
 def checked_depth(depth: int) -> int:
-    """Use it on the option ``depth`` of a first stage: it must be a whole number of at least 1."""
+    """On the option ``depth`` of a first stage: it must be a whole number of at least 1."""
     whole_number("depth", depth, 1)
     return depth

@@ -26,7 +26,7 @@ _BYTES_KEY = re.compile(rb'"\s*:')
 
 
 def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Use it to write one JSON object per line; the file appears once it is complete.
+    """Write one JSON object per line; the file appears once it is complete.
 
     write_jsonl("queries.jsonl", [{"_id": "q1", "text": "electrician"}])
     """
@@ -38,7 +38,7 @@ def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
 def read_jsonl(
     path: str | Path, parse: Callable[[dict[str, Any]], Row]
 ) -> Iterator[tuple[int, Row]]:
-    """Use it to read JSON lines: what ``parse`` makes of the object of every line.
+    """Read JSON lines: what ``parse`` makes of the object of every line.
 
         for number, text in read_jsonl("queries.jsonl", lambda record: record["text"]):
             ...
@@ -49,7 +49,7 @@ def read_jsonl(
 
 
 def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
-    """Use it in place of :func:`json.loads` where a key that stands twice must not pass.
+    """In place of :func:`json.loads` where a key that stands twice must not pass.
 
     >>> json_value('{"_id": "q1"}')
     {'_id': 'q1'}
@@ -73,7 +73,7 @@ def json_value(line: str | bytes, what: str = "a JSON object") -> Any:
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Use it as ``object_pairs_hook`` of :func:`json.loads`, which loses a value without it.
+    """An ``object_pairs_hook`` of :func:`json.loads`, which loses a value without it.
 
     Raises:
         ValueError: a key stands twice.
@@ -87,7 +87,7 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_object(line: str | bytes) -> dict[str, Any]:
-    """Use it where a line must hold a JSON object; anything else raises ``ValueError``."""
+    """Where a line must hold a JSON object; anything else raises ``ValueError``."""
     record = json_value(line)
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {shortened(record)}")
@@ -95,7 +95,7 @@ def json_object(line: str | bytes) -> dict[str, Any]:
 
 
 def json_file(path: str | Path) -> Any:
-    """Use it to read a small file that is one JSON document; an error names it.
+    """Read a small file that is one JSON document; an error names it.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -109,7 +109,7 @@ def json_file(path: str | Path) -> Any:
 
 
 def json_object_file(path: str | Path) -> dict[str, Any]:
-    """Use it for a file that must hold a JSON object; errors are those of :func:`json_file`."""
+    """A file that must hold a JSON object; errors are those of :func:`json_file`."""
     content = json_file(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a JSON object, and holds {shortened(content)}")
@@ -117,7 +117,7 @@ def json_object_file(path: str | Path) -> dict[str, Any]:
 
 
 def text_under(record: object, key: str, what: str = "") -> str:
-    """Use it for a key of a JSON object that must hold a string.
+    """A key of a JSON object that must hold a string.
 
     >>> text_under({"_id": "q1"}, "_id")
     'q1'
@@ -134,7 +134,7 @@ def text_under(record: object, key: str, what: str = "") -> str:
 
 
 def json_record(line: str | bytes) -> dict[str, Any]:
-    """Use it for a line of BEIR's files: a JSON object with the strings ``_id`` and ``text``.
+    """A line of BEIR's files: a JSON object with the strings ``_id`` and ``text``.
 
     Raises:
         ValueError: what is wrong with the line, without its place.

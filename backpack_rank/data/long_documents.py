@@ -15,7 +15,7 @@ STRATEGIES = ("cut", "chunks")
 
 @dataclass(frozen=True)
 class LongDocuments:
-    """Use this to say how documents are read that do not fit behind their query.
+    """Says how documents are read that do not fit behind their query.
 
     A chunk is a stretch of a document's tokens, as long as fits behind the query. The score of a
     document is that of its best chunk. Overlap, and what of a document is read, count in tokens::

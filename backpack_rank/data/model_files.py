@@ -260,7 +260,7 @@ NUMBERS: Sequence[tuple[re.Pattern[str], Any]] = (
 
 
 def check_settings(folder: Path) -> None:
-    """Use this on a folder with a model before anything of it is read.
+    """On a folder with a model before anything of it is read.
 
     Files that no loader needs, such as ``calibration.json``, are looked at by :func:`read_settings`
     when somebody asks for what they hold.
@@ -282,7 +282,7 @@ def check_settings(folder: Path) -> None:
 
 
 def read_settings(file: Path, kind: type[Options] | None = None) -> dict[str, Any]:
-    """Use this to read a file of :data:`FILES`: everything in it is of the type and range there.
+    """Read a file of :data:`FILES`: everything in it is of the type and range there.
 
         read_settings(folder / "sentence_bert_config.json").get("max_seq_length")
 
@@ -307,7 +307,7 @@ def read_settings(file: Path, kind: type[Options] | None = None) -> dict[str, An
 def check_content(
     file: Path, content: Mapping[str, Any], kind: type[Options] | None = None
 ) -> None:
-    """Use this to look at the content of a file of a model; other files' are not looked at.
+    """Look at the content of a file of a model; other files' are not looked at.
 
     Raises:
         ValueError: a value is of another type or out of its range.
@@ -322,7 +322,7 @@ def check_content(
 
 
 def check_number(file: Path, name: str, value: int) -> None:
-    """Use this for a whole number anywhere in a file: sizes that no model has are refused.
+    """A whole number anywhere in a file: sizes that no model has are refused.
 
     Raises:
         ValueError: it is one of :data:`NUMBERS` and out of its range.
@@ -379,7 +379,7 @@ def _parts_of_router(folder: Path) -> Iterator[Path]:
 
 
 def check_regular(*paths: Path) -> None:
-    """Use this before files are opened: who opens a pipe waits for its writer, maybe for ever.
+    """Before files are opened: who opens a pipe waits for its writer, maybe for ever.
 
     Raises:
         ValueError: one is neither a file nor a folder.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Use it for what a ranker reads: B texts, T tokens in all, without padding.
+    """What a ranker reads: B texts, T tokens in all, without padding.
 
     >>> batch = PackedBatch.from_sequences([[7, 8, 9], [7, 5]])
     >>> batch.input_ids.tolist(), batch.offsets.tolist()
@@ -146,7 +146,7 @@ class PackedBatch:
 
 
 def behind_separator(batch: PackedBatch, separator_id: int) -> Tensor:
-    """Use it to know which tokens are the document's: those behind the first separator. bool [T]
+    """Which tokens are the document's: those behind the first separator. bool [T]
 
     >>> batch = PackedBatch.from_sequences([[7, 0, 8, 9], [7, 5, 0, 6]])
     >>> batch.input_ids[behind_separator(batch, separator_id=0)].tolist()

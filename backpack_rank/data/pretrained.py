@@ -53,7 +53,7 @@ _ADDED = (
 
 
 def from_pretrained(loader: Any, name: str | Path, *arguments: Any, **options: Any) -> Any:
-    """Use it for everything that transformers loads: it runs no code of a folder or hub id.
+    """Everything that transformers loads: it runs no code of a folder or hub id.
 
     >>> from transformers import AutoModelForSequenceClassification
     >>> from_pretrained(AutoModelForSequenceClassification, "folder")  # doctest: +SKIP
@@ -95,7 +95,7 @@ def from_pretrained(loader: Any, name: str | Path, *arguments: Any, **options: A
 
 
 def check_folder(folder: Path) -> None:
-    """Use it on a folder with a model before transformers reads it: it refuses what is harmful.
+    """On a folder with a model before transformers reads it: it refuses what is harmful.
 
         check_folder(Path("downloads/ranker"))
 
@@ -124,7 +124,7 @@ def _check_file(file: Path) -> None:
 
 @contextmanager
 def no_panic(where: object) -> Iterator[None]:
-    """Use it around calls of a tokenizer: a panic of its library becomes a ``ValueError``.
+    """Around calls of a tokenizer: a panic of its library becomes a ``ValueError``.
 
         with no_panic("folder"):
             tokenizer("a text")

@@ -11,7 +11,7 @@ from backpack_rank.data.text_files import check_id, cut_text, fail, read_rows, r
 
 
 def read_queries(path: str | Path) -> Queries:
-    """Use it to read queries: JSON lines (``.jsonl``), or else two tab-separated columns.
+    """Read queries: JSON lines (``.jsonl``), or else two tab-separated columns.
 
     queries = read_queries("topics.tsv")
     queries["q1"]  # the text
@@ -20,7 +20,7 @@ def read_queries(path: str | Path) -> Queries:
 
 
 def read_queries_tsv(path: str | Path) -> Queries:
-    """Use it to read ``id<TAB>text``, one query per line.
+    """Read ``id<TAB>text``, one query per line.
 
         queries = read_queries_tsv("topics.tsv")
 
@@ -32,7 +32,7 @@ def read_queries_tsv(path: str | Path) -> Queries:
 
 
 def read_queries_jsonl(path: str | Path) -> Queries:
-    """Use it to read BEIR's ``{"_id": ..., "text": ...}``, one query per line.
+    """Read BEIR's ``{"_id": ..., "text": ...}``, one query per line.
 
         queries = read_queries_jsonl("nfcorpus/queries.jsonl")
 

@@ -47,7 +47,7 @@ _ABBREVIATIONS = frozenset(
 
 @dataclass(frozen=True)
 class RotatedText:
-    """Use it for a text after its rotation; :meth:`moved` maps places of the original to it.
+    """A text after its rotation; :meth:`moved` maps places of the original to it.
 
     >>> text = "one two three four"
     >>> rotated = rotate_at(text, word_starts(text), first=3)
@@ -99,7 +99,7 @@ class RotatedText:
 
 
 def rotate_at(text: str, starts: Iterable[int], first: int) -> RotatedText:
-    """Use it to rotate a text so that its ``first``-th unit (from 1) stands first.
+    """Rotate a text so that its ``first``-th unit (from 1) stands first.
 
     >>> rotate_at("a b c d", word_starts("a b c d"), first=3).text
     'c d a b'
@@ -145,7 +145,7 @@ def rotate_at(text: str, starts: Iterable[int], first: int) -> RotatedText:
 
 
 def word_starts(text: str) -> list[int]:
-    """Use it to cut a text between words: where each run of characters without white space starts.
+    """Cut a text between words: where each run of characters without white space starts.
 
     >>> word_starts("She rewires houses.")
     [0, 4, 12]
@@ -154,7 +154,7 @@ def word_starts(text: str) -> list[int]:
 
 
 def sentence_starts(text: str) -> list[int]:
-    """Use it to cut a text between sentences: where each starts, by a small rule for English.
+    """Cut a text between sentences: where each starts, by a small rule for English.
 
     >>> sentence_starts("Dr. Lee left. Nobody saw it.")
     [0, 14]
@@ -177,7 +177,7 @@ def sentence_starts(text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Rotation:
-    """Use it to rotate the texts of a collection, each by a draw that depends on its id.
+    """Rotates the texts of a collection, each by a draw that depends on its id.
 
         rotated = rotated_collection(collection, Rotation(level="word", seed=0))
 
@@ -217,7 +217,7 @@ class Rotation:
 
 
 class RotatedStore:
-    """Use it for documents whose texts are rotated on demand, so that none is stored twice.
+    """Documents whose texts are rotated on demand, so that none is stored twice.
 
         documents = RotatedStore(collection.documents, Rotation(seed=1))
 
@@ -255,7 +255,7 @@ class RotatedStore:
 
 
 def rotated_collection(collection: Collection, rotation: Rotation) -> Collection:
-    """Use it for a collection with rotated documents; queries, judgements, candidates stay.
+    """A collection with rotated documents; queries, judgements, candidates stay.
 
     The name of the collection says how it was rotated.
     """
@@ -264,7 +264,7 @@ def rotated_collection(collection: Collection, rotation: Rotation) -> Collection
 
 
 def original_collection(collection: Collection) -> Collection:
-    """Use it where the order of words must not count: the collection before any rotation."""
+    """Where the order of words must not count: the collection before any rotation."""
     store = collection.documents
     if isinstance(store, RotatedStore):
         return replace(collection, documents=store.original)

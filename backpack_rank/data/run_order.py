@@ -20,7 +20,7 @@ _SHARE_TO_WARN = 0.5
 
 
 def in_order(scores: Mapping[str, float], ties: str = "id") -> list[str]:
-    """Use it to order one query's documents by score, ties in one of the orders of :data:`TIES`.
+    """Order one query's documents by score, ties in one of the orders of :data:`TIES`.
 
     >>> in_order({"d2": 1.0, "d1": 1.0, "d3": 2.0})
     ['d3', 'd1', 'd2']
@@ -39,7 +39,7 @@ def in_order(scores: Mapping[str, float], ties: str = "id") -> list[str]:
 
 
 def untied(run: Run) -> Run:
-    """Use it before a run is given to a tool that sorts by score: no two scores stay equal.
+    """Before a run is given to a tool that sorts by score: no two scores stay equal.
 
     >>> scores = untied({"q1": {"d2": 1.0, "d1": 1.0}})["q1"]
     >>> scores["d2"] > scores["d1"]
@@ -65,7 +65,7 @@ def untied(run: Run) -> Run:
 def warn_of_order(
     path: str | Path, run: Run, ranks: Mapping[str, Sequence[str]], ties: str
 ) -> None:
-    """Use it on a run from elsewhere: it warns where scores are tied or contradict the ranks.
+    """On a run from elsewhere: it warns where scores are tied or contradict the ranks.
 
     Args:
         path: of the run file.
@@ -80,7 +80,7 @@ def warn_of_order(
 
 
 class OrderWarning:
-    """Use it for the same on a run that comes query by query.
+    """The same on a run that comes query by query.
 
     >>> warning = OrderWarning("bm25.trec", ties="id")
     >>> warning.add("q1", {"d1": 2.0, "d2": 1.0}, ranks=["1", "2"])

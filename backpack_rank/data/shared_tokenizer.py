@@ -29,7 +29,7 @@ def shared_tokenizer(
     between: Sequence[int],
     end_id: int,
 ) -> PreTrainedTokenizerFast:
-    """Use it to save a tokenizer for other libraries: the copy joins pairs as the ranker does.
+    """Save a tokenizer for other libraries: the copy joins pairs as the ranker does.
 
         tokenizer = shared_tokenizer(
             pair_tokenizer.tokenizer, 512, None, pair_tokenizer.between, pair_tokenizer.end_id
@@ -79,7 +79,7 @@ def shared_tokenizer(
 
 
 def with_original_rules(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Use it on a tokenizer that was loaded: undoes :func:`shared_tokenizer`, if that wrote it.
+    """On a tokenizer that was loaded: undoes :func:`shared_tokenizer`, if that wrote it.
 
     tokenizer = with_original_rules(AutoTokenizer.from_pretrained("folder"))
     """

@@ -31,7 +31,7 @@ Row: TypeAlias = tuple[str, float, str]
 def open_run(
     path: str | Path, *, ties: str = "id", warn: bool = False, memory_limit: int = MEMORY_LIMIT
 ) -> Run:
-    """Use it in place of ``read_run`` for a run of any size.
+    """In place of ``read_run`` for a run of any size.
 
         run = open_run("bm25.trec")
         run["q1"]  # {"d7": 12.5, ...}, best first
@@ -57,7 +57,7 @@ def open_run(
 
 
 class StoredRun(Mapping[str, dict[str, float]]):
-    """Use it to read a run query by query: :func:`open_run` gives it for a large file.
+    """Reads a run query by query: :func:`open_run` gives it for a large file.
 
         run = StoredRun.read("bm25.trec")
         for query_id in run:

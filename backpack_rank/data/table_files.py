@@ -16,7 +16,7 @@ _QUOTES = "\"'"
 
 
 class TableFile:
-    """Use it in a loader of a small table: it gives the cells of every line below the header.
+    """In a loader of a small table: it gives the cells of every line below the header.
 
         table = TableFile("genders.tsv")
         table.header  # ("docno", "gender"), or None

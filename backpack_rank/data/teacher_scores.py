@@ -22,7 +22,7 @@ TrainingPairs: TypeAlias = dict[str, list[str]]
 
 
 class TeacherRun:
-    """Use it as the teacher of a training whose scores are in a run.
+    """The teacher of a training whose scores are in a run.
 
     >>> TeacherRun({"q1": {"d1": 2.0}}).scores("q1", ["d1", "d2"])
     array([ 2., nan], dtype=float32)
@@ -40,7 +40,7 @@ class TeacherRun:
 
 
 def read_runs(files: Iterable[str | Path], query_ids: Iterable[str]) -> Run:
-    """Use it to join a teacher's scores of several TREC runs; other queries are left out.
+    """Join a teacher's scores of several TREC runs; other queries are left out.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -64,7 +64,7 @@ def read_runs(files: Iterable[str | Path], query_ids: Iterable[str]) -> Run:
 
 
 def training_pairs(lists: TrainingLists, collection: Collection, candidates: Run) -> TrainingPairs:
-    """Use it to let a teacher score what lists take: relevant documents and candidates per query.
+    """Let a teacher score what lists take: relevant documents and candidates per query.
 
     What a list borrows from other queries is not among them.
     """
@@ -78,7 +78,7 @@ def training_pairs(lists: TrainingLists, collection: Collection, candidates: Run
 def drawn_pairs(
     pairs: TrainingPairs, lists: TrainingLists, epochs: int, limit: int
 ) -> TrainingPairs:
-    """Use it where scoring all pairs is too dear: the pairs that the lists of these epochs draw.
+    """Where scoring all pairs is too dear: the pairs that the lists of these epochs draw.
 
     Of each query these are all relevant documents that are drawn, and the first ``limit`` of the
     others, in the order in which its lists draw them.
@@ -102,7 +102,7 @@ def drawn_pairs(
 
 @dataclass(frozen=True)
 class Coverage:
-    """Use it to see how much of the training pairs a teacher has scored.
+    """Shows how much of the training pairs a teacher has scored.
 
         print(Coverage.of(run, training_pairs(lists, collection, candidates), collection))
 

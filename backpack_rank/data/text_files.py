@@ -41,7 +41,7 @@ _ID_COLUMNS = frozenset(
 
 
 def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[int, Row]]:
-    """Use it to read a file line by line with a parser that need not know file and line.
+    """Read a file line by line with a parser that need not know file and line.
 
     Gives, of every line that is not blank, its number from 1 and what ``parse`` returns for it.
 
@@ -59,7 +59,7 @@ def read_rows(path: str | Path, parse: Callable[[str], Row]) -> Iterator[tuple[i
 
 
 def check_text(text: str, what: str) -> None:
-    """Use it on a text of JSON, which may be one that UTF-8 cannot encode.
+    """On a text of JSON, which may be one that UTF-8 cannot encode.
 
         check_text(title, "the title of d1")
 
@@ -73,7 +73,7 @@ def check_text(text: str, what: str) -> None:
 
 
 def check_id(identifier: str, what: str = "an id") -> None:
-    """Use it on every id that is read or written: one with white space breaks a run's columns.
+    """On every id that is read or written: one with white space breaks a run's columns.
 
     One with a control character would act on the terminal of whoever looks at the run.
 
@@ -94,7 +94,7 @@ def check_id(identifier: str, what: str = "an id") -> None:
 
 
 def is_header(fields: Sequence[str]) -> bool:
-    """Use it on the first line of a file that may have a header: its first cell names ids.
+    """On the first line of a file that may have a header: its first cell names ids.
 
     >>> is_header(["docno", "gender"]), is_header(["Corpus-ID", "label"]), is_header(["q1", "text"])
     (True, True, False)
@@ -104,7 +104,7 @@ def is_header(fields: Sequence[str]) -> bool:
 
 
 def refuse_header(fields: Sequence[str]) -> None:
-    """Use it on the first line of a file without header: ``qid<TAB>query`` is refused as one.
+    """On the first line of a file without header: ``qid<TAB>query`` is refused as one.
 
     >>> refuse_header(["q1", "electrician"])
 
@@ -119,7 +119,7 @@ def refuse_header(fields: Sequence[str]) -> None:
 
 
 def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Use it to read a text file: every line that is not blank, with its number from 1.
+    """Read a text file: every line that is not blank, with its number from 1.
 
         for number, line in numbered_lines("topics.tsv"):
             ...
@@ -142,7 +142,7 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """Use it to read a file without decoding it: every line with its end, and its number from 1.
+    """Read a file without decoding it: every line with its end, and its number from 1.
 
         for number, line in numbered_bytes("corpus.jsonl.gz"):
             ...
@@ -190,7 +190,7 @@ def numbered_bytes(path: str | Path) -> Iterator[tuple[int, bytes]]:
 
 
 def line_of(path: str | Path, identifier: str, column: int) -> int | None:
-    """Use it for an error message: the number of the first line with this id in a column.
+    """An error message: the number of the first line with this id in a column.
 
     Columns are separated by white space and counted from 0. None where no line has the id.
     """
@@ -203,7 +203,7 @@ def line_of(path: str | Path, identifier: str, column: int) -> int | None:
 
 @contextmanager
 def open_writer(path: Path) -> Iterator[TextIO]:
-    """Use it to write a text file, compressed where its name ends in ``.gz``.
+    """Write a text file, compressed where its name ends in ``.gz``.
 
     with open_writer(Path("run.txt.gz")) as handle:
         handle.write("...")
@@ -222,12 +222,12 @@ def open_writer(path: Path) -> Iterator[TextIO]:
 
 
 def cut_text(text: str, limit: int = 80) -> str:
-    """Use it to quote a text in an error: it is cut to ``limit`` characters."""
+    """Quote a text in an error: it is cut to ``limit`` characters."""
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def shortened(value: object) -> str:
-    """Use it to quote a value in an error: as Python writes it, cut to 80 characters."""
+    """Quote a value in an error: as Python writes it, cut to 80 characters."""
     return cut_text(repr(value))
 
 

@@ -53,7 +53,7 @@ read have more.
 
 @dataclass(frozen=True)
 class Beginning:
-    """Use it for what of a long text can be read, and more: the tokenizer gives it.
+    """What of a long text can be read, and more: the tokenizer gives it.
 
         (beginning,) = pair_tokenizer.beginnings([text])
         beginning.ids[: pair_tokenizer.max_length]
@@ -71,7 +71,7 @@ class Beginning:
 
 @dataclass(frozen=True)
 class PairTokenizer:
-    """Use it to turn a query and its documents into what a ranker reads.
+    """Turns a query and its documents into what a ranker reads.
 
         pair_tokenizer = PairTokenizer(load_tokenizer("gpt2"), max_length=512)
         sequences = pair_tokenizer.pairs("electrician", ["She rewires houses.", "He cooks."])
@@ -299,7 +299,7 @@ class PairTokenizer:
 def train_bpe(
     texts: Iterable[str], vocab_size: int = 4096, max_length: int = 256
 ) -> PreTrainedTokenizerFast:
-    """Use it to train a vocabulary on a collection: a byte-level BPE (GPT-2's kind).
+    """Train a vocabulary on a collection: a byte-level BPE (GPT-2's kind).
 
         tokenizer = train_bpe(["She rewires houses.", "He cooks."], vocab_size=300)
 
@@ -331,7 +331,7 @@ def train_bpe(
 
 
 class TrainedTokenizer:
-    """Use it for a tokenizer trained on the collection (``conf/model/backpack_tiny.yaml``).
+    """A tokenizer trained on the collection (``conf/model/backpack_tiny.yaml``).
 
     tokenizer = TrainedTokenizer(vocab_size=4096).build(texts)
     """
@@ -355,7 +355,7 @@ class TrainedTokenizer:
 
 
 class PretrainedTokenizer:
-    """Use it for a tokenizer from a hub id or a folder (``conf/model/backpack_gpt2.yaml``).
+    """A tokenizer from a hub id or a folder (``conf/model/backpack_gpt2.yaml``).
 
     tokenizer = PretrainedTokenizer("gpt2").build()
     """
@@ -370,7 +370,7 @@ class PretrainedTokenizer:
 
 
 def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Use it to load a fast tokenizer from a hub id or a folder.
+    """Load a fast tokenizer from a hub id or a folder.
 
         tokenizer = load_tokenizer("gpt2")
 

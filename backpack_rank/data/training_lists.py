@@ -24,7 +24,7 @@ _DRAWS = 20
 
 @dataclass(frozen=True)
 class TrainingList:
-    """Use it for one list of a query: relevant documents, highest label first, then the others.
+    """One list of a query: relevant documents, highest label first, then the others.
 
     Attributes:
         query_id: the query.
@@ -60,12 +60,12 @@ class Negatives(Protocol):
 def random_negatives(
     rng: random.Random, query_id: str, candidates: Sequence[str], room: int
 ) -> list[str]:
-    """Use it, as is the default, to draw candidates at random."""
+    """Draws candidates at random, as is the default."""
     return rng.sample(candidates, min(room, len(candidates)))
 
 
 class TrainingLists:
-    """Use it to train a listwise ranker: it draws a fresh list for each query in each epoch.
+    """Trains a listwise ranker: it draws a fresh list for each query in each epoch.
 
         lists = TrainingLists(collection, candidates, size=10, seed=1)
         for item in lists.epoch(0):

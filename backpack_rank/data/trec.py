@@ -24,7 +24,7 @@ QRELS_COLUMNS = "query id, iteration, document id, relevance"
 
 
 def ranking(scores: Mapping[str, float]) -> list[str]:
-    """Use it to rank one query's documents: ids from best to worst, equal scores by ascending id.
+    """Rank one query's documents: ids from best to worst, equal scores by ascending id.
 
     >>> ranking({"d2": 0.5, "d3": 0.9, "d1": 0.5})
     ['d3', 'd1', 'd2']
@@ -33,7 +33,7 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
 
 
 def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = None) -> Run:
-    """Use it to order a run made in memory: best document first, cut after ``depth``.
+    """Order a run made in memory: best document first, cut after ``depth``.
 
     >>> sorted_run({"q": {"d1": 0.5, "d2": 0.9, "d3": 0.5}}, depth=2)
     {'q': {'d2': 0.9, 'd1': 0.5}}
@@ -48,7 +48,7 @@ def sorted_run(run: Mapping[str, Mapping[str, float]], *, depth: int | None = No
 def read_run(
     path: str | Path, *, depth: int | None = None, ties: str = "id", warn: bool = False
 ) -> Run:
-    """Use it to read a TREC run: six columns separated by any white space.
+    """Read a TREC run: six columns separated by any white space.
 
         run = read_run("bm25.trec", depth=100)
         best = next(iter(run["q1"]))
@@ -92,7 +92,7 @@ def _in_order(run: Mapping[str, Mapping[str, float]], ties: str, depth: int | No
 
 
 def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
-    """Use it for a run that does not fit into memory: its lines, one after the other.
+    """A run that does not fit into memory: its lines, one after the other.
 
     Returns:
         Number of the line, query id, document id, rank and score.
@@ -124,7 +124,7 @@ def run_rows(path: str | Path) -> Iterator[tuple[int, str, str, str, float]]:
 
 
 def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str) -> None:
-    """Use it to write a TREC run that every tool ranks in the same way.
+    """Write a TREC run that every tool ranks in the same way.
 
     >>> write_run("bm25.trec", {"q1": {"d1": 2.5, "d2": 0.5}}, tag="bm25")  # doctest: +SKIP
 
@@ -143,7 +143,7 @@ def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str
 def write_rankings(
     path: str | Path, rankings: Iterable[tuple[str, Mapping[str, float]]], tag: str
 ) -> None:
-    """Use it in place of :func:`write_run` where rankings come one at a time, as of a large run.
+    """In place of :func:`write_run` where rankings come one at a time, as of a large run.
 
     Queries are written in the order they come in.
     """
@@ -159,7 +159,7 @@ def write_rankings(
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """Use it to read judgements, in one of two forms.
+    """Read judgements, in one of two forms.
 
     TREC's has four columns; BEIR's has three, below the header ``query-id corpus-id score``.
 
@@ -246,7 +246,7 @@ def _relevance(text: str) -> int | None:
 
 
 def run_tag(label: str) -> str:
-    """Use it to turn a system's label into the tag and file name of its TREC run.
+    """Turn a system's label into the tag and file name of its TREC run.
 
     A tag has no white space, a file name no slash, and "=" would break ``run=FILE`` on a command
     line.

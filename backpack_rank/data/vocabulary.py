@@ -34,7 +34,7 @@ _SAME_WORD = r"[\p{L}\p{N}_]+"
 
 
 def words(text: str) -> list[str]:
-    r"""Use it to split a text as the first stage BM25 does: lower-cased, ``(?u)\b\w+\b``.
+    r"""Split a text as the first stage BM25 does: lower-cased, ``(?u)\b\w+\b``.
 
     >>> words("Vitamin D, please")
     ['vitamin', 'd', 'please']
@@ -44,7 +44,7 @@ def words(text: str) -> list[str]:
 
 @checked("model.tokenizer")
 class WordVocabulary:
-    """Use it for the frequent words of a collection as a vocabulary (``conf/model/knrm.yaml``).
+    """The frequent words of a collection as a vocabulary (``conf/model/knrm.yaml``).
 
     tokenizer = WordVocabulary(min_count=2).build(texts)
     """
@@ -112,7 +112,7 @@ class WordVocabulary:
 
 
 def word_tokenizer(vocabulary: Sequence[str], unknown_buckets: int = 0) -> PreTrainedTokenizerFast:
-    """Use it for a tokenizer of given words, numbered in their order behind the special tokens.
+    """A tokenizer of given words, numbered in their order behind the special tokens.
 
     >>> tokenizer = word_tokenizer(["nurse", "ward"])
     >>> tokenizer("The nurse")["input_ids"]
@@ -138,7 +138,7 @@ def word_tokenizer(vocabulary: Sequence[str], unknown_buckets: int = 0) -> PreTr
 
 
 def unknown_buckets(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Use it to see how many ids a vocabulary of words has for unknown words; 0 drops them.
+    """How many ids a vocabulary of words has for unknown words; 0 drops them.
 
     >>> unknown_buckets(word_tokenizer(["nurse"], unknown_buckets=20))
     20
@@ -155,7 +155,7 @@ def unknown_buckets(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 class WordPairTokenizer(PairTokenizer):
-    """Use it for a ranker that compares words: [query words, separator, document words].
+    """A ranker that compares words: [query words, separator, document words].
 
         pair_tokenizer = WordPairTokenizer(WordVocabulary().build(texts), max_length=512)
 
@@ -214,7 +214,7 @@ class WordPairTokenizer(PairTokenizer):
 def document_frequencies(
     texts: Iterable[str], pair_tokenizer: WordPairTokenizer, size: int
 ) -> tuple[np.ndarray, int]:
-    """Use it for document frequencies: in how many texts each word stands.
+    """Document frequencies: in how many texts each word stands.
 
         frequencies, documents = document_frequencies(texts, pair_tokenizer, size)
 

@@ -22,7 +22,7 @@ _SIGN = "\x1e"
 
 
 class Wordings(str):
-    """Use it in place of a text: all wordings, one behind the other, and yet one text.
+    """In place of a text: all wordings, one behind the other, and yet one text.
 
     >>> Wordings.of(["She cooks.", "He cooks."]).texts
     ('She cooks.', 'He cooks.')
@@ -171,7 +171,7 @@ class ApartPairTokenizer(PairTokenizer):
 
 
 def split(ids: np.ndarray, mark: int) -> list[np.ndarray]:
-    """Use this for the parts of a row of tokens between marks.
+    """The parts of a row of tokens between marks.
 
     >>> [part.tolist() for part in split(np.array([5, 6, 99, 5, 7]), 99)]
     [[5, 6], [5, 7]]

@@ -70,7 +70,7 @@ class Word:
 
 
 def words_of(text: str) -> Iterator[Word]:
-    """Use it for the words of a composed text with their places, in its order.
+    """The words of a composed text with their places, in its order.
 
     The rule is that at the head of this module.
     """
@@ -94,7 +94,7 @@ def words_of(text: str) -> Iterator[Word]:
 
 
 def readable(text: str) -> str:
-    """Use it to look for words: the text with its unusual parts as the rule reads them.
+    """Look for words: the text with its unusual parts as the rule reads them.
 
     >>> readable("she&rsquo;s at www.mother.org")
     'she\u2019s at  '
@@ -131,7 +131,7 @@ _INVISIBLE_ALONE = re.compile(f"[{_INVISIBLE}]+")
 
 
 def composed(text: str) -> str:
-    """Use it before words are compared: an accented letter becomes one character (Unicode's NFC).
+    """Before words are compared: an accented letter becomes one character (Unicode's NFC).
 
     >>> len("fiance\u0301"), len(composed("fiance\u0301"))
     (7, 6)
@@ -143,7 +143,7 @@ def composed(text: str) -> str:
 
 
 def whitespace_tokens(text: str) -> list[str]:
-    """Use it to count words as published RaB and NFaiRR do: lower-cased, split at single spaces.
+    """Count words as published RaB and NFaiRR do: lower-cased, split at single spaces.
 
     >>> whitespace_tokens("She said,  yes")
     ['she', 'said,', '', 'yes']
@@ -156,7 +156,7 @@ def whitespace_tokens(text: str) -> list[str]:
 
 
 def word_tokens(text: str) -> list[str]:
-    """Use it where punctuation is no part of a word: lower-cased runs of letters and digits.
+    """Where punctuation is no part of a word: lower-cased runs of letters and digits.
 
     >>> word_tokens("She's an electrician.")
     ['she', 's', 'an', 'electrician']

@@ -179,7 +179,7 @@ class BudgetUnreachableError(ValueError):
 
 
 def parse_budgets(budgets: str | Sequence[str]) -> tuple[Budget, ...]:
-    """Use it to read what a user writes as ``budget=``; all budgets must be met.
+    """Read what a user writes as ``budget=``; all budgets must be met.
 
     >>> [str(budget) for budget in parse_budgets("|gap|/std<=0.02, nDCG@10 loss<=1%")]
     ['|gap|/std<=0.02', 'nDCG@10 loss<=1%']
@@ -261,7 +261,7 @@ def smallest_change(
     grid: Sequence[float] = GRID,
     resolution: float = RESOLUTION,
 ) -> SearchResult:
-    """Use it to find the alpha closest to 1 that meets every budget.
+    """Find the alpha closest to 1 that meets every budget.
 
     >>> result = smallest_change(lambda alpha: {"gap": alpha}, parse_budgets("gap<=0.5"))
     >>> result.alpha
@@ -316,7 +316,7 @@ def smallest_change(
 def largest_change(
     measure_at: Callable[[float], Measured], budgets: Sequence[Budget], grid: Sequence[float] = GRID
 ) -> SearchResult:
-    """Use it for budgets that are all losses: the alpha farthest from 1 that loses no more.
+    """Budgets that are all losses: the alpha farthest from 1 that loses no more.
 
     Such budgets are met at alpha = 1, so the smallest change would be none. The grid is tried from
     its smallest alpha upwards; nothing is assumed about its order. Each alpha is measured once.

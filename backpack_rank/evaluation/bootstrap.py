@@ -29,7 +29,7 @@ _ROUNDING = 1e-12
 def bootstrap_intervals(
     values: np.ndarray, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
 ) -> np.ndarray:
-    """Use it for confidence intervals (BCa) of means; equal values and seeds give equal ones.
+    """Confidence intervals (BCa) of means; equal values and seeds give equal ones.
 
     >>> bootstrap_intervals(np.array([[0.0, 1.0, 1.0, 0.5]]), resamples=100).round(1)
     array([[0.2, 0.9]])

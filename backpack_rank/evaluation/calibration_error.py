@@ -18,7 +18,7 @@ LEVEL = 0.95
 
 
 def calibration_error(probabilities: np.ndarray, relevant: np.ndarray, bins: int = BINS) -> float:
-    """Use this to see whether a score of 0.8 means that 8 documents in 10 are relevant.
+    """Whether a score of 0.8 means that 8 documents in 10 are relevant.
 
     >>> round(calibration_error(np.array([0.9, 0.9, 0.1, 0.1]), np.array([1, 0, 0, 0]), bins=2), 3)
     0.25
@@ -44,7 +44,7 @@ def change_of_error(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    """Use this to see whether a change made the calibration worse by more than chance.
+    """Whether a change made the calibration worse by more than chance.
 
     Queries are drawn with replacement, as documents of one query are not independent; the interval
     is that of the percentiles (95%).

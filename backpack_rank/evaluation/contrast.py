@@ -84,7 +84,7 @@ class ContrastSet:
 
 
 def load_contrast(file: str | Path, swap: Callable[[str], str]) -> ContrastSet:
-    """Use it to read a contrast set, from a CSV file with the columns of :data:`COLUMNS`.
+    """Read a contrast set, from a CSV file with the columns of :data:`COLUMNS`.
 
     ::
 

@@ -21,7 +21,7 @@ CROSS = " x "
 
 @dataclass(frozen=True, eq=False)
 class DocumentGroups:
-    """Use it for groups of documents: a share of each group for every document that is known.
+    """Groups of documents: a share of each group for every document that is known.
 
     >>> groups = DocumentGroups.of({"d1": "female", "d2": {"female": 1, "male": 3}})
     >>> groups.names

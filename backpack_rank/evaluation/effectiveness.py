@@ -25,7 +25,7 @@ DEFAULT_MEASURES = ("MRR@10", "nDCG@5", "nDCG@10", "R@100")
 
 
 def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEASURES) -> PerQuery:
-    """Use it to measure a run against judgements, query by query.
+    """Measure a run against judgements, query by query.
 
         values = effectiveness(run, collection.qrels, ["nDCG@10"])
         values.mean("nDCG@10")
@@ -94,7 +94,7 @@ def effectiveness(run: Run, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEAS
 
 
 def check_labels(measures: Sequence[str], qrels: Qrels, collection: str) -> None:
-    """Use it before anything is ranked: every measure must have a value on labels such as these.
+    """Before anything is ranked: every measure must have a value on labels such as these.
 
     >>> check_labels(["nDCG@10", "RR(rel=2)@10"], {"q1": {"d1": 2}}, "mine/test")
 
@@ -163,7 +163,7 @@ def _by_rank(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def with_fairness(context: FairnessContext) -> Provider:
-    """Use it to have measures of fairness in ir_measures' own pipeline, bound to magnitudes.
+    """Have measures of fairness in ir_measures' own pipeline, bound to magnitudes.
 
         with_fairness(context).calc_aggregate([nDCG @ 10, RaB @ 10], qrels, run)
 

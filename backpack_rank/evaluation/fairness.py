@@ -36,7 +36,7 @@ from backpack_rank.evaluation.word_measures import WordLists, WordMeasure
 
 @dataclass(frozen=True, eq=False)
 class FairnessContext:
-    """Use it to measure fairness: it holds what the measures need beside a run.
+    """Measures fairness: it holds what the measures need beside a run.
 
         context = FairnessContext(magnitudes, background=candidates)
         values = context.measure(run, parse_measures(["RaB(tf)@10", "NFaiRR@10"]))

@@ -81,7 +81,7 @@ Target = (
 @checked("bias")
 @dataclass(frozen=True)
 class FairnessMeasures:
-    """Use it to measure runs and to state, beside the values, every choice behind them.
+    """Measures runs and states, beside the values, every choice behind them.
 
         bias = FairnessMeasures(cutoffs=[10])
         magnitudes = bias.magnitudes(bias.documents([run]), collection.documents)
@@ -257,7 +257,7 @@ class FairnessMeasures:
         return groups
 
     def check_target(self, collection: Collection) -> None:
-        """Use it before anything is ranked, for groups that a target is over.
+        """Before anything is ranked, for groups that a target is over.
 
         Raises:
             ValueError: there is one group alone; or as of :meth:`document_groups`.

@@ -31,7 +31,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Curve:
-    """Use it for one method over its dial; :func:`curves_of` makes it.
+    """One method over its dial; :func:`curves_of` makes it.
 
     Attributes:
         method: its name.
@@ -58,7 +58,7 @@ class Curve:
 
 
 def curves_of(points: Iterable[Point], methods: Sequence[str] | None = None) -> list[Curve]:
-    """Use it for the curves of the points of one collection.
+    """The curves of the points of one collection.
 
     A method that turns a dial begins at alpha 1, with the ranker as it is. All curves have the
     seeds that every method has, and of each measure the queries of which every method has a value
@@ -168,7 +168,7 @@ def on_the_frontier(curves: Sequence[Curve], effectiveness: str, bias: str) -> s
 def beaten_by(
     curves: Sequence[Curve], effectiveness: str, bias: str, margin: float = MARGIN
 ) -> Mapping[str, Sequence[str]]:
-    """Use it for the methods that beat each method, by what the tests allow to say.
+    """The methods that beat each method, by what the tests allow to say.
 
     ::
 
@@ -217,7 +217,7 @@ def beaten_by(
 
 
 def difference_interval(first: PerQuery, second: PerQuery, measure: str) -> tuple[float, float]:
-    """Use it for the 95% interval of the mean difference over queries, first less second.
+    """The 95% interval of the mean difference over queries, first less second.
 
     ::
 

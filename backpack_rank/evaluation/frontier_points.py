@@ -22,7 +22,7 @@ from backpack_rank.files import write_text
 
 @dataclass(frozen=True)
 class Point:
-    """Use it for what was measured of one method at one position of its dial, with one seed.
+    """What was measured of one method at one position of its dial, with one seed.
 
     >>> point = Point("renditions", "backpack", 0.5, 0, PerQuery({"nDCG@10": {"q1": 0.51}}))
     >>> point.place
@@ -49,7 +49,7 @@ class Point:
 
 
 class PointFile:
-    """Use it to keep the points of one collection, and to go on with those that are there.
+    """Keeps the points of one collection, and goes on with those that are there.
 
     ::
 

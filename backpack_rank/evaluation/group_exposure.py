@@ -36,7 +36,7 @@ Target: TypeAlias = str | Mapping[str, float]
 
 @dataclass(frozen=True, eq=False)
 class GroupExposure:
-    """Use it to measure how attention is spread over groups of documents.
+    """Measures how attention is spread over groups of documents.
 
         groups = DocumentGroups.of({"d1": "female", "d2": "male", ...})
         exposure = GroupExposure({"gender": groups}, collection.qrels)
@@ -118,7 +118,7 @@ class GroupExposure:
         return PerQuery(values, left_out)
 
     def check_target(self, measures: Mapping[str, Measure]) -> None:
-        """Use it before anything is ranked.
+        """Before anything is ranked.
 
         Raises:
             ValueError: a measure against a target that has one group alone, which every ranking

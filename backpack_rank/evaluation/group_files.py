@@ -38,7 +38,7 @@ _UNKNOWN = ("", "unknown", "@unknown")
 
 
 class GroupSource:
-    """Use it to read groups of documents from one source of ``bias.groups``.
+    """Reads groups of documents from one source of ``bias.groups``.
 
         source = GroupSource("groups.jsonl")
         source.attributes  # ("gender", "region")

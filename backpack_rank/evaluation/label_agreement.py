@@ -73,7 +73,7 @@ class LabelAgreement:
 def label_agreement(
     labels: Mapping[str, str], magnitudes: GroupMagnitudes, absent: int = 0
 ) -> LabelAgreement:
-    """Use it to hold counted words against labels.
+    """Hold counted words against labels.
 
         label_agreement(read_labels("MSMGenderBias.csv", groups), magnitudes).kappa
 
@@ -100,7 +100,7 @@ def label_agreement(
 
 
 def read_labels(path: str | Path, groups: Sequence[str]) -> dict[str, str]:
-    """Use it to read labels of documents: ``doc_id,gender_bias`` with N, M, F or names of groups.
+    """Read labels of documents: ``doc_id,gender_bias`` with N, M, F or names of groups.
 
     Args:
         path: of the file; commas or tabs between the cells, a header or none.

@@ -42,7 +42,7 @@ _CHUNK = 4096
 
 @dataclass(frozen=True, eq=False)
 class GroupMagnitudes:
-    """Use it for all runs and alphas: magnitudes of documents do not depend on their order.
+    """All runs and alphas: magnitudes of documents do not depend on their order.
 
         magnitudes = GroupMagnitudes.of(doc_ids, collection.documents, load_lexicon("gender_words"))
         magnitudes.amounts("tf", "male_minus_female")  # [n_documents]

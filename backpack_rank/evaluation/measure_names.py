@@ -57,7 +57,7 @@ FAIRNESS: tuple[FairnessMeasure, ...] = tuple(
 
 @cache
 def measure_of(name: str) -> Described:
-    """Use it for the object of a measure as results name it: what is better, and its words.
+    """The object of a measure as results name it: what is better, and its words.
 
     >>> measure_of("RaB(tf)@10").direction.value, measure_of("swap tau (swapped)").direction.value
     ('zero', 'higher')

@@ -228,7 +228,7 @@ class PerQuery:
         return _ends(bootstrap_intervals(self.array(measure)[None], level)[0])
 
     def part(self, query_ids: Iterable[str]) -> PerQuery:
-        """Use it for averages over some of the queries; their order stays.
+        """Averages over some of the queries; their order stays.
 
         Args:
             query_ids: queries to keep, also those of ``left_out``; others than there are count
@@ -245,7 +245,7 @@ class PerQuery:
         return PerQuery(values, left_out, missing)
 
     def select_queries(self, query_ids: Iterable[str]) -> PerQuery:
-        """Use it to bring systems into one order of queries.
+        """Bring systems into one order of queries.
 
         A measure that lacks one of them goes on lacking it; ``left_out`` stays.
 

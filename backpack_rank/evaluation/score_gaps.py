@@ -46,7 +46,7 @@ NOT_STATED = "not stated"
 
 
 def score_spread(run: Run) -> float:
-    """Use it for the unit of gaps: the spread of a ranker's scores within the queries' lists.
+    """The unit of gaps: the spread of a ranker's scores within the queries' lists.
 
     It is the pooled standard deviation. With n_q scores s of mean m_q in the list of query q:
 
@@ -89,7 +89,7 @@ def score_gaps(
     eps: float = 0.0,
     groups: tuple[str, str] = MALE_FEMALE,
 ) -> PerQuery:
-    """Use it to measure which wording a ranker prefers, query by query.
+    """Measure which wording a ranker prefers, query by query.
 
         gaps = score_gaps(run, wordings, score_spread(candidates))
         gaps.mean("gap/std")
@@ -141,7 +141,7 @@ def score_gaps(
 
 
 def split_by(values: PerQuery, labels: Mapping[str, str]) -> dict[str, PerQuery]:
-    """Use it for a table by topic or stereotype: the values of the queries with each label.
+    """A table by topic or stereotype: the values of the queries with each label.
 
     Args:
         values: of any measures.

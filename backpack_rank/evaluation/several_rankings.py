@@ -10,7 +10,7 @@ from backpack_rank.evaluation.results import PerQuery
 
 
 def mean_over_rankings(rankings: Sequence[PerQuery]) -> PerQuery:
-    """Use it for one value per query of a system that ranked every query several times.
+    """One value per query of a system that ranked every query several times.
 
     >>> first = PerQuery({"nDCG@10": {"q1": 0.5, "q2": 1.0}})
     >>> second = PerQuery({"nDCG@10": {"q1": 0.7}})

@@ -134,7 +134,7 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Comparison:
-    """Use it to test all pairs of systems on every measure.
+    """Test all pairs of systems on every measure.
 
         comparison = compare({"BM25": first, "alpha=0": second}, ["nDCG@10"])
         comparison.measures[0].tests[0].p_holm
@@ -183,7 +183,7 @@ def pairwise_against(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> tuple[PairedTest, ...]:
-    """Use it to test every other system against one reference, on every measure.
+    """Test every other system against one reference, on every measure.
 
     Holm's correction is over these systems only.
 

@@ -76,7 +76,7 @@ def swapped_collection(
     doc_ids: Iterable[str],
     cut: Callable[[str], str] | None = None,
 ) -> tuple[Collection, SwapCounts]:
-    """Use it to score swapped documents like the originals: the collection with texts swapped.
+    """Score swapped documents like the originals: the collection with texts swapped.
 
     Args:
         collection: queries, judgements and candidates stay; the wording of documents (``groups``)
@@ -125,7 +125,7 @@ def swap_stability(
     spread: float | None = None,
     depth: int = DEPTH,
 ) -> SwapStability:
-    """Use it to compare the scores of the same candidates before and after the swap.
+    """Compare the scores of the same candidates before and after the swap.
 
     Args:
         original: scores of the documents before the swap.

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Method:
-    """Use it to name a method that experiment=frontier compares.
+    """Names a method that experiment=frontier compares.
 
     It is what trains a ranker, or what a policy does to one.
 
@@ -218,7 +218,7 @@ class Frontier(Experiment):
 
 
 class ReadTogether:
-    """Use it to rank by one ranker under many policies: each text is read once for all of them.
+    """Ranks by one ranker under many policies: each text is read once for all of them.
 
     Attributes:
         members: a reranker for each policy; the first that ranks a run ranks it for all.

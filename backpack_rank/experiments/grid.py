@@ -28,7 +28,7 @@ def fill_grid(
     measure: Callable[[_OuterName, _Prepared, _InnerName, _Inner], _Value],
     after_each: Callable[[_Prepared], None] | None = None,
 ) -> dict[tuple[_OuterName, _InnerName], _Value]:
-    """Use it in an experiment that measures each of its rows on each of its collections.
+    """In an experiment that measures each of its rows on each of its collections.
 
     >>> rows, collections = {"one": "1", "two": "2"}, {"tiny": ["d1", "d2", "d3"]}
     >>> def measure(row, depth, name, documents):

@@ -18,7 +18,7 @@ from backpack_rank.reporting.writers import print_table, write_table
 
 @dataclass(frozen=True)
 class LabelAgreementStudy(Experiment):
-    """Use it to see how well a word list tells what people say of passages.
+    """Shows how well a word list tells what people say of passages.
 
     It is the ``task`` of ``evaluate.py experiment=label_agreement``.
 
@@ -59,7 +59,7 @@ class LabelAgreementStudy(Experiment):
 
 
 def agreement_table(agreement: LabelAgreement, what: str) -> Table:
-    """Use it to read an agreement: a row for each label, its counted groups, precision, recall."""
+    """Read an agreement: a row for each label, its counted groups, precision, recall."""
     rows: list[Row] = []
     records: list[tuple[object, ...]] = []
     for group, counts in zip(agreement.groups, agreement.counts, strict=True):

@@ -62,7 +62,7 @@ class ScoreTable(Experiment):
 def score_rows(
     collection: Collection, runs: dict[float, Run], other: Run, weight: float
 ) -> list[ScoreRow]:
-    """Use it to set scores and ranks side by side, for every query the best at alpha = 1 first.
+    """Set scores and ranks side by side, for every query the best at alpha = 1 first.
 
     Args:
         collection: texts and groups.

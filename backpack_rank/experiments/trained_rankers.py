@@ -17,7 +17,7 @@ _TRAIN = "from backpack_rank.cli import main; main()"
 
 
 def trained_ranker(output: Path, options: Sequence[str], name: str) -> Path:
-    """Use it to get a ranker that is trained if it is not there.
+    """Get a ranker that is trained if it is not there.
 
     ::
 

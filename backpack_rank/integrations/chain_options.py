@@ -12,7 +12,7 @@ from backpack_rank.reranking.rankings import Ranking, check_threshold
 
 
 class RerankerOptions(BaseModel):
-    """Use it as the first base of a class of a pydantic framework that ranks texts.
+    """The first base of a class of a pydantic framework that ranks texts.
 
     >>> class Rerank(RerankerOptions):  # and the framework's own base
     ...     def run(self, query, texts):

@@ -84,7 +84,7 @@ def save_pretrained(
     measures: str | Path | None = None,
     sweep: str | Path | None = None,
 ) -> None:
-    """Use it to share a ranker: writes a folder with a model card (``README.md``).
+    """Share a ranker: writes a folder with a model card (``README.md``).
 
     ``backpack_rank.load`` and ``CrossEncoder`` read the folder.
 

@@ -25,7 +25,7 @@ from backpack_rank.senses.policies import Policy
 
 
 class BackpackReranker(pt.Transformer):
-    """Use it as a stage of a pipeline: it scores the documents of the earlier stage (R -> R).
+    """A stage of a pipeline: it scores the documents of the earlier stage (R -> R).
 
     >>> folder = "outputs/train/DATE/ranker"
     >>> bm25 >> BackpackReranker(folder, alpha=0.5, policy="paired_tokens")  # doctest: +SKIP
@@ -121,7 +121,7 @@ def fairness_measures(
     attribute: str = "gender",
     text_field: str = "text",
 ) -> list[ir_measures.Measure]:
-    """Use it to measure bias in ``pt.Experiment``: gives measures for its ``eval_metrics``.
+    """Measure bias in ``pt.Experiment``: gives measures for its ``eval_metrics``.
 
     These are measures such as ``RaB(tf)@10``, ``ARaB(tf)@10`` and ``NFaiRR@10``.
 

@@ -281,7 +281,7 @@ class DotProduct(nn.Module):
 
 
 def mean_vectors(vectors: Tensor, unit: bool) -> Tensor:
-    """Use this for e_0: the mean over wordings, with length 1 again where vectors have it.
+    """E_0: the mean over wordings, with length 1 again where vectors have it.
 
     A mean of unit vectors is shorter than they are. Unless it is made a unit vector again, texts
     with words of the attribute are pushed down.

@@ -77,7 +77,7 @@ def packed_attention(
 
 
 def packed_trunk(trunk: PreTrainedModel, batch: PackedBatch) -> Tensor:
-    """Use this to run a decoder of transformers over a packed row: its hidden states. [T, d]
+    """Run a decoder of transformers over a packed row: its hidden states. [T, d]
 
     In inference, beginnings that neighbours have in common are read once.
     """
@@ -104,7 +104,7 @@ def packed_trunk(trunk: PreTrainedModel, batch: PackedBatch) -> Tensor:
 
 
 def packed_hidden(backbone: nn.Module, batch: PackedBatch, **options) -> Tensor:
-    """Use this to run any model of transformers over a packed row: its hidden states. [T, d]
+    """Run any model of transformers over a packed row: its hidden states. [T, d]
 
     ``options`` are arguments of its forward pass; they may replace token ids and positions.
     """

@@ -69,7 +69,7 @@ def add_attribute_senses(
     read_as_one: bool = True,
     separator_id: int,
 ) -> None:
-    """Use it to give a Backpack the senses of an attribute's groups, in place.
+    """Give a Backpack the senses of an attribute's groups, in place.
 
     ::
 
@@ -369,7 +369,7 @@ class AttributeSenses(nn.Module):
         return read.select(kept), kept
 
     def with_classes(self, ids: np.ndarray) -> np.ndarray:
-        """Use it to see whether two texts are the same to the contextual network. [n] -> [m]
+        """Whether two texts are the same to the contextual network. [n] -> [m]
 
         Gives the tokens of a text with one id for all forms of a class.
         """

@@ -101,7 +101,7 @@ class BackpackPreTrainedModel(StrictLoading, PreTrainedModel):
 
 
 class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
-    """Use it for the sense vectors of texts or tokens, without a score; rankers hold one.
+    """The sense vectors of texts or tokens, without a score; rankers hold one.
 
     >>> config = BackpackConfig(n_embd=32, n_layer=1, n_head=2, num_senses=4)
     >>> backpack = BackpackModel(config).eval()
@@ -690,7 +690,7 @@ class SenseWeightNetwork(nn.Module):
 
 
 class BackpackLMHeadModel(BackpackPreTrainedModel):
-    """Use it to pretrain a Backpack as a language model, or to load one that was.
+    """A Backpack that is pretrained as a language model, or was.
 
     Softmax of E o_i with E tied to the word embeddings (Afzali et al., eq. 2).
 

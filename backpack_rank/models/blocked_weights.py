@@ -31,7 +31,7 @@ _ACTIVATED = (
 
 
 class BlockedWeights:
-    """Use this in inference on a CPU: copies in blocks of a model's large linear layers.
+    """In inference on a CPU: copies in blocks of a model's large linear layers.
 
     A layer whose weights have changed is copied again::
 

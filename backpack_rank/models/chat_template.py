@@ -36,7 +36,7 @@ def chat_pair_tokenizer(
     settings: Mapping[str, Any],
     max_length: int,
 ) -> PromptTokenizer | None:
-    """Use this for a folder of sentence-transformers or transformers; None: texts are joined.
+    """A folder of sentence-transformers or transformers; None: texts are joined.
 
     As ``CrossEncoder`` does it since sentence-transformers 6: a chat template counts where the
     module's settings name messages, and where there are no settings and the tokenizer has one.

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class StrictLoading:
-    """Use this mixin for a ``PreTrainedModel`` whose checkpoints must fit exactly.
+    """A mixin for a ``PreTrainedModel`` whose checkpoints must fit exactly.
 
     ``from_pretrained`` then raises an error that names every missing and every unexpected key.
 
@@ -142,7 +142,7 @@ def key_problems(
     mismatched: Iterable[tuple[str, Iterable[int], Iterable[int]]] = (),
     untied: Sequence[str] = (),
 ) -> list[str]:
-    """Use this to say which weights of a file do not fit a network, a phrase for each problem.
+    """Which weights of a file do not fit a network, a phrase for each problem.
 
     >>> key_problems(missing=["head.bias"], mismatched=[("head.weight", [2, 8], [1, 8])])
     ['1 key missing: head.bias', '1 key of another shape: head.weight (2, 8) instead of (1, 8)']

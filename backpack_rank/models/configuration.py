@@ -142,7 +142,7 @@ class BackboneConfig(PreTrainedConfig):
 
 
 class BackpackConfig(BackboneConfig):
-    """Use it to make a Backpack of a given size (Afzali et al., section 2; Hewitt et al. 2023).
+    """The size of a Backpack (Afzali et al., section 2; Hewitt et al. 2023).
 
     >>> config = BackpackConfig(n_embd=64, n_layer=2, n_head=4, num_senses=8)
     >>> config.hidden_size, config.num_senses, config.backbone_config.model_type

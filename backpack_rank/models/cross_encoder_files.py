@@ -33,7 +33,7 @@ _MODEL = {
 
 
 def save_cross_encoder_files(folder: Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
-    """Use this when a ranker is saved, so that sentence-transformers can load the folder.
+    """When a ranker is saved, so that sentence-transformers can load the folder.
 
     The tokenizer is among the files. A Backpack and a plain cross-encoder are read by
     sentence-transformers' own module, through the classes of

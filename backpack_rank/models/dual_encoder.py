@@ -32,7 +32,7 @@ class DualEncoderPairTokenizer(ApartPairTokenizer, DualPairTokenizer):
 
 
 class DualEncoderForRanking(VectorRanker, BackboneRanker):
-    """Use it to search with vectors: one backbone reads queries and documents apart.
+    """Searches with vectors: one backbone reads queries and documents apart.
 
     The score is the dot product of the two vectors at their pooled tokens. This is BERT_DOT
     (Hofstätter et al. 2021, eq. 3), TF([CLS; q])_1 . TF([CLS; p])_1; the backbone gets no new part.

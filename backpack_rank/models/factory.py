@@ -122,7 +122,7 @@ def new_backpack(
     head: Head = "mlp",
     input_form: InputForm = "separated",
 ) -> BackpackForRanking:
-    """Use it to train a Backpack ranker from nothing: random weights for a tokenizer's vocabulary.
+    """Train a Backpack ranker from nothing: random weights for a tokenizer's vocabulary.
 
     ::
 
@@ -169,7 +169,7 @@ def new_gpt2(
     dropout: Dropout = 0.1,
     initializer_range: Spread = 0.02,
 ) -> GPT2ForRanking:
-    """Use it to train a GPT-2 ranker from nothing: random weights for a tokenizer's vocabulary."""
+    """Train a GPT-2 ranker from nothing: random weights for a tokenizer's vocabulary."""
     shape = _gpt2_options(
         tokenizer, layers, hidden_size, heads, positions, dropout, initializer_range
     )
@@ -186,7 +186,7 @@ def pretrained_backpack(
     head: Head = "mlp",
     input_form: InputForm = "separated",
 ) -> BackpackForRanking:
-    """Use it to train a ranker from a pretrained Backpack, such as ``stanfordnlp/backpack-gpt2``.
+    """Train a ranker from a pretrained Backpack, such as ``stanfordnlp/backpack-gpt2``.
 
     It gets a new head if it has none, and is in training mode, as new rankers are:
     ``from_pretrained`` switches dropout off, and a trainer leaves the mode unchanged.
@@ -237,7 +237,7 @@ def backpack_on_backbone(
     head: Head = "mlp",
     input_form: InputForm = "separated",
 ) -> BackpackForRanking:
-    """Use it to put a Backpack over any pretrained encoder or decoder; in training mode.
+    """Put a Backpack over any pretrained encoder or decoder; in training mode.
 
     Senses, the network of their weights and the head are new.
 
@@ -311,7 +311,7 @@ def cross_encoder(
     similarity_pooling: SimilarityPooling = "mean",
     layers_apart: LayersApart = None,
 ) -> CrossEncoderForRanking:
-    """Use it to train a plain cross-encoder, a head on any pretrained encoder or decoder.
+    """Train a plain cross-encoder, a head on any pretrained encoder or decoder.
 
     It is in training mode. Arguments and errors as of :func:`backpack_on_backbone`.
     """
@@ -334,7 +334,7 @@ def dual_encoder(
     attention: Name | None = None,
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
 ) -> DualEncoderForRanking:
-    """Use it to train a dual encoder over any pretrained encoder or decoder, without new parts.
+    """Train a dual encoder over any pretrained encoder or decoder, without new parts.
 
     It is in training mode. Arguments and errors as of :func:`backpack_on_backbone`.
     """
@@ -370,7 +370,7 @@ def make_pair_tokenizer(
 
 
 def with_readout(ranker: Ranker, pair_tokenizer: PairTokenizer, readout: str) -> PairTokenizer:
-    """Use it to read a Backpack's score at other positions; it gives the tokenizer that fits.
+    """Read a Backpack's score at other positions; it gives the tokenizer that fits.
 
     Args:
         ranker: it is changed.
@@ -389,7 +389,7 @@ def with_readout(ranker: Ranker, pair_tokenizer: PairTokenizer, readout: str) ->
 
 
 def save_ranker(folder: str | Path, ranker: Ranker, pair_tokenizer: PairTokenizer) -> None:
-    """Use it to save a ranker with its tokenizer in a folder that :func:`load_ranker` reads.
+    """Save a ranker with its tokenizer in a folder that :func:`load_ranker` reads.
 
     ``from_pretrained`` and ``CrossEncoder`` of sentence-transformers read it too. The folder is
     complete or absent; a previous one stays until the new one is complete.
@@ -475,7 +475,7 @@ def load_ranker(
     labels: Sequence[str] | None = None,
     pooling: str | None = None,
 ) -> tuple[Ranker, PairTokenizer]:
-    """Use it to load a saved ranker with its tokenizer, or one that was trained elsewhere.
+    """Load a saved ranker with its tokenizer, or one that was trained elsewhere.
 
     ::
 
@@ -806,7 +806,7 @@ def _similarity(
 
 
 def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: Attribute) -> None:
-    """Use it to give a loaded Backpack senses of an attribute that it was not trained with.
+    """Give a loaded Backpack senses of an attribute that it was not trained with.
 
     Other rankers stay unchanged. No score changes at alpha = 1. Contextual weights still tell the
     words of a class apart, so alpha = 0 leaves more bias than with a ranker that was trained with

@@ -70,7 +70,7 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def write_checksums(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Use this after saving a ranker: it writes ``checksums.json``, which loading checks.
+    """After saving a ranker: it writes ``checksums.json``, which loading checks.
 
     The file holds the number of tokens, and length and SHA-256 of every file; but not of
     ``README.md`` and ``listwise.json``, which people edit, nor of ``calibration.json``, which is
@@ -87,7 +87,7 @@ def write_checksums(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def check_files(folder: str | Path) -> None:
-    """Use this before loading a ranker: it compares the folder with its checksums.
+    """Before loading a ranker: it compares the folder with its checksums.
 
     A folder without checksums, as other libraries save it, is accepted.
 
@@ -127,7 +127,7 @@ def check_files(folder: str | Path) -> None:
 
 
 def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Use this after loading a ranker: it checks weights and tokens.
+    """After loading a ranker: it checks weights and tokens.
 
     Raises:
         ValueError: weights that are not finite, word embeddings or a head of zeros, another number
@@ -146,7 +146,7 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
 
 @contextmanager
 def readable(folder: str | Path) -> Iterator[None]:
-    """Use this around loading: other libraries' errors become a ``ValueError`` with the folder."""
+    """Around loading: other libraries' errors become a ``ValueError`` with the folder."""
     try:
         with no_panic(folder):
             yield

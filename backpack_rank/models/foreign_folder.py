@@ -66,7 +66,7 @@ def what_is_there(folder: Path) -> str:
 
 
 def check_has_weights(folder: Path) -> None:
-    """Use this before transformers loads a folder's weights: they must all be there.
+    """Before transformers loads a folder's weights: they must all be there.
 
     Raises:
         FileNotFoundError: there are none of a format that is read, or shards are missing; what is
@@ -107,7 +107,7 @@ def _check_shards(folder: Path, index: Path) -> None:
 
 
 def check_not_quantised(file: Path, config: Mapping[str, Any]) -> None:
-    """Use this on a ``config.json``: it refuses weights that another program has quantised.
+    """On a ``config.json``: it refuses weights that another program has quantised.
 
     Raises:
         ValueError: it names a method, such as bitsandbytes, GPTQ or AWQ.
@@ -123,7 +123,7 @@ def check_not_quantised(file: Path, config: Mapping[str, Any]) -> None:
 
 
 def quantised(file: Path, name: str, number_format: str) -> ValueError:
-    """Use this for weights that are no floats of 16 bits or more: the error says which."""
+    """Weights that are no floats of 16 bits or more: the error says which."""
     return ValueError(
         f"{file}: {name} is quantised ({number_format}), and quantised weights are not read: take "
         "the model in float32, bfloat16 or float16"
@@ -131,7 +131,7 @@ def quantised(file: Path, name: str, number_format: str) -> ValueError:
 
 
 def check_model_type(file: Path, config: Mapping[str, Any]) -> None:
-    """Use this on a ``config.json``: transformers must know its kind of model.
+    """On a ``config.json``: transformers must know its kind of model.
 
     Raises:
         ValueError: it names none, or one that needs another version of transformers, or code.
@@ -152,7 +152,7 @@ def check_model_type(file: Path, config: Mapping[str, Any]) -> None:
 
 
 def check_code(file: Path, config: Mapping[str, Any], architecture: str) -> None:
-    """Use this on a ``config.json``: its class must be one of transformers, not of the folder.
+    """On a ``config.json``: its class must be one of transformers, not of the folder.
 
     Raises:
         ValueError: the class is code of the folder (``auto_map``), which is not run.
@@ -165,7 +165,7 @@ def check_code(file: Path, config: Mapping[str, Any], architecture: str) -> None
 
 
 def not_a_ranker(file: Path, architecture: str) -> ValueError:
-    """Use this for a model of another task: the error says what the model does.
+    """A model of another task: the error says what the model does.
 
     Args:
         file: its ``config.json``.

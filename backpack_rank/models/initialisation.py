@@ -36,7 +36,7 @@ def start_weights(
     texts: Sequence[Sequence[int] | np.ndarray],
     seed: int = 0,
 ) -> None:
-    """Use this to give the weight network of a new Backpack over a pretrained backbone its start.
+    """Give the weight network of a new Backpack over a pretrained backbone its start.
 
     - ``random``: the weights that it was made with, which is nearly the same weight for all tokens.
     - ``attention``: the pooled token's attention in the backbone's last layer

@@ -13,7 +13,7 @@ LABELS = "reranker_labels.yaml"
 
 
 class LabelPair:
-    """Use it to rank with a classifier of two labels.
+    """Ranks with a classifier of two labels.
 
     >>> LabelPair(["yes", "no"]).columns({0: "no", 1: "yes"}, "folder")
     (1, 0)

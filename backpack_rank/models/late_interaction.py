@@ -123,7 +123,7 @@ class LateInteractionTokenizer(TextPairTokenizer):
 
 
 class LateInteractionForRanking(FolderEncoder):
-    """Use this for ColBERT and its like, which compare a query and a document token by token.
+    """ColBERT and its like, which compare a query and a document token by token.
 
         s(q, d) = sum over tokens i of q: max over tokens j of d: q_i . d_j
 
@@ -206,7 +206,7 @@ def is_late_interaction(folder: str | Path) -> bool:
 def load_late_interaction(
     folder: str | Path,
 ) -> tuple[LateInteractionForRanking, LateInteractionTokenizer]:
-    """Use this to load a late-interaction encoder; its scores are those of its own library.
+    """Load a late-interaction encoder; its scores are those of its own library.
 
     ::
 

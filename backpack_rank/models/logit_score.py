@@ -42,7 +42,7 @@ def is_logit_score(folder: str | Path) -> bool:
 def load_logit_score(
     folder: str | Path, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[PromptedForRanking, PairTokenizer]:
-    """Use this to load a language model with LogitScore; its scores are those of ``predict``.
+    """Load a language model with LogitScore; its scores are those of ``predict``.
 
     ::
 

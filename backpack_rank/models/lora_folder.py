@@ -76,7 +76,7 @@ def load_network(
     optional: tuple[str, ...] = (),
     of_others: tuple[str, ...] = (),
 ) -> Any:
-    """Use this to load a model that was trained elsewhere, in float32; adapters are merged.
+    """Load a model that was trained elsewhere, in float32; adapters are merged.
 
     Args:
         loader: an automatic class of transformers.
@@ -159,7 +159,7 @@ def _name(model: Any) -> str:
 
 
 class LoraFolder:
-    """Use it to read an adapter together with its base model.
+    """Reads an adapter together with its base model.
 
     ::
 

@@ -60,7 +60,7 @@ class ModuleEntry(NamedTuple):
 
 
 class ModularNetwork(nn.Module):
-    """Use it as a classifier of transformers: token ids in, one logit for each text out.
+    """A classifier of transformers: token ids in, one logit for each text out.
 
     Attributes:
         config: of the transformer.
@@ -292,7 +292,7 @@ def is_modular(folder: str | Path) -> bool:
 def load_modular(
     folder: str | Path, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> tuple[SequenceClassifierForRanking, PairTokenizer]:
-    """Use this to load a cross-encoder in modules; its scores are those of ``predict``.
+    """Load a cross-encoder in modules; its scores are those of ``predict``.
 
     ::
 
@@ -343,7 +343,7 @@ def load_modules(
     loader: Any = AutoModel,
     task: str = "feature-extraction",
 ) -> tuple[Any, list[nn.Module]]:
-    """Use this to load a transformer and the modules behind it.
+    """Load a transformer and the modules behind it.
 
     Args:
         entries: of ``modules.json``.
@@ -367,7 +367,7 @@ def load_modules(
 
 
 def activation_named(path: str) -> nn.Module:
-    """Use this for an activation that a file names, such as ``torch.nn.modules.activation.GELU``.
+    """An activation that a file names, such as ``torch.nn.modules.activation.GELU``.
 
     Raises:
         ValueError: it is no activation of torch.
@@ -380,7 +380,7 @@ def activation_named(path: str) -> nn.Module:
 
 
 def module_entries(file: Path) -> list[ModuleEntry]:
-    """Use this for the modules of ``modules.json`` in their order.
+    """The modules of ``modules.json`` in their order.
 
     Raises:
         ValueError: the file is no list of modules, or names a folder outside its own.
@@ -420,7 +420,7 @@ def _check_transformer(folder: Path, used_for: str) -> None:
 
 
 def longest_text(file: Path) -> int:
-    """Use this for how many tokens of a pair a Transformer module reads, by its settings.
+    """How many tokens of a pair a Transformer module reads, by its settings.
 
     Raises:
         ValueError: it cuts texts in a way that is not known here.
@@ -478,7 +478,7 @@ def _load_module(entry: ModuleEntry, folder: Path) -> nn.Module:
 
 
 def module_weights(folder: Path, names: Sequence[str] | None = None) -> Mapping[str, Tensor]:
-    """Use this for the weights of a module behind a transformer, by name.
+    """The weights of a module behind a transformer, by name.
 
     Args:
         folder: of the module.
@@ -523,7 +523,7 @@ def _modern_pooling(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def activation_of(model: Mapping[str, Any], config: Any) -> nn.Module:
-    """Use this for what ``predict`` puts on the scores: what is saved, else a sigmoid."""
+    """What ``predict`` puts on the scores: what is saved, else a sigmoid."""
     saved = model.get("activation_fn")
     # Versions before 5 write it into the configuration of the transformer.
     in_config = getattr(config, "sentence_transformers", None) or {}

@@ -24,7 +24,7 @@ def computes_in_bf16(cpu: bool) -> bool:
 
 
 def resolved_format(name: str, device: torch.device, option: str) -> str:
-    """Use this to know the format that a device computes in.
+    """Know the format that a device computes in.
 
     ``auto`` is bfloat16 where the device computes in it, else float32. Other names stay::
 

@@ -120,7 +120,7 @@ def positions_behind_padding(config: Any, input_ids: Tensor) -> Tensor | None:
 
 
 def packed(input_ids: Tensor, mask: Tensor) -> PackedBatch:
-    """Use this to pack right-padded texts. [B, n] and bool [B, n]"""
+    """Pack right-padded texts. [B, n] and bool [B, n]"""
     lengths = mask.sum(dim=1)
     ends = lengths.cumsum(0)
     places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
@@ -135,7 +135,7 @@ def packed(input_ids: Tensor, mask: Tensor) -> PackedBatch:
 
 
 def pack_body(classifier: Any, name: str | None = None, first_token_alone: bool = False) -> bool:
-    """Use this to let a classifier read its texts without padding; its scores stay the same.
+    """Let a classifier read its texts without padding; its scores stay the same.
 
     Args:
         classifier: of transformers, or a module with a body under ``name``. It is changed.

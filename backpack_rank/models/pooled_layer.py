@@ -194,7 +194,7 @@ _CLASSES: dict[type, type] = {
 
 
 def can_pool_last_layer(backbone: PreTrainedModel) -> bool:
-    """Use this to learn whether the last layer of a backbone can be computed at some tokens alone.
+    """Whether the last layer of a backbone can be computed at some tokens alone.
 
     False where the backbone is of a type without such a layer here, or reads left to right.
     """
@@ -203,7 +203,7 @@ def can_pool_last_layer(backbone: PreTrainedModel) -> bool:
 
 
 def pool_last_layer(backbone: PreTrainedModel) -> bool:
-    """Use this to let the last layer of an encoder take ``rows``.
+    """Let the last layer of an encoder take ``rows``.
 
     Returns:
         False where the backbone cannot: see :func:`can_pool_last_layer`.
@@ -228,7 +228,7 @@ def _last_layer(backbone: PreTrainedModel) -> nn.Module | None:
 
 
 def default_sense_keys(backbone: PreTrainedModel) -> str:
-    """Use this for the keys of a new Backpack over a backbone: from below its last layer, or last.
+    """The keys of a new Backpack over a backbone: from below its last layer, or last.
 
     Keys from below are faster, and ranked better (benchmarks/README.md).
     """

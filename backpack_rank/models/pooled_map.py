@@ -26,7 +26,7 @@ MAP_FILE = "erase.safetensors"
 
 @dataclass(frozen=True, eq=False)
 class PooledMap:
-    """Use this to change the vector that a ranker's head makes a score of.
+    """Changes the vector that a ranker's head makes a score of.
 
     >>> first_number_alone = PooledMap(
     ...     mean=torch.zeros(2), left=torch.tensor([[1.0], [0.0]]), right=torch.tensor([[1.0, 0.0]])
@@ -68,7 +68,7 @@ class PooledMap:
 
 @contextmanager
 def mapped_vectors(ranker: Any, pooled_map: PooledMap | None) -> Iterator[None]:
-    """Use this around the call of a ranker: within the block its head scores mapped vectors.
+    """Around the call of a ranker: within the block its head scores mapped vectors.
 
     Args:
         ranker: a :class:`~backpack_rank.models.rankers.Ranker`.
@@ -93,7 +93,7 @@ def mapped_vectors(ranker: Any, pooled_map: PooledMap | None) -> Iterator[None]:
 
 @contextmanager
 def kept_vectors(head: nn.Module) -> Iterator[list[Tensor]]:
-    """Use this around the call of a ranker to get the vectors that its head scored.
+    """Around the call of a ranker to get the vectors that its head scored.
 
     Yields:
         A list; each call of the head adds what it was given.

@@ -48,7 +48,7 @@ _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 @dataclass(frozen=True)
 class PromptTemplate:
-    """Use it to say how a language model is asked about a document.
+    """Says how a language model is asked about a document.
 
     >>> template = PromptTemplate(["Q: {query} D: {document}", " Relevant?"], "yes", "no")
     >>> template.parts
@@ -282,7 +282,7 @@ def difference(logits: Tensor) -> Tensor:
 
 
 class PromptedForRanking(Ranker):
-    """Use this for a language model that answers whether a document is relevant.
+    """A language model that answers whether a document is relevant.
 
     :func:`load_prompted` reads one from a folder. It is not trained here.
 
@@ -360,7 +360,7 @@ class PromptedForRanking(Ranker):
 
 
 class EncoderDecoderForRanking(PromptedForRanking):
-    """Use this for a model whose decoder answers what its encoder reads, such as monoT5.
+    """A model whose decoder answers what its encoder reads, such as monoT5.
 
     The answer is the first token that it writes (Nogueira et al., arXiv 2003.06713, section 2).
     """
@@ -386,7 +386,7 @@ class EncoderDecoderForRanking(PromptedForRanking):
 def load_prompted(
     folder: str | Path, tokenizer: PreTrainedTokenizerBase, template: PromptTemplate
 ) -> tuple[PromptedForRanking, PromptTokenizer]:
-    """Use this to load a language model as a ranker, with the prompt that it was trained on.
+    """Load a language model as a ranker, with the prompt that it was trained on.
 
     It may have an encoder, which reads the prompt, and a decoder, which answers.
 
@@ -424,7 +424,7 @@ def load_prompted(
 def check_special_tokens(
     folder: str | Path, tokenizer: PreTrainedTokenizerBase, template: PromptTemplate
 ) -> None:
-    """Use this to refuse a template of another model: its signs would be read as common words.
+    """Refuse a template of another model: its signs would be read as common words.
 
     Raises:
         ValueError: it names a special token that the tokenizer has not, or beside a text.

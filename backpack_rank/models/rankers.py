@@ -121,7 +121,7 @@ class Ranker(StrictLoading, PreTrainedModel):
         raise TypeError(f"{self.label} makes no score of one vector for each text")
 
     def score_vectors(self, vectors: Tensor) -> Tensor:
-        """Use it to score stored pooled vectors [B, d]; no text is read again. [B]"""
+        """Score stored pooled vectors [B, d]; no text is read again. [B]"""
         scores: Tensor = self.pooled_head(vectors)
         return scores.reshape(len(vectors))
 
@@ -134,7 +134,7 @@ class Ranker(StrictLoading, PreTrainedModel):
 
 
 class BackpackForRanking(Ranker, BackpackPreTrainedModel):
-    """Use it to rank with alpha acting on senses: a Backpack with a ranking head.
+    """A Backpack with a ranking head: alpha acts on its senses.
 
     The head scores the sum of a text's sense vectors at its pooled token, each times its weight.
     With ``readout=mean_sigmoid``, the score is the mean of the head's scores over all positions,
@@ -219,7 +219,7 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         return RankerOutput(scores, senses if return_senses else None)
 
     def score_senses(self, senses: Tensor, sense_weights: Tensor | None = None) -> Tensor:
-        """Use it to score stored sense vectors under other weights; no text is read again. [B]
+        """Score stored sense vectors under other weights; no text is read again. [B]
 
         Computes head(sum_l M_s(l) o^(l)) (Afzali et al., eq. 5). Weights of 1 leave every score
         unchanged bit for bit, because x * 1.0 == x.
@@ -281,7 +281,7 @@ class BackboneRanker(BackboneMixin, Ranker):
 
 
 class CrossEncoderForRanking(BackboneRanker):
-    """Use it for a plain cross-encoder (monoBERT, BERT_CAT), the baseline of a Backpack over it.
+    """A plain cross-encoder (monoBERT, BERT_CAT), the baseline of a Backpack over it.
 
     Any encoder or decoder, with the Backpack's head on its last hidden state at the pooled token.
     """
@@ -325,7 +325,7 @@ class CrossEncoderForRanking(BackboneRanker):
 
 
 class GPT2ForRanking(Ranker, GPT2PreTrainedModel):
-    """Use it for the baseline of Afzali et al. (Table 1): GPT-2 with the Backpack's head.
+    """The baseline of Afzali et al. (Table 1): GPT-2 with the Backpack's head.
 
     The head scores the last hidden state of a text's last token.
     """
@@ -370,7 +370,7 @@ class GPT2ForRanking(Ranker, GPT2PreTrainedModel):
 
 @dataclass(frozen=True)
 class JointPairTokenizer(PairTokenizer):
-    """Use it where query and document are texts of their own, and are also read as one.
+    """Where query and document are texts of their own, and are also read as one.
 
     A pair is one row, [start, query, separator, start, document, end], so that each of the two is
     what it is alone.
@@ -395,7 +395,7 @@ class JointPairTokenizer(PairTokenizer):
 
 @dataclass(frozen=True)
 class DualPairTokenizer(JointPairTokenizer):
-    """Use it with a dual encoder: it encodes query and document as they are read alone.
+    """With a dual encoder: it encodes query and document as they are read alone.
 
     ``max_length`` is the limit of each of the two texts, added tokens included. So a document is
     cut in the same place whatever the query, and its vector can be computed once.

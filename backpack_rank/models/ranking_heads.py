@@ -46,7 +46,7 @@ class RankingHead(nn.Module):
 
 
 class LinearSigmoidHead(nn.Module):
-    """Use it to train as the paper's authors did: one linear layer without bias, then a sigmoid.
+    """Trains as the paper's authors did: one linear layer without bias, then a sigmoid.
 
     >>> head = LinearSigmoidHead(size=4)
     >>> bool((head(torch.randn(3, 4)) < 1).all())

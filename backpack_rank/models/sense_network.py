@@ -164,7 +164,7 @@ class _SenseBlock(nn.Module):
 
 
 class TokenStateCache:
-    """Use this in inference on a CPU: it computes h(x) once for each token.
+    """In inference on a CPU: it computes h(x) once for each token.
 
     An argument of a Backpack's forward pass, for weights that do not change. On a GPU computing is
     cheaper than looking up. The table fills as tokens come; memory that no token has filled is not

@@ -13,5 +13,5 @@ ADVICE = "rank with sentence-transformers itself, and measure its run: run=FILE"
 
 
 def settings_of(file: Path) -> dict[str, Any]:
-    """Use this to read a file that may be missing; then there are no settings."""
+    """Read a file that may be missing; then there are no settings."""
     return read_settings(file) if file.is_file() else {}

@@ -165,7 +165,7 @@ class TemplatePairTokenizer(PairTokenizer):
 
 
 class SequenceClassifierForRanking(Ranker):
-    """Use this for a cross-encoder that was trained elsewhere: its logit is the score.
+    """A cross-encoder that was trained elsewhere: its logit is the score.
 
     Policies change its scores and evaluation measures them; it is not trained here.
     :func:`load_classifier` reads one from a folder.
@@ -296,7 +296,7 @@ def load_classifier(
     base: Path | None = None,
     template: PromptTemplate | None = None,
 ) -> tuple[SequenceClassifierForRanking, PairTokenizer]:
-    """Use this to load a classifier from a folder in the form of transformers.
+    """Load a classifier from a folder in the form of transformers.
 
     Code in the folder is not run.
 
@@ -349,7 +349,7 @@ def ranker_of(
     columns: tuple[int] | tuple[int, int] = (0,),
     prompts: PromptTokenizer | None = None,
 ) -> tuple[SequenceClassifierForRanking, PairTokenizer]:
-    """Use this to make a ranker of a network that gives logits for each text.
+    """Make a ranker of a network that gives logits for each text.
 
     Args:
         classifier: called and shaped like a classifier of transformers.

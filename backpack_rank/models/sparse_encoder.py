@@ -46,7 +46,7 @@ from backpack_rank.models.token_shift import TokenShift
 
 
 class SparseEncoderForRanking(FolderEncoder):
-    """Use this for SPLADE and its like: a score is the dot product of two sparse vectors.
+    """SPLADE and its like: a score is the dot product of two sparse vectors.
 
     Sparse vectors are kept as words and weights, [2, n]: the number of a word is exact as a float
     below 2^24. Under ``renditions`` that of a document is the mean over its renditions, which is
@@ -131,7 +131,7 @@ class SparseEncoderForRanking(FolderEncoder):
 def load_sparse_encoder(
     folder: str | Path,
 ) -> tuple[SparseEncoderForRanking, TextPairTokenizer]:
-    """Use this to load a sparse encoder; its scores are those of ``SparseEncoder``.
+    """Load a sparse encoder; its scores are those of ``SparseEncoder``.
 
     Raises:
         ValueError: it holds a module or a setting that is not known here, or lacks weights.

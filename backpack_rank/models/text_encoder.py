@@ -269,7 +269,7 @@ class FolderEncoder(ApartRanker):
 
 
 class TextEncoderForRanking(FolderEncoder, VectorRanker):
-    """Use this for a bi-encoder that was trained elsewhere: scores are cosines or dot products.
+    """A bi-encoder that was trained elsewhere: scores are cosines or dot products.
 
     Policies change its scores, and retrieval compares its vectors; it is not trained here.
     :func:`load_text_encoder` reads one from a folder.
@@ -322,7 +322,7 @@ class TextEncoderForRanking(FolderEncoder, VectorRanker):
 def parts_at_boundary(
     row: np.ndarray, boundary: int, mark: int
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Use this for the query and the document's wordings in a row with a boundary between them.
+    """The query and the document's wordings in a row with a boundary between them.
 
     Raises:
         ValueError: there is none.
@@ -338,7 +338,7 @@ def load_text_encoder(
     tokenizer: PreTrainedTokenizerBase | None = None,
     pooling: str | None = None,
 ) -> tuple[TextEncoderForRanking, TextPairTokenizer]:
-    """Use this to load a bi-encoder; its vectors are those of sentence-transformers.
+    """Load a bi-encoder; its vectors are those of sentence-transformers.
 
     ::
 
@@ -425,7 +425,7 @@ def text_pair_tokenizer(
     kind: type[Kind],
     **options: Any,
 ) -> Kind:
-    """Use this for the tokenizer of an encoder, with the prompts and limits of its files.
+    """The tokenizer of an encoder, with the prompts and limits of its files.
 
     Args:
         model: content of ``config_sentence_transformers.json``.
@@ -487,7 +487,7 @@ def _lower(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def check_features(network: ModularNetwork, folder: Path, name: str) -> None:
-    """Use this after loading: it reads two tokens, to see that the modules fit together.
+    """After loading: it reads two tokens, to see that the modules fit together.
 
     Args:
         network: of the folder.

@@ -53,7 +53,7 @@ CASES: tuple[Callable[[str], str], ...] = (str.lower, str.capitalize, str.upper)
 
 @dataclass(frozen=True, eq=False)
 class TokenClasses:
-    """Use this to say which tokens a policy of paired tokens moves: classes of token ids.
+    """Says which tokens a policy of paired tokens moves: classes of token ids.
 
     A token is in one class at most. :meth:`of` reads them off a tokenizer::
 
@@ -263,7 +263,7 @@ class TokenShift:
 def token_shift(
     ranker: PreTrainedModel, classes: TokenClasses, scope: str, alpha: float
 ) -> TokenShift:
-    """Use this before a forward pass: the shift of a ranker's tokens at one alpha.
+    """Before a forward pass: the shift of a ranker's tokens at one alpha.
 
     Class means are computed from the present weights, so make it anew after training. See
     :class:`TokenClasses` for an example.
@@ -303,7 +303,7 @@ def token_shift(
 def shifted_embeddings(
     embeddings: nn.Module, shift: TokenShift | None, model: nn.Module | None = None
 ) -> Iterator[None]:
-    """Use this around the call of a backbone: within the block its embeddings are shifted.
+    """Around the call of a backbone: within the block its embeddings are shifted.
 
     A forward hook, because a backbone of transformers looks its embeddings up by itself. It runs
     before that of words that are read as one
@@ -361,7 +361,7 @@ def _class_means(
 def class_variants(
     tokenizer: PreTrainedTokenizerBase, words: WordClasses, texts: Sequence[str]
 ) -> dict[Variant, dict[int, str]]:
-    """Use this to find the words of classes in a vocabulary: token ids and words, by variant.
+    """Find the words of classes in a vocabulary: token ids and words, by variant.
 
     Args:
         tokenizer: whose vocabulary is looked through.

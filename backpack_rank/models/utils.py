@@ -16,7 +16,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Use this to run a model without dropout in a ``with`` block; then its mode is put back."""
+    """Run a model without dropout in a ``with`` block; then its mode is put back."""
     training = model.training
     model.eval()
     try:
@@ -26,7 +26,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 def pick_device(name: str, option: str) -> torch.device:
-    """Use this for a device that a user names; ``auto`` is a GPU where there is one.
+    """A device that a user names; ``auto`` is a GPU where there is one.
 
     >>> pick_device("cpu", "device")
     device(type='cpu')

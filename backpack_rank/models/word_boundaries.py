@@ -23,7 +23,7 @@ _END = "</w>"
 
 
 def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Use this to look words up in a vocabulary: the text of every token id, "" of special tokens.
+    """Look words up in a vocabulary: the text of every token id, "" of special tokens.
 
     Texts are as they stand behind a word: " she" begins a new word, "ets" continues the one before
     it, "she " (of vocabularies that mark the ends of words) continues and ends it. Tokenizers that
@@ -60,7 +60,7 @@ def piece_texts(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class WordBoundaries:
-    """Use this to tell words from pieces of words in a row of tokens.
+    """Tells words from pieces of words in a row of tokens.
 
     Attributes:
         continues: the token continues the word before it, if that ends in a letter or digit. bool

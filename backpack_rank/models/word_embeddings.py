@@ -25,7 +25,7 @@ _FILES = (".txt", ".vec", ".gz")
 def word_vectors(
     words: Sequence[str], embeddings: str = RANDOM, size: int | None = None, *, others: int = 0
 ) -> Tensor:
-    """Use this to start the embeddings of a ranker over words: a vector for each word.
+    """Start the embeddings of a ranker over words: a vector for each word.
 
     Words that the source lacks get random vectors with the source's mean and deviation::
 
@@ -67,7 +67,7 @@ def word_vectors(
 
 
 def with_random_others(count: int, rows: np.ndarray, vectors: np.ndarray) -> Tensor:
-    """Use this to fill a table with vectors for some of its rows and random ones for the others.
+    """Fill a table with vectors for some of its rows and random ones for the others.
 
     In each dimension random vectors have the mean and the deviation of the given ones.
 
@@ -87,7 +87,7 @@ def with_random_others(count: int, rows: np.ndarray, vectors: np.ndarray) -> Ten
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Use this to read GloVe or word2vec text files: the vectors of some words.
+    """Read GloVe or word2vec text files: the vectors of some words.
 
     A line is ``word v1 ... ve``; a file whose name ends in ``.gz`` is unpacked. The file is read
     once, line by line, and only the lines of ``words`` are kept. A first line of two whole numbers
@@ -144,7 +144,7 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[np.ndarray, np
 
 
 def pretrained_vectors(name: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Use this to take vectors of words from the input embeddings of a pretrained model.
+    """Take vectors of words from the input embeddings of a pretrained model.
 
     The vector of a word is the mean over its pieces.
 

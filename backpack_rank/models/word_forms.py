@@ -39,7 +39,7 @@ def word_forms(
     group_of: Mapping[str, str],
     several_tokens: bool = True,
 ) -> list[WordForm]:
-    """Use it to find the words of classes in a tokenizer's vocabulary.
+    """Find the words of classes in a tokenizer's vocabulary.
 
     Words are looked for in lower, Capitalised and UPPER case, behind a space and behind other
     signs. Each of these variants is a class of forms: its forms differ in the word alone, not in
@@ -120,7 +120,7 @@ def _in_pieces(
 def pieces_of_words(
     tokenizer: PreTrainedTokenizerBase, words: Sequence[str]
 ) -> list[tuple[int, ...]]:
-    """Use it for all ways in which a tokenizer writes words: token ids, each way once.
+    """All ways in which a tokenizer writes words: token ids, each way once.
 
     In lower, Capitalised and UPPER case, behind a space and behind other signs. A word that the
     tokenizer does not know has none.

@@ -93,7 +93,7 @@ class Side:
 
 
 class InteractionForRanking(Ranker):
-    """Use this for the rankers over word vectors: KNRM, Conv-KNRM, MatchPyramid, PACRR and TK.
+    """The rankers over word vectors: KNRM, Conv-KNRM, MatchPyramid, PACRR and TK.
 
     :func:`interaction_ranker` makes one for a vocabulary.
     """
@@ -212,7 +212,7 @@ def interaction_ranker(
     max_query_length: Count = 30,
     max_document_length: Count = 200,
 ) -> InteractionForRanking:
-    """Use this to make a word-embedding ranker for the words of a vocabulary; in training mode.
+    """Make a word-embedding ranker for the words of a vocabulary; in training mode.
 
     ::
 

@@ -22,7 +22,7 @@ FOLDER = "begun"
 
 
 def remember(options: Sequence[str]) -> None:
-    """Use this to keep that these options were given here."""
+    """Keep that these options were given here."""
     # Where nothing can be kept, the options are asked for again.
     with suppress(OSError):
         file = _file(options)
@@ -31,7 +31,7 @@ def remember(options: Sequence[str]) -> None:
 
 
 def check_begun(folder: Path, options: Sequence[str], given: Sequence[str]) -> None:
-    """Use this to refuse options of a folder that this user has not given, now or before.
+    """Refuse options of a folder that this user has not given, now or before.
 
     Args:
         folder: which is resumed.

@@ -331,7 +331,7 @@ and by more than chance. Use the maps of their own.'
 
 
 def calibrate(config: Mapping[str, Any]) -> Path:
-    """Use this to do what ``conf/calibrate.yaml`` and the command line ask for.
+    """Do what ``conf/calibrate.yaml`` and the command line ask for.
 
     ::
 

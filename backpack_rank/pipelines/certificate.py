@@ -77,7 +77,7 @@ Promise = Callable[[str, str, str], bool]
 
 @dataclass(frozen=True)
 class Part:
-    """Use it for the candidates of one kind, and the largest difference among them.
+    """The candidates of one kind, and the largest difference among them.
 
         Part("covered", 120, 2e-7)
 
@@ -95,7 +95,7 @@ class Part:
 
 @dataclass(frozen=True)
 class HumanPairs:
-    """Use it for pairs of texts in two wordings that people wrote, and what was measured on them.
+    """Pairs of texts in two wordings that people wrote, and what was measured on them.
 
     Attributes:
         source: collection or file.
@@ -115,7 +115,7 @@ class HumanPairs:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Use it for what a policy promises, and what was measured: :func:`certify` makes it.
+    """What a policy promises, and what was measured: :func:`certify` makes it.
 
         certificate = certify(reranker, collection, candidates, folder)
         print(*certificate.sentences, sep="\n")
@@ -225,7 +225,7 @@ class Certificate:
 
 
 def check_certificate(reranker: PointwiseReranker, files: Sequence[str | Path] = ()) -> None:
-    """Use this to refuse what :func:`certify` refuses, before anything is ranked.
+    """Refuse what :func:`certify` refuses, before anything is ranked.
 
         check_certificate(reranker, files=["pairs.jsonl"])
 
@@ -255,7 +255,7 @@ def certify(
     files: Sequence[str | Path] = (),
     stage: Any = None,
 ) -> Certificate:
-    """Use this to score the candidates in both wordings and see whether a promise is kept.
+    """Score the candidates in both wordings and see whether a promise is kept.
 
         reranker = backpack_rank.load("outputs/train/DATE/ranker").at(0)
         certificate = certify(reranker, collection, candidates, Path("certificate"))

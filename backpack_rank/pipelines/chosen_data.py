@@ -27,7 +27,7 @@ _HINT = "add data=..., one of conf/data"
 
 
 class ChosenData:
-    """Use it to find the collection that an evaluation ranks.
+    """Finds the collection that an evaluation ranks.
 
     Nothing is loaded before a split is asked for.
 
@@ -145,7 +145,7 @@ def dataset_of(node: Mapping[str, Any], first_stage: Mapping[str, Any] | None = 
 
 
 def named_dataset(name: str) -> Dataset:
-    """Use this for the collection of ``data=NAME``, with all that the command line knows of it.
+    """The collection of ``data=NAME``, with all that the command line knows of it.
 
     >>> named_dataset("synthetic").measures
     ('MRR@10', 'nDCG@5', 'nDCG@10', 'R@100')

@@ -28,7 +28,7 @@ from backpack_rank.senses.policies import Policy
 
 @dataclass(kw_only=True, eq=False)
 class ChosenRanker:
-    """Use it to find the ranker that an evaluation is about, and to load it.
+    """Finds the ranker that an evaluation is about, and loads it.
 
     Attributes:
         checkpoint: folder, hub id or address of a server; None: the ranker trained last.

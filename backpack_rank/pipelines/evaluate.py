@@ -38,7 +38,7 @@ _CHOSEN_BY_OPTIONS = "backpack_rank.pipelines.evaluate.Evaluation"
 
 
 def evaluate(config: Mapping[str, Any], folder: Path, quiet: bool = False) -> Report | None:
-    """Use this to measure as ``evaluate.py`` does: run the task of the options and write its files.
+    """Measure as ``evaluate.py`` does: run the task of the options and write its files.
 
     Args:
         config: as composed from ``conf/evaluate.yaml``.
@@ -57,7 +57,7 @@ def evaluate(config: Mapping[str, Any], folder: Path, quiet: bool = False) -> Re
 
 
 def task_of(config: Mapping[str, Any]) -> EvaluationTask:
-    """Use this to make the task that the options choose, without running it.
+    """Make the task that the options choose, without running it.
 
     Raises:
         ValueError: an option that is wrong, or that the task does not take.
@@ -91,7 +91,7 @@ def _kind_of(values: Mapping[str, Any]) -> type[EvaluationTask]:
 
 
 def has_results(config: Mapping[str, Any], folder: Path) -> bool:
-    """Use this to skip an evaluation whose results are in ``folder`` already.
+    """Skip an evaluation whose results are in ``folder`` already.
 
     True when they are of the same options and the ranker was not trained again since.
     """
@@ -120,7 +120,7 @@ class Evaluation:
 
 @dataclass(kw_only=True, eq=False)
 class RankUnderAlpha(EvaluationSettings, EvaluationTask):
-    """Use this to measure a ranker at one alpha, beside its first stage and the unchanged ranker.
+    """Measures a ranker at one alpha, beside its first stage and the unchanged ranker.
 
     Attributes:
         alpha: position of the dial, or ``auto``. It is checked by
@@ -248,7 +248,7 @@ def evaluation_loader(
     metrics: MetricSuite,
     cut: Callable[[str], str] | None = None,
 ) -> Callable[[str], EvaluationData]:
-    """Use this to load the evaluation data of a split: ``loader("dev")``.
+    """Load the evaluation data of a split: ``loader("dev")``.
 
     Args:
         settings: task or settings that say whether texts are swapped, and which wordings are read.

@@ -29,7 +29,7 @@ from backpack_rank.reranking.rerankers import SavedRun
 
 
 class MeasureRuns(EvaluationTask):
-    """Use it to measure anybody's finished runs, side by side."""
+    """Measures anybody's finished runs, side by side."""
 
     chosen_by: ClassVar[str] = "run=..."
     # A finished run scores no swapped texts, so swap=false asks for nothing else.

@@ -98,7 +98,7 @@ def load_evaluation_data(
     cut: Callable[[str], str] | None = None,
     contrast: str | bool = False,
 ) -> EvaluationData:
-    """Use this for all that an evaluation of a split ranks: queries, candidates and counterparts.
+    """All that an evaluation of a split ranks: queries, candidates and counterparts.
 
     Args:
         dataset: splits and first stage.

@@ -52,7 +52,7 @@ class Experiment(ABC):
 
 
 class ExperimentTask(EvaluationTask):
-    """Use it to run what a file of ``conf/experiment`` names; its options are below ``task``."""
+    """Runs what a file of ``conf/experiment`` names; its options are below ``task``."""
 
     chosen_by: ClassVar[str] = "this experiment"
     # Some experiments swap nothing, so swap=false asks them for nothing else.

@@ -19,7 +19,7 @@ from backpack_rank.reporting.explanation import print_explanation, write_explana
 
 @dataclass(kw_only=True, eq=False)
 class ExplainScore(RankerOptions, EvaluationTask):
-    """Use it to see which senses and words one score of a ranker comes from, or what words do."""
+    """Shows which senses and words one score of a ranker comes from, or what words do."""
 
     chosen_by: ClassVar[str] = "explain.*"
     # Nothing is swapped to explain a score, so swap=false asks for nothing else.

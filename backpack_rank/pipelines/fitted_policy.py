@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def fitted_policy(policy: Policy, unchanged: PointwiseReranker, dataset: Dataset) -> Policy:
-    """Use this for the policy as it is measured: one that must be fitted is fitted on dev.
+    """The policy as it is measured: one that must be fitted is fitted on dev.
 
     Args:
         policy: any; none but ``erase`` without a file is changed.

@@ -79,7 +79,7 @@ class SystemRuns:
 
 
 def rank_all(reranker: Reranker, data: EvaluationData) -> SystemRuns:
-    """Use this for all rankings of a reranker that are measured.
+    """All rankings of a reranker that are measured.
 
     Swapped wordings and variants are ranked only where the reranker compares texts.
     """
@@ -157,7 +157,7 @@ class MetricSuite:
     groups: tuple[str, str]
 
     def check(self, data: EvaluationData) -> None:
-        """Use this before anything is ranked: what could not be measured afterwards is refused.
+        """Before anything is ranked: what could not be measured afterwards is refused.
 
         Raises:
             ValueError: a measure that has no value of the labels of this data, that needs
@@ -197,7 +197,7 @@ class MetricSuite:
         return self.measure(rank_together(rerankers, data), data)
 
     def measure(self, systems: Sequence[SystemRuns], data: EvaluationData) -> ResultTable:
-        """Use this for the values of every system of finished rankings.
+        """The values of every system of finished rankings.
 
         Words are counted once for all systems.
         """
@@ -334,7 +334,7 @@ def metrics_of(
     attribute: Attribute,
     dataset: Dataset | None,
 ) -> MetricSuite:
-    """Use this for the measures that options ask for.
+    """The measures that options ask for.
 
     Measures of fairness among ``measures`` join ``bias``.
 
@@ -425,7 +425,7 @@ def _without_value(systems: Sequence[SystemMetrics], measures: Iterable[str]) ->
 
 
 def check_known(run: Run, data: EvaluationData, name: str) -> None:
-    """Use this to refuse a finished run of another collection before it is measured.
+    """Refuse a finished run of another collection before it is measured.
 
     Raises:
         ValueError: none of its queries is in the collection, or one of its documents is not.

@@ -36,7 +36,7 @@ def save_overrides(folder: Path, overrides: Sequence[str]) -> None:
 
 
 def run_config(folder: Path, only: Sequence[str] = ()) -> DictConfig:
-    """Use this to compose the configuration of a training run anew from its folder.
+    """Compose the configuration of a training run anew from its folder.
 
     It is that of conf/ with the options that the folder names.
 
@@ -55,7 +55,7 @@ def run_config(folder: Path, only: Sequence[str] = ()) -> DictConfig:
 
 
 def plain_values(folder: Path) -> dict[str, Any]:
-    """Use this for the plain values of a run's ``config.yaml``: numbers, texts, null, lists.
+    """The plain values of a run's ``config.yaml``: numbers, texts, null, lists.
 
     Without the file there are none. Nodes that name code (``_target_``) and texts with an
     interpolation are left out.
@@ -83,7 +83,7 @@ def _plain_part(node: dict) -> dict[str, Any]:
 
 
 def comparable(options: Iterable[str]) -> list[str]:
-    """Use this to compare two command lines: sorted, without the folders of a run.
+    """Compare two command lines: sorted, without the folders of a run.
 
     >>> comparable(["seed=1", "output=runs", "alpha=0"])
     ['alpha=0', 'seed=1']
@@ -111,7 +111,7 @@ def _overrides(file: Path, only: Sequence[str]) -> list[str]:
 
 
 def safe_options(given: Sequence[str], where: str, only: Sequence[str] = ()) -> list[str]:
-    """Use this for options of a folder that may come from anybody.
+    """Options of a folder that may come from anybody.
 
     They are given back if all of them only choose files of conf/ and plain values.
 

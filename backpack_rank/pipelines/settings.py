@@ -25,7 +25,7 @@ from backpack_rank.reranking.pointwise import PointwiseReranker
 
 @dataclass(kw_only=True, eq=False)
 class EvaluationSettings(RankerOptions):
-    """Use it in an experiment, to get the ranker, the data and the measures that options ask for.
+    """In an experiment, to get the ranker, the data and the measures that options ask for.
 
     Every field is an option of ``conf/evaluate.yaml``, which describes it.
     """

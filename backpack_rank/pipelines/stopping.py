@@ -33,7 +33,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Use this around a script: a signal ends it with one line and status 128 + its number.
+    """Around a script: a signal ends it with one line and status 128 + its number.
 
     A second signal ends it at once.
 

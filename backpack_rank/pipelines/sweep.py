@@ -91,7 +91,7 @@ def check_jobs(sweep: Sweep, folder: Path, job_folders: Collection[Path]) -> Non
 
 
 def with_tests(sweep: Sweep, folder: str | Path) -> Sweep:
-    """Use this to add paired tests of every alpha against alpha=1 of its setting.
+    """Add paired tests of every alpha against alpha=1 of its setting.
 
     They need ``per_query.csv`` of the jobs; where one is missing, a note says so.
 

@@ -29,7 +29,7 @@ _SAVED = "saved"
 
 
 class SavedOptions:
-    """Use it to write down what an evaluation was asked for.
+    """Writes down what an evaluation was asked for.
 
     Attributes:
         values: all options, as plain values.

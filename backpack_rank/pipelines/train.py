@@ -43,7 +43,7 @@ MONITOR = "val/nDCG@10"
 
 
 def train(config: Mapping[str, Any], folder: Path, changed: Sequence[str]) -> float:
-    """Use this to train as ``train.py`` does: a ranker in ``folder/ranker``, or another task.
+    """Train as ``train.py`` does: a ranker in ``folder/ranker``, or another task.
 
     Args:
         config: as composed from ``conf/train.yaml``.
@@ -79,7 +79,7 @@ def train(config: Mapping[str, Any], folder: Path, changed: Sequence[str]) -> fl
 
 
 def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = None) -> float:
-    """Use this to train a ranker on lists of documents and save it; returns the best dev nDCG@10.
+    """Train a ranker on lists of documents and save it; returns the best dev nDCG@10.
 
     Args:
         settings: of the run.

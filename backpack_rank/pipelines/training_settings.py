@@ -55,7 +55,7 @@ def check_training(config: Mapping[str, Any]) -> None:
 
 
 class TrainingSettings:
-    """Use it to get what any training needs: data, tokenizer, model, trainer.
+    """What any training needs: data, tokenizer, model, trainer.
 
     conf/train.yaml describes every option.
 
@@ -206,7 +206,7 @@ class TrainingSettings:
 
 
 class RankingSettings:
-    """Use it to train a ranker on lists of documents: objects of the options of ``task=ranking``.
+    """Trains a ranker on lists of documents: objects of the options of ``task=ranking``.
 
     Attributes:
         loss: of the lists.

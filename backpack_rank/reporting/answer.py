@@ -19,7 +19,7 @@ KEEP = 0.99
 
 @dataclass(frozen=True)
 class Answer:
-    """Use it for what a setting does to a ranker, as a page says it first.
+    """What a setting does to a ranker, as a page says it first.
 
     Attributes:
         policy: name of the setting.
@@ -40,7 +40,7 @@ def answer(
     significant: Callable[[str], bool | None],
     measure: str = "nDCG@10",
 ) -> Answer:
-    """Use this to say in plain words what a setting changes against the unchanged ranker.
+    """Say in plain words what a setting changes against the unchanged ranker.
 
     There are percentages where the base's interval leaves out 0::
 

@@ -75,7 +75,7 @@ def lines(
     legend: Literal["bottom", "right"] = "bottom",
     framed: bool = False,
 ) -> Spec:
-    """Use this for lines over a number, or over names at equal distances.
+    """Lines over a number, or over names at equal distances.
 
     They have their intervals and tooltips.
 
@@ -147,7 +147,7 @@ def lines(
 def shares(
     columns: Mapping[str, Sequence[float]], parts: Sequence[str], x: str, height: int = 180
 ) -> Spec:
-    """Use this for columns divided into parts, from the bottom up; the last part is pale."""
+    """Columns divided into parts, from the bottom up; the last part is pale."""
     rows: list[dict[str, Any]] = []
     for name, values in columns.items():
         for number, (part, value) in enumerate(zip(parts, values, strict=True)):
@@ -175,7 +175,7 @@ def shares(
 
 
 def dots(panels: Mapping[str, Sequence[DotRow]], measure: str) -> Spec:
-    """Use this for rows of dots on one scale, with their intervals.
+    """Rows of dots on one scale, with their intervals.
 
     The dots of a row are joined by a line from the smallest to the largest.
 
@@ -213,7 +213,7 @@ def heat_maps(
     centre: float | None,
     written: bool,
 ) -> Spec:
-    """Use this for matrices on one scale of colours: row 1 on top, cells without a value grey.
+    """Matrices on one scale of colours: row 1 on top, cells without a value grey.
 
     Args:
         panels: by heading.
@@ -264,7 +264,7 @@ def heat_maps(
 def histograms(
     panels: Mapping[str, Sequence[tuple[str, Sequence[float]]]], x: str, y: str, level: str
 ) -> Spec:
-    """Use this for shares of equal parts from 0 to 1, with the even share dashed.
+    """Shares of equal parts from 0 to 1, with the even share dashed.
 
     The first are bars, others steps.
 
@@ -314,7 +314,7 @@ def boxes(
     y: Mapping[str, str],
     names: tuple[str, str],
 ) -> Spec:
-    """Use this for box plots from the smallest to the largest value.
+    """Box plots from the smallest to the largest value.
 
     Every value is a dot, and one further value is a diamond.
 

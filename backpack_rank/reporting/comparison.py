@@ -28,7 +28,7 @@ _BEST = "Best figures are bold."
 
 
 class Letters:
-    """Use it to mark figures with letters of significance, the same in every table.
+    """Marks figures with letters of significance, the same in every table.
 
     ::
 
@@ -65,7 +65,7 @@ class Letters:
 
 
 def print_comparison(comparisons: Sequence[Comparison], console: Console | None = None) -> None:
-    """Use this to print systems side by side, and the sentences that say how to read the tables.
+    """Print systems side by side, and the sentences that say how to read the tables.
 
     Args:
         comparisons: one for each set of queries, such as effectiveness and bias.
@@ -79,7 +79,7 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
 
 
 def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> list[Path]:
-    """Use this to keep a comparison in a folder; returns the paths.
+    """Keep a comparison in a folder; returns the paths.
 
     - ``comparison.csv``: a line per system; per measure its mean with all digits and the letters
       beside it.
@@ -103,7 +103,7 @@ def write_comparison(folder: str | Path, comparisons: Sequence[Comparison]) -> l
 
 
 def comparison_tables(comparisons: Sequence[Comparison], width: int = WIDTH) -> list[Table]:
-    """Use this for the tables: one for each set of queries, or for each cut-off of a wide one.
+    """The tables: one for each set of queries, or for each cut-off of a wide one.
 
     The sentences that say how to read them stand below the last.
 
@@ -228,7 +228,7 @@ def joined_letters(systems: Iterable[str], letters: Mapping[str, str]) -> str:
 
 
 def distinct_labels(names: Sequence[str | PurePath]) -> list[str]:
-    """Use this for labels of systems named by files.
+    """Labels of systems named by files.
 
     They are the file's name, with as many folders as distinguish it from others. Names that are
     equal get a number.

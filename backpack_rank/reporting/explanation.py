@@ -39,7 +39,7 @@ UP, DOWN = (86, 180, 233), (230, 159, 0)
 def print_explanation(
     row: Explanation, console: Console | None = None, strongest: int = 10
 ) -> None:
-    """Use this to print the score, the text in colours, the strongest words and all senses.
+    """Print the score, the text in colours, the strongest words and all senses.
 
     By words, groups of listed words stand in place of the senses.
 
@@ -172,7 +172,7 @@ def groups_table(row: Explanation) -> Table:
 
 
 def write_explanations(path: str | Path, rows: Sequence[Explanation]) -> None:
-    """Use this to write explanations as JSON with all digits; the file is complete or absent.
+    """Write explanations as JSON with all digits; the file is complete or absent.
 
     Layout: ``{"format": "backpack_rank explanations 1", "explanations": [{...}]}`` with the
     attributes of :class:`~backpack_rank.senses.attribution.Explanation`.
@@ -185,7 +185,7 @@ def write_explanations(path: str | Path, rows: Sequence[Explanation]) -> None:
 
 
 def write_profiles(path: str | Path, profiles: Sequence[SenseProfile]) -> None:
-    """Use this to write profiles of senses as JSON with all digits.
+    """Write profiles of senses as JSON with all digits.
 
     Layout: ``{"format": "backpack_rank senses 1", "senses": [{...}]}``.
 

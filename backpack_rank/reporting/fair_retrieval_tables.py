@@ -41,7 +41,7 @@ _MAGNITUDES = {"tf": "TF", "bool": "Boolean"}
 
 
 def measured_of(rows: Iterable[SystemResult]) -> dict[str, dict[str, Estimate]]:
-    """Use it to get the figures for :func:`paper_table` from the systems of a report.
+    """Get the figures for :func:`paper_table` from the systems of a report.
 
     Of systems with the same label, the last counts.
     """
@@ -71,7 +71,7 @@ def paper_table(
     sign_in_words: str = "",
     names: Mapping[str, str] | None = None,
 ) -> Table:
-    """Use it to set your figures beside those of a paper that compares systems.
+    """Set your figures beside those of a paper that compares systems.
 
     >>> table = paper_table(
     ...     published("fair_retrieval_table1"), {"alpha=1": {"MRR@10": 0.3}}, "12 queries"
@@ -130,7 +130,7 @@ def figure2(
     cutoff: int = 10,
     alphas: Mapping[str, float] | None = None,
 ) -> Table:
-    """Use it for nDCG@10 against bias at every alpha (Figure 2), of which the paper prints no
+    """NDCG@10 against bias at every alpha (Figure 2), of which the paper prints no
     numbers.
 
     Args:

@@ -61,7 +61,7 @@ def frontier_table(
     biases: Sequence[str],
     margin: float,
 ) -> Table:
-    """Use it to read every method at the smallest alpha that was measured of it.
+    """Read every method at the smallest alpha that was measured of it.
 
     The CSV file has every alpha too, with intervals, seeds and tests.
 
@@ -139,7 +139,7 @@ def frontier_chart(
     bias: str,
     kinds: Mapping[str, str],
 ) -> Spec:
-    """Use it to draw effectiveness against a measure of bias, a panel for each collection.
+    """Draw effectiveness against a measure of bias, a panel for each collection.
 
     A curve leads from the ranker as it is to the smallest alpha, which has its bars: upright the
     95% interval over queries of the difference to the first curve's ranker, across the lowest and

@@ -44,7 +44,7 @@ def main_table(
     significant: Callable[[SweepEntry, str], bool] = is_significant,
     letters: Letters | None = None,
 ) -> Table:
-    """Use this for systems by measures: references and the unchanged ranker, then each policy.
+    """Systems by measures: references and the unchanged ranker, then each policy.
 
     Args:
         sweep: the systems.

@@ -39,7 +39,7 @@ MEASURE_COLUMNS = ("system", "alpha", "kind", "measure", *_NUMBERS, *_COUNTS)
 
 
 def write_report(folder: str | Path, report: Report) -> tuple[Path, Path]:
-    """Use this to write ``measures.json`` and ``measures.csv``; returns their paths."""
+    """Write ``measures.json`` and ``measures.csv``; returns their paths."""
     json_path = Path(folder) / "measures.json"
     csv_path = Path(folder) / "measures.csv"
     write_json(json_path, report)

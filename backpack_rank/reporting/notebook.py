@@ -200,7 +200,7 @@ def _(sweep: AlphaSweep) -> Chart:
 
 
 def table_html(table: Table) -> str:
-    """Use this to show any table in a notebook, with its sections and notes."""
+    """Show any table in a notebook, with its sections and notes."""
     rows: list[tuple[str, ...]] = []
     headings = (*table.labels, *table.headings)
     for section in table.sections:

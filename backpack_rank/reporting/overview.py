@@ -26,7 +26,7 @@ def print_overview(
     console: Console | None = None,
     asked: Sequence[str] = (),
 ) -> None:
-    """Use this to print what was measured, as one table and the sentences that it needs.
+    """Print what was measured, as one table and the sentences that it needs.
 
     Args:
         report: systems and how they were measured.
@@ -43,7 +43,7 @@ def print_overview(
 def overview_table(
     report: Report, comparisons: Sequence[Comparison] = (), asked: Sequence[str] = ()
 ) -> Table:
-    """Use this for the measures of all systems; of measures of bias one cut-off, 10 where it is.
+    """The measures of all systems; of measures of bias one cut-off, 10 where it is.
 
     A measure of bias that is not taken at that cut-off is shown at its own. Of those that differ in
     how words are counted, the first is shown.

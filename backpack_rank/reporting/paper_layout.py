@@ -61,7 +61,7 @@ def beside_published(
     labels: tuple[str, ...] | None = None,
     sections: Iterable[str] = (),
 ) -> Table:
-    """Use it for every table that shows what a paper prints and what was measured here.
+    """Every table that shows what a paper prints and what was measured here.
 
     >>> paper = PublishedTable("table1", paper="Me et al., Rankings", table="Table 1")
     >>> row = PaperRow(("BM25",), published={"MRR": Cell("0.18")}, measured={"MRR": Cell("0.21")})

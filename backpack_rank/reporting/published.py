@@ -93,7 +93,7 @@ class PublishedTable:
 
 
 def published(name: str) -> PublishedTable:
-    """Use it to get a table of a paper by its name.
+    """Get a table of a paper by its name.
 
     >>> table = published("fair_retrieval_table1")
     >>> table.values("GPT-2")

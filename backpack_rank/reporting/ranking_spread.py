@@ -14,7 +14,7 @@ _OF_ALL = "EE-"
 
 
 def spread_table(table: ResultTable, measures: Collection[str] | None = None) -> Table | None:
-    """Use it to show how far the rankings of one system lie apart; None without such a system.
+    """Show how far the rankings of one system lie apart; None without such a system.
 
     Two spreads say two things: the standard deviation over rankings (n - 1) how much another seed
     would change, the interval over queries how much other queries would. Its records are a line for

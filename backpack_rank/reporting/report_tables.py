@@ -29,7 +29,7 @@ _KINDS = {
 
 
 def print_report(report: Report, console: Console | None = None) -> None:
-    """Use this to print all tables, and the sentences that say how the figures came about."""
+    """Print all tables, and the sentences that say how the figures came about."""
     console = console or Console()
     for table in report_tables(report):
         print_table(table, console)
@@ -38,7 +38,7 @@ def print_report(report: Report, console: Console | None = None) -> None:
 
 
 def report_tables(report: Report) -> list[Table]:
-    """Use this for systems by measures: a table of effectiveness, of bias, of each further kind.
+    """Systems by measures: a table of effectiveness, of bias, of each further kind.
 
     Kinds that nobody measured are left out. Measures of bias are named ``<name>@<cut-off>`` and
     stand in one block of rows per cut-off, in the table that they name themselves.

@@ -37,7 +37,7 @@ def write_submission(
     description: str,
     stages: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Use this to write a run as ``run.txt``, and what is known of it as ``ir-metadata.yml``.
+    """Write a run as ``run.txt``, and what is known of it as ``ir-metadata.yml``.
 
     Args:
         folder: gets both files.
@@ -59,7 +59,7 @@ def write_metadata(
     description: str,
     stages: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Use this where the run is written already; arguments as of :func:`write_submission`."""
+    """Where the run is written already; arguments as of :func:`write_submission`."""
     libraries = []
     for name in _LIBRARIES:
         version = installed_version(name)

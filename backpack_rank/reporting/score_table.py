@@ -47,7 +47,7 @@ def print_scores(
     notes: Sequence[str] = (),
     console: Console | None = None,
 ) -> None:
-    """Use it to print score and rank by alpha, and how groups change.
+    """Print score and rank by alpha, and how groups change.
 
     Args:
         rows: one for each query and document; all have the same alphas.

@@ -26,7 +26,7 @@ class Setting:
 
     @classmethod
     def of(cls, name: str) -> Setting:
-        """Use it to read the overrides of a job, joined by commas.
+        """Read the overrides of a job, joined by commas.
 
         >>> setting = Setting.of("policy=uniform,data=dl19,+data.test.queries=[1,2]")
         >>> setting.policy, setting.rest

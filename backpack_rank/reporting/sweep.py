@@ -135,7 +135,7 @@ class Sweep:
 
 
 def collect_sweep(folder: str | Path) -> Sweep:
-    """Use this to read ``measures.json`` of every job below the folder of a multirun.
+    """Read ``measures.json`` of every job below the folder of a multirun.
 
     A job is a folder, at any depth, with Hydra's ``.hydra`` or with a ``measures.json``. One that
     is marked as unfinished counts as one without measures.

@@ -44,7 +44,7 @@ COLUMNS = ("setting", "job", *MEASURE_COLUMNS, "change_percent", *TEST_COLUMNS)
 def write_sweep_report(
     folder: str | Path, console: Console | None = None, sweep: Sweep | None = None
 ) -> list[Path]:
-    """Use this when all jobs of a multirun have ended: it prints them and writes files beside them.
+    """When all jobs of a multirun have ended: it prints them and writes files beside them.
 
     The files are ``sweep.csv``, ``sweep.json``, ``sweep.md``, ``sweep.tex`` (for a paper) and the
     plots. With several settings there is one plot for each. A plot that lacks a measure is replaced

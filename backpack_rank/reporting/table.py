@@ -17,7 +17,7 @@ NONE = "-"
 
 @dataclass(frozen=True)
 class Cell:
-    """Use it for one figure of a :class:`Row`, as it is shown.
+    """One figure of a :class:`Row`, as it is shown.
 
     Attributes:
         text: the figure.
@@ -57,7 +57,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Use this for figures that people read, in the terminal, in a file or on a page.
+    """Figures that people read, in the terminal, in a file or on a page.
 
     ::
 
@@ -129,7 +129,7 @@ class Table:
 
 
 def number(value: float | None, decimals: int = 4) -> str:
-    """Use this for a figure in a cell; what is not there or not finite is a dash.
+    """A figure in a cell; what is not there or not finite is a dash.
 
     >>> number(0.25), number(-0.00001, 2), number(None)
     ('0.2500', '0.00', '-')
@@ -141,7 +141,7 @@ def number(value: float | None, decimals: int = 4) -> str:
 
 
 def signed(value: float) -> str:
-    """Use this for a difference; it has its sign and 4 decimals.
+    """A difference; it has its sign and 4 decimals.
 
     >>> signed(0.25)
     '+0.2500'
@@ -150,7 +150,7 @@ def signed(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """Use this for a relative difference; it has its sign and one decimal.
+    """A relative difference; it has its sign and one decimal.
 
     >>> percent(-0.125), percent(0.0001)
     ('-12.5%', '0.0%')
@@ -164,7 +164,7 @@ def percent(value: float) -> str:
 
 
 def extreme(figures: Iterable[float | None], smallest: bool) -> float | None:
-    """Use this to find the figure of a column to print bold.
+    """Find the figure of a column to print bold.
 
     Args:
         figures: None and NaN where there is none.

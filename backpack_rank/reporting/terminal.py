@@ -39,7 +39,7 @@ def parts_that_fit(table: Table, console: Console) -> list[RichTable]:
 def fixed_columns(
     table: Table, together: int, label_width: int, number_width: int, change_width: int
 ) -> list[RichTable]:
-    """Use this for a table of figures with changes, in columns of one width.
+    """A table of figures with changes, in columns of one width.
 
     Marks and intervals of cells, and names of groups are not shown.
 

@@ -32,7 +32,7 @@ def tradeoff_plot(
     control: tuple[str, Sequence[SystemResult]] | None = None,
     name: str = "alpha",
 ) -> tuple[Path, Path]:
-    """Use this to draw what alpha does: ``measure`` against four bias measures, in four panels.
+    """Draw what alpha does: ``measure`` against four bias measures, in four panels.
 
     They are RaB and ARaB at a cut-off, TF and Boolean.
 
@@ -79,7 +79,7 @@ def tradeoff_of(
     colour: str = COLOURS[0],
     beside: Sequence[SystemResult] = (),
 ) -> tuple[Spec, list[Position]] | None:
-    """Use this for the trade-off of one setting and one measure of bias.
+    """The trade-off of one setting and one measure of bias.
 
     Args:
         rows: its systems; those without alpha are references.

@@ -56,7 +56,7 @@ def tradeoff(
     domains: tuple[tuple[float, float], tuple[float, float]],
     zero: bool = True,
 ) -> Spec:
-    """Use this to draw effectiveness against bias: a line along alpha for each setting.
+    """Draw effectiveness against bias: a line along alpha for each setting.
 
     Alpha 1 (the unchanged ranker) and the smallest alpha are labelled and have their intervals;
     everything else is in tooltips. Points are rings, the larger the alpha the larger: where a dial
@@ -130,7 +130,7 @@ def frame(
     control: Iterable[Position] = (),
     zero: bool = True,
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Use this for what the axes of a trade-off show: usable positions, and intervals of the ends.
+    """What the axes of a trade-off show: usable positions, and intervals of the ends.
 
     The interval of the base keeps differences that are small for it small to the eye. A position
     that has lost more than a quarter of the base's effectiveness, such as one whose scores are all

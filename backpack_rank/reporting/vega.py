@@ -75,12 +75,12 @@ def cycle(values: Sequence[str], count: int) -> list[str]:
 
 
 def beside(charts: Mapping[str, Spec], columns: int, width: int = 360) -> Spec:
-    """Use this for charts beside each other under their headings, ``columns`` in a row."""
+    """Charts beside each other under their headings, ``columns`` in a row."""
     return {**_joined(list(charts.items()), width), "columns": columns}
 
 
 def below(charts: Sequence[Spec], width: int = 520) -> Spec:
-    """Use this for charts below each other."""
+    """Charts below each other."""
     return {**_joined([("", chart) for chart in charts], width), "columns": 1}
 
 
@@ -114,7 +114,7 @@ def _with_names(part: Any, names: Mapping[str, str]) -> Any:
 
 
 def save_chart(stem: Path, spec: Spec, title: str = "", width: int = 560) -> tuple[Path, Path]:
-    """Use this to write a chart as ``<stem>.png`` and ``<stem>.svg``.
+    """Write a chart as ``<stem>.png`` and ``<stem>.svg``.
 
     Equal charts give equal files.
 
@@ -139,7 +139,7 @@ def save_chart(stem: Path, spec: Spec, title: str = "", width: int = 560) -> tup
 
 
 def with_look(spec: Spec, title: str = "", width: int = 560) -> Spec:
-    """Use this for a chart that can be drawn by itself, on white; arguments as of save_chart."""
+    """A chart that can be drawn by itself, on white; arguments as of save_chart."""
     chart = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         **spec,
@@ -169,7 +169,7 @@ def save_figure(
     spec: Spec,
     title: str = "",
 ) -> list[Path]:
-    """Use this to write a chart with its numbers.
+    """Write a chart with its numbers.
 
     Args:
         folder: of the files.

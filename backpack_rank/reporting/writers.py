@@ -40,7 +40,7 @@ _LATEX = {
 
 
 def write_table(folder: str | Path, table: Table) -> list[Path]:
-    """Use this to keep a table as ``NAME.md``, ``NAME.tex`` and ``NAME.csv``; returns the paths."""
+    """Keep a table as ``NAME.md``, ``NAME.tex`` and ``NAME.csv``; returns the paths."""
     texts = {
         "md": to_markdown(table),
         "tex": to_latex(table),
@@ -55,7 +55,7 @@ def write_table(folder: str | Path, table: Table) -> list[Path]:
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
-    """Use this to print a table with its title and notes.
+    """Print a table with its title and notes.
 
     Columns that do not fit side by side stand below each other.
 
@@ -72,7 +72,7 @@ def print_table(table: Table, console: Console | None = None) -> None:
 
 
 def to_markdown(table: Table) -> str:
-    """Use this for a table with its title, confidence intervals and notes in Markdown.
+    """A table with its title, confidence intervals and notes in Markdown.
 
     The heading of a section stands in a row of its own. There is an example at
     :class:`~backpack_rank.reporting.table.Table`.
@@ -99,7 +99,7 @@ def markdown_escape(text: str) -> str:
 
 
 def markdown_rows(table: Table, escape: Callable[[str], str] = markdown_escape) -> list[str]:
-    """Use this for the lines of a table in Markdown, header first, without title and notes.
+    """The lines of a table in Markdown, header first, without title and notes.
 
     Args:
         table: to write.
@@ -133,7 +133,7 @@ def _markdown_cell(cell: Cell, escape: Callable[[str], str]) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Use this for a ``table`` environment with its notes below; it needs the package booktabs."""
+    """A ``table`` environment with its notes below; it needs the package booktabs."""
     columns = _columns_of_cells(table)
     lines = [
         "% Needs \\usepackage{booktabs} in the preamble.",
@@ -206,7 +206,7 @@ def _latex_column(cells: Sequence[Cell]) -> list[str]:
 
 
 def latex_escape(text: str) -> str:
-    """Use this for text in LaTeX: commands are written out, ``alpha = 0.5`` becomes a formula.
+    """Text in LaTeX: commands are written out, ``alpha = 0.5`` becomes a formula.
 
     >>> print(latex_escape("a_b at alpha = 0.5"))
     a\\_b at $\\alpha = 0.5$
@@ -217,7 +217,7 @@ def latex_escape(text: str) -> str:
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
-    """Use this for CSV that spreadsheets open safely; numbers keep all digits.
+    """CSV that spreadsheets open safely; numbers keep all digits.
 
     None and numbers that are not finite become empty cells. A text that a spreadsheet would run as
     a formula begins with an apostrophe (:func:`safe_cell`); control characters are spelt out.
@@ -264,7 +264,7 @@ def read_cell(cell: str) -> str:
 
 
 def dump_json(payload: dict[str, Any]) -> str:
-    """Use this for JSON with indentation; numbers that are not finite are refused.
+    """JSON with indentation; numbers that are not finite are refused.
 
     Raises:
         ValueError: a number is NaN or infinite.

@@ -71,7 +71,7 @@ def top_k(
     block: int = BLOCK,
     turned: TurnedVectors | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Use this for exact dense retrieval: the k documents with the highest dot product per query.
+    """Exact dense retrieval: the k documents with the highest dot product per query.
 
     Products are computed in fp32.
 
@@ -108,7 +108,7 @@ def top_k(
 def best_of(
     blocks: Iterable[tuple[Tensor, np.ndarray]], queries: int, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Use this on scores of all documents, some at a time, for the k best of each query.
+    """On scores of all documents, some at a time, for the k best of each query.
 
     >>> blocks = [(torch.tensor([[0.5, 2.0]]), np.array([0, 1])), (torch.ones(1, 1), np.array([2]))]
     >>> ranks, scores = best_of(blocks, queries=1, k=2)

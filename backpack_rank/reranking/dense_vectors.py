@@ -42,7 +42,7 @@ _DONE = "encoded.txt"
 
 @dataclass(frozen=True)
 class DocumentVectors:
-    """Use this for dense retrieval: the vectors of all documents of a store, in its order.
+    """Dense retrieval: the vectors of all documents of a store, in its order.
 
     ::
 
@@ -83,7 +83,7 @@ class DocumentVectors:
 
 @dataclass(frozen=True)
 class NeutralVectors:
-    """Use this for the dial of dense retrieval: e_0 of the documents that a policy rewrites.
+    """The dial of dense retrieval: e_0 of the documents that a policy rewrites.
 
     e_0 is the mean of the vectors of a document's renditions, of length 1 where vectors have it. Of
     all other documents it is their own vector, which :class:`DocumentVectors` holds.
@@ -138,7 +138,7 @@ class NeutralVectors:
 
 
 class Encoding:
-    """Use this to encode texts with the dual encoder of a scorer."""
+    """Encodes texts with the dual encoder of a scorer."""
 
     ranker: Any
 
@@ -214,7 +214,7 @@ class Encoding:
 
 
 def begun(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, Any]:
-    """Use this for where vectors of these settings lie, and a lock that says whether they do."""
+    """Where vectors of these settings lie, and a lock that says whether they do."""
     key = digest(json.dumps(settings, sort_keys=True))
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / key
@@ -298,7 +298,7 @@ def means_of_wordings(
     vector_of_text: dict[str, np.ndarray],
     encoding: Encoding,
 ) -> np.ndarray:
-    """Use this for e_0 of texts, from the vectors of their wordings.
+    """E_0 of texts, from the vectors of their wordings.
 
     Args:
         wordings_of_texts: wordings of each text.

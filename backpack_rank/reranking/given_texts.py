@@ -34,7 +34,7 @@ class Documents(list[str]):
 
 
 def checked_text(text: object, place: str) -> str:
-    """Use this for a text that somebody gave.
+    """A text that somebody gave.
 
     >>> checked_text(b"He", "documents[0]")
     Traceback (most recent call last):
@@ -53,7 +53,7 @@ def checked_text(text: object, place: str) -> str:
 
 
 def checked_documents(documents: Given, rank_fields: Sequence[str] | None = None) -> Documents:
-    """Use this for the documents of a query: their texts.
+    """The documents of a query: their texts.
 
     >>> checked_documents(["a saw", {"id": 7, "text": "a hammer"}])
     ['a saw', 'a hammer']
@@ -97,7 +97,7 @@ def checked_documents(documents: Given, rank_fields: Sequence[str] | None = None
 
 
 def checked_pairs(pairs: Sequence[Sequence[str]]) -> tuple[list[tuple[str, str]], bool]:
-    """Use this for pairs of a query and a document, in the forms that CrossEncoder takes.
+    """Pairs of a query and a document, in the forms that CrossEncoder takes.
 
     >>> checked_pairs([["tools", "a saw"]])
     ([('tools', 'a saw')], False)
@@ -133,7 +133,7 @@ def checked_pairs(pairs: Sequence[Sequence[str]]) -> tuple[list[tuple[str, str]]
 
 
 def check_names(given: Iterable[str], call: Callable[..., Any], named: str) -> None:
-    """Use this where one method passes its options on to another: the first is named.
+    """Where one method passes its options on to another: the first is named.
 
     Raises:
         TypeError: an option that the other does not take.

@@ -43,7 +43,7 @@ _WORD = re.compile(rf"[{_BREAKS}]*(?:[{_SIGNS}]|[^\s{_BREAKS}{_SIGNS}]+)[{_BREAK
 
 
 class Words:
-    """Use this to write a text without some of its words; punctuation belongs to its word.
+    """Writes a text without some of its words; punctuation belongs to its word.
 
     >>> text = Words("She (or he) cooks, well.")
     >>> text.words
@@ -95,7 +95,7 @@ class Words:
 
 
 class LeftOutWords:
-    """Use this to explain a score by words: score its :attr:`pairs`, and give back the scores.
+    """Explains a score by words: score its :attr:`pairs`, and give back the scores.
 
     >>> words = LeftOutWords("soup", "She cooks.", Attribute.named("gender"))
     >>> words.pairs

@@ -50,7 +50,7 @@ def load(
     calibration: str | Path | None = None,
     model: str | None = None,
 ) -> TextReranker:
-    """Use this first: it loads a ranker that ``train.py`` saved, or one that was trained elsewhere.
+    """Load a ranker that ``train.py`` saved, or one that was trained elsewhere.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
     >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
@@ -178,7 +178,7 @@ def refuse_model_of_server(name: str, model: str | None, option: str) -> None:
 
 
 def local_folder(name: str | Path, option: str, revision: str | None = None) -> Path:
-    """Use this to find the folder of a ranker, downloaded where the name is an id of the hub.
+    """Find the folder of a ranker, downloaded where the name is an id of the hub.
 
     Args:
         name: folder of a run or of a ranker, or an id of the hub.

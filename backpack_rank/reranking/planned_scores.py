@@ -29,7 +29,7 @@ def scores_of_pairs(
     pairs: Pairs,
     cache: SenseCache | None = None,
 ) -> np.ndarray:
-    """Use this for the pairs of a collection: raw logits under the views of A policies.
+    """The pairs of a collection: raw logits under the views of A policies.
 
     >>> pairs = Pairs.from_run(candidates, collection)  # doctest: +SKIP
     >>> views = reranker.with_policy("lowest_senses", 0.5).hook.views  # doctest: +SKIP
@@ -69,7 +69,7 @@ def scores_of_texts(
     scorer: TextScorer,
     pairs: Sequence[TextPair],
 ) -> np.ndarray:
-    """Use this for (query, document) texts: raw logits under the views of A policies.
+    """(query, document) texts: raw logits under the views of A policies.
 
     Args:
         policies: the views of each.
@@ -96,7 +96,7 @@ def scores_of_tokens(
     joined: JoinedPairs,
     pairs: Sequence[TextPair],
 ) -> np.ndarray:
-    """Use this for few texts under many alphas: raw logits under A policies, from few passes.
+    """Few texts under many alphas: raw logits under A policies, from few passes.
 
     All texts are in memory, and so are the sense vectors of a ranker that has them. Equal texts
     have one score. Of a text that is read in chunks, the best one is chosen at each alpha.
@@ -117,7 +117,7 @@ def scores_of_tokens(
 def scores_of_all_texts(
     policies: Sequence[Sequence[View]], scorer: Scorer, pairs: Pairs
 ) -> np.ndarray:
-    """Use this to compare many policies on one collection: raw logits under A policies.
+    """Compare many policies on one collection: raw logits under A policies.
 
     As :func:`scores_of_tokens`, for policies that may rewrite texts: all texts and their sense
     vectors are in memory, and a text that several policies ask for is read once for all of them.
@@ -177,7 +177,7 @@ def _scores_of_sequences(
 
 
 class SenseVectors:
-    """Use this to score joined texts under many weights per sense and shifts of senses.
+    """Scores joined texts under many weights per sense and shifts of senses.
 
     It holds the sense vectors of the texts. Each text is read once under each shift that its scores
     are made of.
@@ -219,7 +219,7 @@ class SenseVectors:
 
 
 class PooledVectors:
-    """Use this to score joined texts of a ranker without senses under many maps.
+    """Scores joined texts of a ranker without senses under many maps.
 
     It holds the pooled vectors of the texts, each of which is read once, and their own scores.
     """

@@ -60,7 +60,7 @@ ACTIVATIONS = (LOGITS, SIGMOID, CALIBRATED)
 
 
 class PointwiseReranker(TextReranker):
-    """Use this to rank with one ranker at any alpha; :func:`backpack_rank.load` makes it.
+    """Ranks with one ranker at any alpha; :func:`backpack_rank.load` makes it.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
     >>> reranker.rank("who can rewire a house?", documents, alpha=0.0)  # doctest: +SKIP
@@ -127,7 +127,7 @@ class PointwiseReranker(TextReranker):
     def at(
         self, alpha: float | None = None, policy: Policy | str | None = None
     ) -> PointwiseReranker:
-        """Use this for the reranker at an alpha; without arguments it returns this reranker.
+        """The reranker at an alpha; without arguments it returns this reranker.
 
         Args:
             alpha: None keeps the alpha of this reranker, which is 1 unless it was given.
@@ -144,7 +144,7 @@ class PointwiseReranker(TextReranker):
         return self.with_policy(policy or self.hook.policy or DefaultPolicy(self.attribute), alpha)
 
     def with_policy(self, policy: Policy | str, alpha: float) -> PointwiseReranker:
-        """Use this for the ranker under a policy at an alpha; weights and cache are shared.
+        """The ranker under a policy at an alpha; weights and cache are shared.
 
         >>> fair = reranker.with_policy("renditions", alpha=0.0)  # doctest: +SKIP
 
@@ -175,7 +175,7 @@ class PointwiseReranker(TextReranker):
         max_chunks_per_doc: int | None = None,
         chunk_overlap: int | None = None,
     ) -> PointwiseReranker:
-        """Use this for the reranker that reads long documents in another way; weights are shared.
+        """The reranker that reads long documents in another way; weights are shared.
 
         >>> thorough = reranker.reading("chunks", max_chunks_per_doc=8)  # doctest: +SKIP
         >>> thorough.sweep(query, documents, alphas=[1, 0.5, 0])  # doctest: +SKIP
@@ -223,7 +223,7 @@ class PointwiseReranker(TextReranker):
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def rerank(self, run: Run, collection: Collection) -> Run:
-        """Use this to re-rank a first-stage run: raw logits replace its scores.
+        """Re-rank a first-stage run: raw logits replace its scores.
 
         Raises:
             ValueError: a query is not in the collection, empty or too long, or a score is not
@@ -359,7 +359,7 @@ class PointwiseReranker(TextReranker):
         rank_fields: Sequence[str] | None = None,
         **options: Any,
     ) -> list[Ranking]:
-        """Use this to :meth:`rank` for several queries, which are scored together.
+        """:meth:`rank` for several queries, which are scored together.
 
         >>> queries = ["who can rewire a house?", "who can cook?"]
         >>> documents = [["An electrician can."], ["A cook can.", "A guest eats."]]
@@ -414,7 +414,7 @@ class PointwiseReranker(TextReranker):
         alphas: Sequence[float],
         policy: Policy | str | None = None,
     ) -> np.ndarray:
-        """Use this to compare alphas: raw logits of m documents at each alpha. [A, m] float32
+        """Compare alphas: raw logits of m documents at each alpha. [A, m] float32
 
         A notebook shows the array with its texts, and ``.plot()`` draws it.
 
@@ -454,7 +454,7 @@ class PointwiseReranker(TextReranker):
         by: str | None = None,
         at_most: int = AT_MOST,
     ) -> Explanation:
-        """Use this to see what words and senses add to a score, and what alpha changes about it.
+        """What words and senses add to a score, and what alpha changes about it.
 
         >>> explanation = reranker.explain(query, document)  # doctest: +SKIP
         >>> [(word.text, word.contribution) for word in explanation.words]  # doctest: +SKIP
@@ -616,7 +616,7 @@ def ranked_rows(
     return_documents: bool,
     score_threshold: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Use this to give scores [m] as rows from best to worst, equal ones in the documents' order.
+    """Give scores [m] as rows from best to worst, equal ones in the documents' order.
 
     >>> ranked_rows(np.array([0.5, 2.0]), ["a", "b"], top_k=1, return_documents=True)
     [{'corpus_id': 1, 'score': 2.0, 'text': 'b'}]

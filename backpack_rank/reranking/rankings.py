@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Ranking(list[dict[str, Any]], ShownInNotebooks):
-    """Use it as the list of rows that it is; a notebook shows it as a table with the texts.
+    """A list of rows; a notebook shows it as a table with the texts.
 
     >>> ranking = Ranking([{"corpus_id": 1, "score": 2.0}], "who cooks?", ["A guest.", "A cook."])
     >>> ranking
@@ -41,7 +41,7 @@ class Ranking(list[dict[str, Any]], ShownInNotebooks):
 
 
 def check_threshold(score_threshold: float | None) -> None:
-    """Use this before anything is scored: raises ``ValueError`` for what is no finite number."""
+    """Before anything is scored: raises ``ValueError`` for what is no finite number."""
     if score_threshold is not None:
         finite("score_threshold", score_threshold)
 
@@ -74,7 +74,7 @@ def log_below_threshold(below: int, documents: int, score_threshold: float | Non
 
 
 class AlphaSweep(np.ndarray, PlottedInNotebooks):
-    """Use it as the array [A, m] of scores that it is; a notebook shows and draws it.
+    """An array [A, m] of scores; a notebook shows and draws it.
 
     >>> sweep = AlphaSweep.of(np.zeros((2, 1)), "who cooks?", ["A cook."], [1.0, 0.0])
     >>> sweep.shape, sweep.alphas

@@ -22,7 +22,7 @@ LeftOut = Callable[[str], bool] | None
 
 
 class ReadingPlan:
-    """Use this to score N pairs under A policies in few passes of a ranker over texts.
+    """Scores N pairs under A policies in few passes of a ranker over texts.
 
     The score of a pair is a sum over the views of a policy, and each view may read another text,
     move tokens, and weigh senses:

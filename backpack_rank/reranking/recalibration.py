@@ -38,7 +38,7 @@ class Recalibration:
 
 
 def deltas(before: Run, after: Run) -> Run:
-    """Use this on two runs of a Backpack: the change of every score, ``after - before``.
+    """On two runs of a Backpack: the change of every score, ``after - before``.
 
     >>> deltas({"q1": {"d1": 2.0, "d2": 1.0}}, {"q1": {"d1": 1.5, "d2": 1.0}})
     {'q1': {'d1': -0.5, 'd2': 0.0}}
@@ -64,7 +64,7 @@ def deltas(before: Run, after: Run) -> Run:
 
 
 def recalibrate(run: Run, delta: Run, weight: float) -> Run:
-    """Use this to carry the changes of a Backpack over to another ranker: z(f) + weight * z(delta).
+    """Carry the changes of a Backpack over to another ranker: z(f) + weight * z(delta).
 
     >>> run = {"q1": {"d1": 3.0, "d2": 1.0}}
     >>> recalibrate(run, {"q1": {"d1": -0.5, "d2": 0.0}}, weight=0.5)
@@ -102,7 +102,7 @@ def recalibrate(run: Run, delta: Run, weight: float) -> Run:
 
 
 def standardised(values: np.ndarray) -> np.ndarray:
-    """Use this for z of the values of a list [m]; 0 where all values are equal. float64 [m]
+    """Z of the values of a list [m]; 0 where all values are equal. float64 [m]
 
     >>> standardised(np.array([3.0, 1.0]))
     array([ 1., -1.])

@@ -37,7 +37,7 @@ _OPENAI, _TEI = "embeddings", "embed"
 
 
 def server_scorer(url: str, model: str | None = None) -> ServerScorer:
-    """Use this for the scores of a server, whose address says what it gives.
+    """The scores of a server, whose address says what it gives.
 
     >>> type(server_scorer("https://api.openai.com/v1/embeddings", "m")).__name__
     'RemoteEncoder'

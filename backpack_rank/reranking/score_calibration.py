@@ -48,7 +48,7 @@ class CalibrationMap(ABC):
 
 
 class PlattMap(CalibrationMap):
-    """Use this where judgements are few: a sigmoid with two numbers.
+    """Where judgements are few: a sigmoid with two numbers.
 
     >>> PlattMap(slope=2.0, intercept=-1.0)(np.array([0.5]))
     array([0.5])
@@ -80,7 +80,7 @@ class PlattMap(CalibrationMap):
 
 
 class IsotonicMap(CalibrationMap):
-    """Use this where there are thousands of judgements: any shape that never falls.
+    """Where there are thousands of judgements: any shape that never falls.
 
     >>> IsotonicMap([0.0, 1.0], [0.2, 0.8])(np.array([-3.0, 0.5, 9.0]))
     array([0.2, 0.5, 0.8])
@@ -115,7 +115,7 @@ class IsotonicMap(CalibrationMap):
 
 
 def check_can_fit() -> None:
-    """Use this before minutes of scoring: fitting needs scikit-learn, and nothing else does.
+    """Before minutes of scoring: fitting needs scikit-learn, and nothing else does.
 
     Raises:
         UsageError: it is not installed.
@@ -127,7 +127,7 @@ def check_can_fit() -> None:
 
 
 def fitted_map(method: str, scores: np.ndarray, relevant: np.ndarray) -> CalibrationMap:
-    """Use this to fit a map on judged pairs, with scikit-learn.
+    """Fit a map on judged pairs, with scikit-learn.
 
     Args:
         method: one of :data:`METHODS`.
@@ -179,7 +179,7 @@ def fitted_map(method: str, scores: np.ndarray, relevant: np.ndarray) -> Calibra
 
 
 class Calibration:
-    """Use this for probabilities of relevance from raw scores at an alpha.
+    """Probabilities of relevance from raw scores at an alpha.
 
         calibration = Calibration.read("ranker/calibration.json")
         calibration.probabilities(scores, alpha=0.5, policy="renditions_keep")

@@ -160,7 +160,7 @@ class TextScorer(ABC):
 
 
 class Scorer(TextScorer):
-    """Use this to score texts with a ranker and its tokenizer: it makes batches and runs the
+    """Scores texts with a ranker and its tokenizer: it makes batches and runs the
     network.
 
     >>> from backpack_rank.models.factory import load_ranker
@@ -476,7 +476,7 @@ class Scorer(TextScorer):
 
     @contextmanager
     def inference(self) -> Iterator[None]:
-        """Use this around the ranker to compute as scores are computed.
+        """Around the ranker to compute as scores are computed.
 
         Without gradients, and on a CPU with weights in blocks.
         """
@@ -816,7 +816,7 @@ def delay(pairs: int) -> float:
 
 
 def once(items: Iterable[Hashable]) -> tuple[list[int], np.ndarray]:
-    """Use this to do work once for equal items.
+    """Do work once for equal items.
 
     >>> once("abac")
     ([0, 1, 3], array([0, 1, 0, 2]))

@@ -47,7 +47,7 @@ Row = tuple[np.ndarray, np.ndarray]
 
 
 class SparseEncoding(Encoding):
-    """Use this to encode texts with a sparse encoder. Vectors are the rows of a matrix [N, V]."""
+    """Encodes texts with a sparse encoder. Vectors are the rows of a matrix [N, V]."""
 
     @staticmethod
     def check(ranker: Any) -> None:
@@ -268,7 +268,7 @@ class Sparse(Dense):
 
 
 def matrix(rows: Sequence[Row], words: int) -> csr_array:
-    """Use this for texts as the rows of a matrix. float32 [N, V]"""
+    """Texts as the rows of a matrix. float32 [N, V]"""
     lengths = [len(of_text) for of_text, _ in rows]
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     indices = np.concatenate([np.empty(0), *(of_text for of_text, _ in rows)]).astype(np.int64)

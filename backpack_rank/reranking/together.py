@@ -18,7 +18,7 @@ _PAIRS = 2048
 
 
 def rerank_together(rerankers: Sequence[Reranker], run: Run, collection: Collection) -> list[Run]:
-    """Use this to re-rank a run by several rerankers, such as one ranker at several alphas.
+    """Re-rank a run by several rerankers, such as one ranker at several alphas.
 
     >>> dials = [reranker.with_policy("lowest_senses", alpha) for alpha in (1, 0)]  # doctest: +SKIP
     >>> unchanged, fair = rerank_together(dials, candidates, collection)  # doctest: +SKIP

@@ -30,7 +30,7 @@ threads.
 
 
 class AlphaSweep:
-    """Use it to score many pairs by a ranker under a policy at A alphas.
+    """Scores many pairs by a ranker under a policy at A alphas.
 
     >>> reranker = backpack_rank.load("outputs/train/DATE/ranker")  # doctest: +SKIP
     >>> sweep = AlphaSweep(reranker, [1, 0.5, 0])  # doctest: +SKIP

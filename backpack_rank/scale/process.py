@@ -12,7 +12,7 @@ from backpack_rank._gc import exit_without_gc, without_gc
 
 
 def begin(function: str, *arguments: Any) -> None:
-    """Use this as the target of a process that starts by importing torch and transformers.
+    """The target of a process that starts by importing torch and transformers.
 
         context.Process(target=begin, args=("backpack_rank.scale.workers:work", options, 0))
 

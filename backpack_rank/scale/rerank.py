@@ -35,7 +35,7 @@ _POLL = 0.5
 
 
 def rerank(config: Mapping[str, Any]) -> Path:
-    """Use this to do what ``conf/rerank.yaml`` and the command line ask for.
+    """Do what ``conf/rerank.yaml`` and the command line ask for.
 
         folder = rerank(config)  # config: composed from conf/rerank.yaml
 
@@ -70,7 +70,7 @@ def rerank(config: Mapping[str, Any]) -> Path:
 
 
 def score_open(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
-    """Use this to score every open shard.
+    """Score every open shard.
 
         score_open(settings, plan, settings.sweep())
 
@@ -95,7 +95,7 @@ def score_open(settings: RerankSettings, plan: Plan, sweep: AlphaSweep) -> None:
 
 
 def status(plan: Plan) -> Table:
-    """Use this to see how far a re-ranking is.
+    """How far a re-ranking is.
 
         print_table(status(Plan.read("outputs/rerank/bm25.trec")))
 

@@ -52,7 +52,7 @@ from backpack_rank.senses.policies import Policy
 
 
 class RerankOptions(Options):
-    """Use it to check composed options of ``conf/rerank.yaml``, which says what each is."""
+    """Checks composed options of ``conf/rerank.yaml``, which says what each is."""
 
     data: DataOptions | None
     first_stage: FirstStageNode | None
@@ -83,7 +83,7 @@ class RerankOptions(Options):
 
 
 class RerankSettings:
-    """Use it for what ``backpack-rank rerank`` is asked for.
+    """What ``backpack-rank rerank`` is asked for.
 
         settings = RerankSettings.of(config)  # config: composed from conf/rerank.yaml
 

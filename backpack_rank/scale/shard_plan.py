@@ -48,7 +48,7 @@ _SAMPLE = 256
 
 @dataclass(frozen=True)
 class Shard:
-    """Use it for the size of a shard, which has some queries with all their documents.
+    """The size of a shard, which has some queries with all their documents.
 
     Attributes:
         queries, pairs: how many.
@@ -64,7 +64,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """Use it for what is to be scored: :func:`make_plan` writes it, every worker reads it.
+    """What is to be scored: :func:`make_plan` writes it, every worker reads it.
 
         plan = Plan.read("outputs/rerank/bm25.trec")
         plan.check(sweep.fingerprint(collection))
@@ -173,7 +173,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Use it to name the pairs of a plan, which need not fit into memory.
+    """The pairs of a plan, which need not fit into memory.
 
         Candidates("bm25.trec", lambda: [("q1", "d1"), ("q1", "d2")], digest="5f1c")
 
@@ -191,7 +191,7 @@ class Candidates:
 
 
 class Sharding:
-    """Use it to say how many shards a plan has: their number, or the pairs of each.
+    """Says how many shards a plan has: their number, or the pairs of each.
 
     >>> Sharding(pairs_per_shard=100).number(pairs=250, queries=20)
     3
@@ -252,7 +252,7 @@ def make_plan(
     about: Mapping[str, str] | None = None,
     long_documents: LongDocuments = CUT,
 ) -> Plan:
-    """Use it to cut candidates into shards, or to get the plan that the folder has already.
+    """Cut candidates into shards, or get the plan that the folder has already.
 
         plan = make_plan(
             folder, candidates, collection, sweep.scorer.pair_tokenizer,
@@ -315,7 +315,7 @@ def make_plan(
 
 @contextmanager
 def room_for(path: Path, what: str) -> Iterator[None]:
-    """Use it around what is written: the error of a full disk becomes a sentence with advice.
+    """Around what is written: the error of a full disk becomes a sentence with advice.
 
         with room_for(path, "the run"):
             write_run(path, run, "bm25")

@@ -49,7 +49,7 @@ RUN = "run.txt"
 
 @dataclass(frozen=True)
 class ScoredShard:
-    """Use it for the scores of a shard and how they came about: :func:`read_shard` gives it.
+    """The scores of a shard and how they came about: :func:`read_shard` gives it.
 
     Attributes:
         scores: float32 [N, A]
@@ -65,17 +65,17 @@ class ScoredShard:
 
 
 def scores_name(number: int) -> str:
-    """Use it for the same file's name within the folder of the plan, or within a store."""
+    """The same file's name within the folder of the plan, or within a store."""
     return f"{SCORES}/{number:05d}.safetensors"
 
 
 def scores_path(plan: Plan, number: int) -> Path:
-    """Use it for the file that the scores of a shard are in, or will be."""
+    """The file that the scores of a shard are in, or will be."""
     return plan.folder / scores_name(number)
 
 
 def read_shard(plan: Plan, number: int) -> ScoredShard | None:
-    """Use it to read the scores of a shard.
+    """Read the scores of a shard.
 
         shard = read_shard(plan, 0)
         shard.scores  # [N, A]
@@ -103,7 +103,7 @@ def read_shard(plan: Plan, number: int) -> ScoredShard | None:
 
 
 def open_shards(plan: Plan) -> list[int]:
-    """Use it to see which shards are still to be scored: their file is missing or damaged.
+    """Which shards are still to be scored: their file is missing or damaged.
 
     open_shards(plan)  # [3, 7, 8, 9]
     """
@@ -118,7 +118,7 @@ def score_shard(
     progress: Callable[[int], object] = lambda pairs: None,
     locks: bool = True,
 ) -> bool:
-    """Use it to score the pairs of a shard, unless that is done or another process is at it.
+    """Score the pairs of a shard, unless that is done or another process is at it.
 
         for number in open_shards(plan):
             score_shard(plan, number, sweep, collection)
@@ -169,7 +169,7 @@ def score_shard(
 
 
 def is_held(plan: Plan, number: int) -> bool:
-    """Use it to see whether another process is at a shard."""
+    """Whether another process is at a shard."""
     with _claimed(plan, number) as is_claimed:
         return not is_claimed
 
@@ -179,7 +179,7 @@ def merge(
     describe: Callable[[Path, int], object] = lambda path, below: None,
     score_threshold: float | None = None,
 ) -> list[Path]:
-    """Use it to make one TREC run of each alpha from the scores: ``runs/LABEL/run.txt``.
+    """Make one TREC run of each alpha from the scores: ``runs/LABEL/run.txt``.
 
         for path in merge(Plan.read(folder)):
             print(path)
@@ -228,7 +228,7 @@ def merge(
 
 
 def ranges(numbers: list[int]) -> str:
-    """Use it to write ascending numbers as text.
+    """Write ascending numbers as text.
 
     >>> ranges([3, 7, 8, 9])
     '3, 7-9'

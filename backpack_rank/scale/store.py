@@ -24,7 +24,7 @@ WHOLE = frozenset(
 
 
 class Store:
-    """Use it to bring a plan and scores from a store to a folder, and back.
+    """Brings a plan and scores from a store to a folder, and back.
 
         store = Store("s3://bucket/reranked")
         store.get_plan(folder)

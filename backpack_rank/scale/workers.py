@@ -38,7 +38,7 @@ _REPLACED = 3
 
 
 def score_here(settings: RerankSettings, plan: Plan, sweep: AlphaSweep, numbers: list[int]) -> int:
-    """Use this to score shards in this process.
+    """Score shards in this process.
 
         score_here(settings, plan, settings.sweep(), open_shards(plan))
 
@@ -66,7 +66,7 @@ def score_and_put(
     sweep: AlphaSweep,
     progress: Callable[[int], object] = lambda pairs: None,
 ) -> bool:
-    """Use this to score a shard where that is open, and to bring its scores to the store.
+    """Score a shard where that is open, and bring its scores to the store.
 
         score_and_put(settings, plan, 0, settings.sweep())
 
@@ -88,7 +88,7 @@ def score_and_put(
 
 
 def score_by_processes(settings: RerankSettings, plan: Plan) -> None:
-    """Use this to score all open shards with ``settings.workers`` processes.
+    """Score all open shards with ``settings.workers`` processes.
 
         score_by_processes(settings, Plan.read(settings.folder))
 
@@ -190,7 +190,7 @@ class _Pool:
 
 
 def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], errors: Any) -> None:
-    """Use this as the function of a worker: it scores open shards that nobody holds.
+    """The function of a worker: it scores open shards that nobody holds.
 
         begin("backpack_rank.scale.workers:work", options, 0, counts, errors)
 
@@ -229,7 +229,7 @@ def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], e
 
 
 def with_device_of_worker(options: Mapping[str, Any], place: int) -> Mapping[str, Any]:
-    """Use this for the options of one worker: it gets a GPU where there are several.
+    """The options of one worker: it gets a GPU where there are several.
 
         with_device_of_worker(options, 1)["scoring"]["device"]  # "cuda:1"
 

@@ -71,7 +71,7 @@ class TokenAlignment:
 
 
 def align_tokens(pair_tokenizer: PairTokenizer, query: str, document: str) -> TokenAlignment:
-    """Use this to show a person the text that a ranker sees, piece by piece.
+    """Show a person the text that a ranker sees, piece by piece.
 
     >>> align_tokens(pair_tokenizer, "soup", "She cooks.").tokens  # doctest: +SKIP
     ('soup', '<|separator|>', 'She', 'cooks', '.', '<|endoftext|>')

@@ -233,7 +233,7 @@ def attribute(
     document: str,
     view: View | None = None,
 ) -> Attribution:
-    """Use this to see which senses and tokens a document's score comes from.
+    """Which senses and tokens a document's score comes from.
 
     >>> attribution = attribute(ranker, pair_tokenizer, query, document)  # doctest: +SKIP
     >>> attribution.per_word.sum() + attribution.empty_score  # doctest: +SKIP
@@ -269,7 +269,7 @@ def attribute(
 def attribute_batch(
     ranker: Ranker, batch: PackedBatch, view: View | None = None
 ) -> BatchAttribution:
-    """Use this for many texts: :func:`attribute` for those of a packed batch.
+    """Many texts: :func:`attribute` for those of a packed batch.
 
     Tensors are on the ranker's device. Everything behind the sense vectors C(x) and the weights a
     is float64, whatever the ranker's number format: in the ranker's format, sums over hundreds of
@@ -444,7 +444,7 @@ def explanation(
     weights: Tensor | None = None,
     before: Attribution | None = None,
 ) -> Explanation:
-    """Use this to show an attribution: as plain rows for tables, JSON and the report.
+    """Show an attribution: as plain rows for tables, JSON and the report.
 
     Args:
         attribution: of the text to show.

@@ -23,7 +23,7 @@ GB = 1024**3
 
 
 class SenseCache:
-    """Use this where a ranker is scored at several alphas: its network then reads each text once.
+    """Where a ranker is scored at several alphas: its network then reads each text once.
 
     A folder of ``.npy`` files, one per key: sense vectors [N, k, d], or scores [N] of rankers
     without senses. The caller chooses the number format: fp32 changes no score, fp16 halves the
@@ -167,7 +167,7 @@ def _open(path: Path) -> np.ndarray | None:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """Use this to tell whether two models have equal weights, by names, types, shapes and bytes."""
+    """Tell whether two models have equal weights, by names, types, shapes and bytes."""
     return digest(_weights(model))
 
 

@@ -44,7 +44,7 @@ _PORTION = 1000
 @checked("policy")
 @dataclass(frozen=True)
 class Erase(Policy):
-    """Use this to compare with erasure: LEACE and its like, on the pooled vector of any ranker.
+    """Erasure, to compare with: LEACE and its like, on the pooled vector of any ranker.
 
     >>> policy = Erase.of(Attribute.named("gender"))
     >>> policy.name
@@ -100,7 +100,7 @@ class Erase(Policy):
         file: FilePath | None = None,
         queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0],
     ) -> Erase:
-        """Use this for an attribute, or for the options of a file of ``conf/attribute/``."""
+        """An attribute, or for the options of a file of ``conf/attribute/``."""
         if not isinstance(attribute, Attribute):
             attribute = made(Attribute, attribute, "policy.attribute")
         return cls(attribute, fit, directions, texts, seed, file, queries=queries)
@@ -158,7 +158,7 @@ class Erase(Policy):
         )
 
     def fitted(self, reranker: Any, pairs: Pairs) -> Erase:
-        """Use this to fit the map to a ranker, on pairs of queries and candidates.
+        """Fit the map to a ranker, on pairs of queries and candidates.
 
         Args:
             reranker: a :class:`~backpack_rank.reranking.pointwise.PointwiseReranker`.
@@ -258,7 +258,7 @@ class Erase(Policy):
 
 
 def saved_map(ranker: Ranker) -> tuple[dict[str, str], PooledMap] | None:
-    """Use this for the map beside a ranker's weights, however it was fitted.
+    """The map beside a ranker's weights, however it was fitted.
 
     Returns:
         What the file says of itself (``policy`` and ``attribute``), and the map; None where there

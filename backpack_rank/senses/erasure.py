@@ -147,7 +147,7 @@ DIRECTIONS = {"sentdebias": 1, "inlp": 10, "random": 1}
 def fit_map(
     vectors: np.ndarray, fit: str = "leace", directions: int | None = None, seed: int = 0
 ) -> PooledMap:
-    """Use this to fit a map to vectors of your own; the policy ``erase`` fits it to a ranker's.
+    """Fit a map to vectors of your own; the policy ``erase`` fits it to a ranker's.
 
     >>> vectors = np.random.default_rng(0).normal(size=(50, 2, 4))
     >>> vectors[:, 1] += [3, 0, 0, 0]  # the second group differs in the first number

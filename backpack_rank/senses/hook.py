@@ -20,7 +20,7 @@ from backpack_rank.senses.views import IDENTITY, View
 
 
 class InferenceHook:
-    """Use this to score with a ranker of your own code under a policy at one alpha.
+    """Scores with a ranker of your own code under a policy at one alpha.
 
     In a ``with`` block, the ranker gives the scores under the policy::
 
@@ -124,7 +124,7 @@ class InferenceHook:
 
 
 def linear_components(shift: TokenShift | None) -> list[tuple[float, TokenShift | None]]:
-    """Use this to get sense vectors under many alphas from few passes of the network.
+    """Get sense vectors under many alphas from few passes of the network.
 
     The sense vectors under a shift are the sum of factor times the sense vectors under the
     component. Tokens that move in their senses alone give vectors linear in alpha,

@@ -44,7 +44,7 @@ Weight = Annotated[float, Range(least=0, most=1000)]
 
 @dataclass(frozen=True, eq=False)
 class PolicyContext:
-    """Use this to give policies a ranker and the words of an attribute.
+    """What policies know of: a ranker and the words of an attribute.
 
     Policies ask it for sensitivities and token shifts. It computes each of them once.
 
@@ -80,7 +80,7 @@ class PolicyContext:
     def of(
         cls, ranker: Ranker, tokenizer: PreTrainedTokenizerBase | None, attribute: Attribute
     ) -> PolicyContext:
-        """Use this for an attribute: the word pairs are those of its two sides."""
+        """An attribute: the word pairs are those of its two sides."""
         groups = ranker.config.groups if isinstance(ranker, BackpackForRanking) else ()
         has_further_group = any(
             name == attribute.name and group not in attribute.sides for name, group in groups
@@ -228,7 +228,7 @@ class ScaledSenses(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class LowestSenses(ScaledSenses):
-    """Use this for the paper's rule: the ``count`` most sensitive senses, those of lowest s_l.
+    """The paper's rule: the ``count`` most sensitive senses, those of lowest s_l.
 
     >>> LowestSenses(2).weights(torch.tensor([0.9, 0.1, 0.8, 0.2]), alpha=0.5)
     tensor([1.0000, 0.5000, 1.0000, 0.5000])
@@ -273,7 +273,7 @@ class LowestSenses(ScaledSenses):
 @checked("policy")
 @dataclass(frozen=True)
 class ThresholdSenses(ScaledSenses):
-    """Use this to scale every sense whose s_l lies below a value, however many they are.
+    """Scales every sense whose s_l lies below a value, however many they are.
 
     >>> ThresholdSenses(threshold=0.5).weights(torch.tensor([0.9, 0.1, 0.8, 0.2]), alpha=0.0)
     tensor([1., 0., 1., 0.])
@@ -325,7 +325,7 @@ class ThresholdSenses(ScaledSenses):
 @checked("policy")
 @dataclass(frozen=True)
 class RandomSenses(ScaledSenses):
-    """Use this as a control: ``count`` senses drawn with ``seed``, whatever their s_l."""
+    """A control: ``count`` senses drawn with ``seed``, whatever their s_l."""
 
     in_words = "For comparison: turns down parts of the ranker that were drawn by lot."
 
@@ -351,7 +351,7 @@ class RandomSenses(ScaledSenses):
 @checked("policy")
 @dataclass(frozen=True)
 class UniformSenses(SensePolicy):
-    """Use this as a control: every sense times alpha.
+    """A control: every sense times alpha.
 
     It moves no sense against another, so it does to a measure what a mere change of the scores'
     scale does.
@@ -372,7 +372,7 @@ class UniformSenses(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class SoftSenses(SensePolicy):
-    """Use this where no number of senses is right: the weight of a sense rises with its s_l.
+    """Where no number of senses is right: the weight of a sense rises with its s_l.
 
     The weight is alpha + (1 - alpha) g(s_l), so it lies between alpha (sensitive) and 1 (not
     sensitive), with
@@ -415,7 +415,7 @@ class SoftSenses(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class ExplicitWeights(SensePolicy):
-    """Use this for weights w_l of your own: 1 + (1 - alpha) (w_l - 1).
+    """Weights w_l of your own: 1 + (1 - alpha) (w_l - 1).
 
     >>> ExplicitWeights([1, 0, 3]).weights(torch.zeros(3), alpha=0.5)
     tensor([1.0000, 0.5000, 2.0000])
@@ -449,7 +449,7 @@ class ExplicitWeights(SensePolicy):
 @checked("policy")
 @dataclass(frozen=True)
 class PairedTokens(Policy):
-    """Use this to move words of a class, such as he and she, towards each other or apart.
+    """Moves words of a class, such as he and she, towards each other or apart.
 
     Every token of a class v(x) becomes v_bar + alpha (v(x) - v_bar), with v_bar the mean of the
     class; see :mod:`backpack_rank.models.token_shift`.
@@ -496,7 +496,7 @@ class PairedTokens(Policy):
         names: bool = False,
         queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0],
     ) -> PairedTokens:
-        """Use this to move the words of an attribute; with ``names``, its first names too."""
+        """Move the words of an attribute; with ``names``, its first names too."""
         return cls(
             classes=tuple(map(str, attribute.class_files)),
             wide_classes=tuple(map(str, attribute.wide_class_files)),

@@ -124,7 +124,7 @@ def _without_numbers(name: str) -> str:
 
 
 def named_policy(name: str, attribute: Attribute) -> Policy:
-    """Use this to make a policy from its name, with the options of ``conf/policy/``.
+    """Make a policy from its name, with the options of ``conf/policy/``.
 
     >>> named_policy("lowest_senses", Attribute.named("gender"))
     LowestSenses(count=None)
@@ -137,7 +137,7 @@ def named_policy(name: str, attribute: Attribute) -> Policy:
 
 
 def default_name(ranker: Ranker) -> str:
-    """Use this for the name of the policy that a ranker gets where no policy is named."""
+    """The name of the policy that a ranker gets where no policy is named."""
     with_senses, without_senses = DEFAULTS
     return with_senses if ranker.has_senses else without_senses
 
@@ -145,7 +145,7 @@ def default_name(ranker: Ranker) -> str:
 @checked("policy")
 @dataclass(frozen=True)
 class DefaultPolicy(Policy):
-    """Use this where nobody named a policy: it chooses one that fits the ranker.
+    """Where nobody named a policy: it chooses one that fits the ranker.
 
     For a ranker with senses that is the paper's rule, for any other it is renditions. A reranker
     asks :meth:`of_ranker` and uses the policy that it gets.
@@ -162,7 +162,7 @@ class DefaultPolicy(Policy):
         attribute: Attribute | Mapping[str, Any],
         queries: Annotated[str, OneOf(QUERIES)] = QUERIES[0],
     ) -> DefaultPolicy:
-        """Use this for an attribute, or for the options of a file of ``conf/attribute/``."""
+        """An attribute, or for the options of a file of ``conf/attribute/``."""
         if not isinstance(attribute, Attribute):
             attribute = made(Attribute, attribute, "policy.attribute")
         return cls(attribute, queries=queries)

@@ -116,7 +116,7 @@ class SenseProfiles:
 def one_token_words(
     pair_tokenizer: PairTokenizer, texts: Iterable[str] | None = None
 ) -> Vocabulary:
-    """Use this to choose the words that senses are described by: words of letters of one token.
+    """Choose the words that senses are described by: words of letters of one token.
 
     Args:
         pair_tokenizer: of the ranker.
@@ -160,7 +160,7 @@ def nearest_words(
     count: int = 8,
     senses: WordSenses | None = None,
 ) -> list[dict[str, tuple[RelatedWord, ...]]]:
-    """Use this to see what a word means in each sense, by its neighbours.
+    """What a word means in each sense, by its neighbours.
 
     Per sense and probe word x, these are the words y with the largest cos(C(x)_l, C(y)_l), the
     probe left out. A probe of several tokens stands for the mean of their vectors, as in the
@@ -224,7 +224,7 @@ def typical_words(
     count: int = 8,
     senses: WordSenses | None = None,
 ) -> list[tuple[RelatedWord, ...]]:
-    """Use this to see what a sense is about, by the words that are more of it than of other senses.
+    """What a sense is about, by the words that are more of it than of other senses.
 
     The share of sense l in a word x is |C(x)_l - m_l| / sum_l' |C(x)_l' - m_l'| with m_l the mean
     over the vocabulary: what all words have in common in a sense says nothing about a word. In an
@@ -270,7 +270,7 @@ def sense_profiles(
     count: int = 8,
     min_count: int = 3,
 ) -> SenseProfiles:
-    """Use this to describe every sense of a ranker, over a sample of (query, document) texts.
+    """Describe every sense of a ranker, over a sample of (query, document) texts.
 
     A document belongs to the group of the lexicon that most of its lexicon words are of, to
     ``neutral`` when it has none, and to ``mixed`` when no group leads.
@@ -439,7 +439,7 @@ def _is_word(text: str) -> bool:
 
 
 class WordSenses:
-    """Use this to go through the sense vectors of a vocabulary, :data:`CHUNK` words at a time.
+    """Goes through the sense vectors of a vocabulary, :data:`CHUNK` words at a time.
 
     It gives (row of the first word, sense vectors [c, k, d] in float32). Where those of all words
     take :data:`KEPT` bytes at most, they are computed once, for any number of loops.

@@ -42,7 +42,7 @@ NEUTRAL = "neutral"
 @checked("policy")
 @dataclass(frozen=True)
 class MeanOfRenditions(Policy):
-    """Use this where scores must not depend on an attribute's words, whatever the ranker.
+    """Where scores must not depend on an attribute's words, whatever the ranker.
 
     The score is s_0 + alpha (s - s_0), with s_0 the mean of the scores of a pair's renditions: its
     texts rewritten for each group, such as female.

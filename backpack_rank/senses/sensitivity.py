@@ -45,7 +45,7 @@ class Sensitivity:
 def sensitivity(
     backpack: BackpackModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]
 ) -> Sensitivity:
-    """Use this to see which senses of a Backpack tell the words of pairs apart.
+    """Which senses of a Backpack tell the words of pairs apart.
 
     s_l = mean over pairs of cos(C(a)_l, C(b)_l)    (eq. 4)
 

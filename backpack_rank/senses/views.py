@@ -13,7 +13,7 @@ from backpack_rank.models.token_shift import TokenShift
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Use this to say how a ranker reads a pair; a policy gives one view or several.
+    """Says how a ranker reads a pair; a policy gives one view or several.
 
     The score of the pair is the sum over its views of coefficient times score under the view.
     ``View()`` leaves the ranker unchanged, bit for bit.

@@ -29,7 +29,7 @@ COMPARED = ("words", "first_tokens")
 @checked("policy")
 @dataclass(frozen=True)
 class MostVoted(Policy):
-    """Use this to choose senses as the paper's authors do in code: by votes of word pairs.
+    """Chooses senses as the paper's authors do in code: by votes of word pairs.
 
     >>> cosines = torch.tensor([[0.9, 0.1, 0.8], [0.9, 0.2, 0.7], [0.1, 0.9, 0.5]])
     >>> votes(cosines)  # two pairs differ most in sense 1, one in sense 0

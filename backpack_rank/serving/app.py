@@ -56,7 +56,7 @@ _GONE = 499  # nginx's status for a client that has closed the connection
 def create_app(
     loaders: Mapping[str, Callable[[], Served]], settings: ServerSettings | None = None
 ) -> FastAPI:
-    """Use it to run the server in a program of your own; rankers load when a server starts it.
+    """Run the server in a program of your own; rankers load when a server starts it.
 
     Args:
         loaders: give the rankers, by the names that requests ask for; called in the thread of the

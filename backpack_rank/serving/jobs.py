@@ -701,7 +701,7 @@ class ServedPointwise(Served):
 
 
 def served(name: str, reranker: TextReranker) -> Served:
-    """Use it to serve what ``backpack_rank.load`` gives, under the name that requests ask for."""
+    """Serve what ``backpack_rank.load`` gives, under the name that requests ask for."""
     if isinstance(reranker, PointwiseReranker):
         return ServedPointwise(name, reranker)
     class_name = served_classes()[type(reranker).__name__]

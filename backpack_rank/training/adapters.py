@@ -31,7 +31,7 @@ class Adapter(Protocol):
 
 
 class NoAdapter:
-    """Use it to train the weights of the backbone themselves (``adapter=none``)."""
+    """Trains the weights of the backbone themselves (``adapter=none``)."""
 
     def apply(self, ranker: Ranker) -> None:
         """Leave the ranker unchanged."""
@@ -39,7 +39,7 @@ class NoAdapter:
 
 @checked("adapter")
 class Lora:
-    """Use this to train a large backbone: low-rank updates W + scale B A of its matrices.
+    """Trains a large backbone: low-rank updates W + scale B A of its matrices.
 
     LoRA, Hu et al. 2022. Put it into a new ranker, and merge it before saving::
 
@@ -159,7 +159,7 @@ def _matched_layers(
 
 @contextmanager
 def merged(ranker: Ranker) -> Iterator[Ranker]:
-    """Use this to save or convert a ranker with adapters: in the block they are in its weights.
+    """Save or convert a ranker with adapters: in the block they are in its weights.
 
     In the block it is an ordinary ranker that can be saved and scores without peft; afterwards the
     adapters are back, bit for bit. Weights keep the backbone's number format. A ranker without

@@ -16,7 +16,7 @@ from backpack_rank.models.rankers import Ranker, RankerOutput
 
 
 class GroupAdversary(nn.Module):
-    """Use it as a term of the loss, to train a ranker whose text vectors do not tell a group.
+    """A term of the loss, to train a ranker whose text vectors do not tell a group.
 
         term = GroupAdversary(ranker, groups=2, weight=1.0)
         RankingModule(ranker, optimisation, dev, terms=[term])
@@ -78,7 +78,7 @@ class GroupAdversary(nn.Module):
 
 
 def leaning_of(lexicon: Lexicon) -> Callable[[str], int]:
-    """Use it to get the function that says to which group a text leans: 0 for none, 1 + its number.
+    """Get the function that says to which group a text leans: 0 for none, 1 + its number.
 
     >>> gender = Lexicon("gender", {"female": ("she", "her"), "male": ("he", "his")})
     >>> lean = leaning_of(gender)

@@ -10,7 +10,7 @@ from backpack_rank.data.collection import Collection
 
 
 class BiasAwareNegatives:
-    """Use it so that a ranker learns that leaning to a group does not make a document relevant.
+    """Negatives from which a ranker learns that leaning to a group makes no document relevant.
 
         negatives = BiasAwareNegatives(collection, Attribute.named("gender").lexicon(), share=0.5)
         TrainingLists(collection, candidates, negatives=negatives)

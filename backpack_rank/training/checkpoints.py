@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Use it as a plugin of the trainer, so that checkpoints are written within their folder.
+    """A plugin of the trainer, so that checkpoints are written within their folder.
 
         lightning.Trainer(plugins=[AtomicCheckpoints()])
 
@@ -45,7 +45,7 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
 
 class BestEpoch(ModelCheckpoint):
-    """Use it as a callback that keeps the checkpoint of the best epoch.
+    """A callback that keeps the checkpoint of the best epoch.
 
         lightning.Trainer(callbacks=[BestEpoch(folder, "val/nDCG@10")])
 
@@ -104,7 +104,7 @@ class BestEpoch(ModelCheckpoint):
 
 
 class LastEpoch(Checkpoint):
-    """Use it as a callback that keeps the state after the last epoch, with its measures.
+    """A callback that keeps the state after the last epoch, with its measures.
 
         lightning.Trainer(callbacks=[best, LastEpoch(folder / "checkpoints" / "last.ckpt")])
 
@@ -131,7 +131,7 @@ class LastEpoch(Checkpoint):
 
 
 class Patience(EarlyStopping):
-    """Use this for early stopping: a run that had stopped trains no further epoch when resumed.
+    """Early stopping: a run that had stopped trains no further epoch when resumed.
 
     lightning.Trainer(callbacks=[Patience("val/nDCG@10", patience=3)])
     """
@@ -151,7 +151,7 @@ class Patience(EarlyStopping):
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Use this to resume a run: its undamaged checkpoint with the most steps, None without any.
+    """Resume a run: its undamaged checkpoint with the most steps, None without any.
 
     Damaged ones are named in the log.
 
@@ -173,7 +173,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def steps_of(path: Path) -> int:
-    """Use this to see how far a checkpoint is: the optimiser's steps before it.
+    """How far a checkpoint is: the optimiser's steps before it.
 
         steps_of(folder / "checkpoints" / "last.ckpt")
 
@@ -203,7 +203,7 @@ def _damage(path: Path) -> str | None:
 
 
 class EarlierMetrics:
-    """Use it to keep the rows of ``metrics.csv`` before a checkpoint when a run is resumed.
+    """Keeps the rows of ``metrics.csv`` before a checkpoint when a run is resumed.
 
         earlier = EarlierMetrics.read(folder, steps_of(checkpoint))
         logger = CSVLogger(folder / "logs")

@@ -16,7 +16,7 @@ from backpack_rank.training.biased_negatives import BiasAwareNegatives
 
 
 class Debiasing:
-    """Use it to train against bias without a dial: what a dial is compared with.
+    """Trains against bias without a dial: what a dial is compared with.
 
         debiasing = Debiasing("gender", augment="swap")
         data = RankingData(lists, ..., augment=debiasing.augmentation())

@@ -67,7 +67,7 @@ class Tried:
 
 
 def try_forward(ranker: Ranker, batch: PackedBatch, precision: str = "32-true") -> Tried:
-    """Use it to know what a forward pass keeps and computes; the ranker stays as it is.
+    """What a forward pass keeps and computes; the ranker stays as it is.
 
         try_forward(ranker, PackedBatch.from_sequences(sequences)).kept  # bytes
 
@@ -106,7 +106,7 @@ def try_forward(ranker: Ranker, batch: PackedBatch, precision: str = "32-true") 
 
 
 class TrainingEstimate:
-    """Use it to say what a training takes before it starts.
+    """Says what a training takes before it starts.
 
         estimate = TrainingEstimate(ranker, data, epochs=4, precision="bf16-mixed", on_gpu=True)
         print("\\n".join(estimate.lines()))
@@ -258,7 +258,7 @@ class TrainingEstimate:
 
 
 class TimedSteps(Callback):
-    """Use it as a callback that says after some steps how long the training will take.
+    """A callback that says after some steps how long the training will take.
 
         lightning.Trainer(callbacks=[TimedSteps()])
 

@@ -19,7 +19,7 @@ _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
 
 
 class FrozenParts:
-    """Use it to train a part of a ranker: ``training.frozen`` and ``training.frozen_epochs``.
+    """Trains a part of a ranker: ``training.frozen`` and ``training.frozen_epochs``.
 
     callbacks = FrozenParts(["backbone.embeddings", "backbone.layers.0-3"]).apply(ranker)
     lightning.Trainer(callbacks=callbacks)
@@ -80,7 +80,7 @@ class FrozenParts:
 
 
 class UnfreezeCallback(Callback):
-    """Use it as a callback that keeps parameters frozen for the first epochs.
+    """A callback that keeps parameters frozen for the first epochs.
 
         lightning.Trainer(callbacks=[UnfreezeCallback(ranker.head.parameters(), epochs=1)])
 
@@ -109,7 +109,7 @@ class UnfreezeCallback(Callback):
 
 
 def backbone_of(ranker: Ranker) -> Any:
-    """Use this for the transformers model below a ranker; None for a ranker over word vectors.
+    """The transformers model below a ranker; None for a ranker over word vectors.
 
     backbone_of(ranker).config.model_type
     """
@@ -121,7 +121,7 @@ def backbone_of(ranker: Ranker) -> Any:
 
 
 def parts(ranker: Ranker) -> dict[str, nn.Module]:
-    """Use this for the parts of a ranker by name; the backbone's layers are ``backbone.layers.N``.
+    """The parts of a ranker by name; the backbone's layers are ``backbone.layers.N``.
 
     list(parts(ranker))  # ["backbone", "backbone.embeddings", "backbone.layers.0", ...]
     """
@@ -180,7 +180,7 @@ def _shown(known: Iterable[str]) -> list[str]:
 
 
 def layers_of(backbone: Any) -> Sequence[nn.Module]:
-    """Use this for a backbone's layers: the first list of as many modules as it has layers.
+    """A backbone's layers: the first list of as many modules as it has layers.
 
     len(layers_of(backbone_of(ranker)))
     """

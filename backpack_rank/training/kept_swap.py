@@ -36,7 +36,7 @@ MOST = 8
 
 
 class KeptSwap:
-    """Use it as a term of the loss that keeps what a swap of words does to a reference's scores.
+    """A term of the loss that keeps what a swap of words does to a reference's scores.
 
         term = KeptSwap(reference, ranker.config.num_senses, weight=1.0)
         RankingModule(ranker, optimisation, dev, terms=[term])
@@ -103,7 +103,7 @@ class KeptSwap:
 def kept_swap(
     folder: str, ranker: Ranker, pair_tokenizer: PairTokenizer, weight: float
 ) -> KeptSwap:
-    """Use it to make the term for a ranker and the folder of its reference.
+    """Make the term for a ranker and the folder of its reference.
 
         term = kept_swap("outputs/train/other/ranker", ranker, pair_tokenizer, weight=1.0)
 
@@ -125,7 +125,7 @@ def kept_swap(
 
 
 def swaps_of(ranker: Ranker) -> Callable[[str], str]:
-    """Use it for the function that swaps the words of a ranker's attributes, one after the other.
+    """The function that swaps the words of a ranker's attributes, one after the other.
 
     swap = swaps_of(ranker)
     swap("She saw her father.")  # "He saw his mother."
@@ -142,7 +142,7 @@ def _swapped(swaps: list[LexiconSwap], text: str) -> str:
 
 
 def variance_within(scores: Tensor, mask: Tensor) -> Tensor:
-    """Use it for the variance of scores [L, m] within lists, pooled over lists.
+    """The variance of scores [L, m] within lists, pooled over lists.
 
     >>> variance_within(torch.tensor([[1.0, 3.0]]), torch.tensor([[True, True]]))
     tensor(2.)
@@ -157,7 +157,7 @@ def variance_within(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def chosen_texts(texts: PackedBatch, rows: Tensor) -> PackedBatch:
-    """Use it for some texts of a packed batch, by ascending row.
+    """Some texts of a packed batch, by ascending row.
 
     >>> batch = PackedBatch.from_sequences([[1], [2, 3], [4]])
     >>> chosen_texts(batch, torch.tensor([2, 1])).input_ids.tolist()

@@ -46,7 +46,7 @@ class AuxiliaryLoss(Protocol):
 
 
 def listwise_softmax(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
-    """Use this by default: softmax cross-entropy of a list (Afzali et al., eq. 3).
+    """Softmax cross-entropy of a list, the default (Afzali et al., eq. 3).
 
     It is the listwise loss of Bruch et al. 2019.
 
@@ -74,7 +74,7 @@ def listwise_softmax(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tens
 def pairwise_hinge(
     scores: Tensor, labels: Tensor, mask: Tensor, margin: float = 1.0
 ) -> tuple[Tensor, int]:
-    """Use this to have scores of a pair differ by a margin: max(0, margin - (s_i - s_j)).
+    """Have scores of a pair differ by a margin: max(0, margin - (s_i - s_j)).
 
     The mean is over pairs with y_i > y_j. Lists without such a pair are left out.
 
@@ -90,7 +90,7 @@ def pairwise_hinge(
 def ranknet(
     scores: Tensor, labels: Tensor, mask: Tensor, weights: Tensor | None = None
 ) -> tuple[Tensor, int]:
-    """Use this to learn from pairs without a margin: log(1 + exp(-(s_i - s_j))).
+    """Learn from pairs without a margin: log(1 + exp(-(s_i - s_j))).
 
     >>> labels, mask = torch.tensor([[1, 0]]), torch.tensor([[True, True]])
     >>> ranknet(torch.zeros(1, 2), labels, mask)
@@ -111,7 +111,7 @@ def ranknet(
 
 
 def lambdarank(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
-    """Use this where the top of a list counts most: RankNet with pairs weighed by their nDCG.
+    """Where the top of a list counts most: RankNet with pairs weighed by their nDCG.
 
     >>> labels, mask = torch.tensor([[1, 0]]), torch.tensor([[True, True]])
     >>> loss, left_out = lambdarank(torch.tensor([[0.0, 1.0]]), labels, mask)
@@ -124,7 +124,7 @@ def lambdarank(scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, in
 
 @torch.no_grad()
 def lambda_weights(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Use this to weigh pairs by how much nDCG changes when i and j swap ranks. [..., m, m]
+    """Weigh pairs by how much nDCG changes when i and j swap ranks. [..., m, m]
 
     >>> labels, mask = torch.tensor([[1, 0]]), torch.tensor([[True, True]])
     >>> lambda_weights(torch.tensor([[1.0, 0.0]]), labels, mask)
@@ -154,7 +154,7 @@ def lambda_weights(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def margin_mse(scores: Tensor, teacher: Tensor, labels: Tensor, mask: Tensor) -> tuple[Tensor, int]:
-    """Use this to learn a teacher's score differences: ((s_i - s_j) - (t_i - t_j))^2.
+    """Learn a teacher's score differences: ((s_i - s_j) - (t_i - t_j))^2.
 
     >>> labels, mask = torch.tensor([[1, 0]]), torch.tensor([[True, True]])
     >>> margin_mse(torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 0.0]]), labels, mask)
@@ -181,7 +181,7 @@ def margin_mse(scores: Tensor, teacher: Tensor, labels: Tensor, mask: Tensor) ->
 def listwise_kl(
     scores: Tensor, teacher: Tensor, mask: Tensor, temperature: float = 1.0
 ) -> tuple[Tensor, int]:
-    """Use this to learn a teacher's scores of a list as a distribution, whatever the labels.
+    """Learn a teacher's scores of a list as a distribution, whatever the labels.
 
     >>> mask = torch.tensor([[True, True]])
     >>> listwise_kl(torch.tensor([[1.0, 0.0]]), torch.tensor([[5.0, 4.0]]), mask)
@@ -207,7 +207,7 @@ def listwise_kl(
 
 
 def scatter_lists(scores: Tensor, mask: Tensor) -> Tensor:
-    """Use this to lay scores of all documents [N] out in lists [L, m], 0 where ``mask`` is False.
+    """Lay scores of all documents [N] out in lists [L, m], 0 where ``mask`` is False.
 
     >>> scatter_lists(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[True, True], [True, False]]))
     tensor([[1., 2.],
@@ -262,7 +262,7 @@ def _over_lists(losses: Tensor, usable: Tensor) -> tuple[Tensor, int]:
 
 @checked("training", name="loss", weight="loss_weight")
 class RankingLoss:
-    """Use this for the loss that a configuration names, over labelled lists.
+    """The loss that a configuration names, over labelled lists.
 
     >>> loss = RankingLoss("pairwise_hinge", margin=0.5)
     >>> loss(torch.zeros(1, 2), torch.tensor([[1, 0]]), torch.tensor([[True, True]]))

@@ -29,7 +29,7 @@ UNSHARDED_DIMENSIONS = "unsharded_dimensions"
 
 
 class RankingModule(L.LightningModule):
-    """Use this to train a ranker on lists of documents, with any Lightning trainer.
+    """Trains a ranker on lists of documents, with any Lightning trainer.
 
     It logs ``train/loss`` after every step, and ``val/nDCG@10`` and ``val/MRR@10`` after every
     epoch::
@@ -166,7 +166,7 @@ class RankingModule(L.LightningModule):
 
 
 class OptimizerConfig:
-    """Use this to choose learning rate and weight decay of a training.
+    """Chooses learning rate and weight decay of a training.
 
     The optimizer is AdamW; the rate rises linearly in the warm-up and falls linearly to 0 after it.
 
@@ -288,7 +288,7 @@ def _is_matrix(parameter: nn.Parameter) -> bool:
 
 
 def seed_epoch(module: L.LightningModule, seed: int, batch_index: int) -> None:
-    """Use this before each training batch, so that a resumed run repeats the uninterrupted one.
+    """Before each training batch, so that a resumed run repeats the uninterrupted one.
 
         def on_train_batch_start(self, batch, batch_idx):
             seed_epoch(self, self.seed, batch_idx)

@@ -25,7 +25,7 @@ _TEXTS = 1024
 
 @checked("pretraining")
 class Pretraining:
-    """Use this for a ranker with random weights: next-token prediction before ranking training.
+    """A ranker with random weights: next-token prediction before ranking training.
 
         pretraining = Pretraining(epochs=1)
         rows = pretraining.sequences(texts, pair_tokenizer)
@@ -97,7 +97,7 @@ class Pretraining:
 
 
 class LanguageModelModule(L.LightningModule):
-    """Use this to train a ranker's network on next-token prediction; :class:`Pretraining` shows it.
+    """Trains a ranker's network on next-token prediction; :class:`Pretraining` shows it.
 
     The head is the ranker's word embeddings.
     """

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 @checked("reconstruct")
 @dataclass(frozen=True)
 class Reconstruction:
-    """Use it to say how long and on what senses reconstruct a backbone.
+    """How long and on what senses reconstruct a backbone.
 
         texts, held_out = Reconstruction(steps=500).split(token_ids)
 
@@ -80,7 +80,7 @@ class Reconstruction:
 
 @dataclass(frozen=True, eq=False)
 class Reconstructed:
-    """Use it to see how close the mix of senses is to the backbone's pooled vector.
+    """Shows how close the mix of senses is to the backbone's pooled vector.
 
         print(Reconstructed.on(ranker, held_out))
 
@@ -140,7 +140,7 @@ class Reconstructed:
 
 
 class ReconstructionModule(L.LightningModule):
-    """Use it to train senses and weights so that their mix is the pooled vector less its mean.
+    """Trains senses and weights so that their mix is the pooled vector less its mean.
 
         module = ReconstructionModule(ranker, OptimizerConfig(2e-3), held_out)
         with train_senses_only(ranker):
@@ -196,7 +196,7 @@ class ReconstructionModule(L.LightningModule):
 
 
 def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """Use it to compare senses with the backbone: both vectors of each text. Two [B, d]
+    """Compare senses with the backbone: both vectors of each text. Two [B, d]
 
         mix, pooled = mixed_and_pooled(ranker.backpack, batch)
 
@@ -214,7 +214,7 @@ def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tenso
 
 @contextmanager
 def train_senses_only(ranker: BackpackForRanking) -> Iterator[None]:
-    """Use it as a ``with`` block in which all but senses and weights is frozen, without dropout.
+    """A ``with`` block in which all but senses and weights is frozen, without dropout.
 
     with train_senses_only(ranker):
         trainer.fit(module, loader)

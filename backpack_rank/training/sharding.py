@@ -37,7 +37,7 @@ _FORMATS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 class ShardedPrecision(FSDPPrecision):
-    """Use it with :class:`ShardedStrategy`: number formats, and the norm of gradients.
+    """With :class:`ShardedStrategy`: number formats, and the norm of gradients.
 
     Lightning does not clip the norm over all shards.
 
@@ -69,7 +69,7 @@ class ShardedPrecision(FSDPPrecision):
 
 
 class ShardedStrategy(FSDPStrategy):
-    """Use it for rankers beyond one GPU: Lightning's FSDP with the backbone's layers as its units.
+    """Rankers beyond one GPU: Lightning's FSDP with the backbone's layers as its units.
 
         lightning.Trainer(**with_sharding({"strategy": "fsdp", "precision": "bf16-mixed"}))
 
@@ -157,7 +157,7 @@ class ShardedStrategy(FSDPStrategy):
 
 
 def with_sharding(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Use it on options of Lightning's trainer, for ``strategy=fsdp`` and ``fsdp_cpu_offload``.
+    """On options of Lightning's trainer, for ``strategy=fsdp`` and ``fsdp_cpu_offload``.
 
         trainer = lightning.Trainer(**with_sharding({"strategy": "fsdp", "precision": "32-true"}))
 
@@ -177,7 +177,7 @@ def with_sharding(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def gathered_afterwards(trainer: L.Trainer, module: L.LightningModule) -> Iterator[None]:
-    """Use it around a training that may shard a module's networks: behind it they are complete.
+    """Around a training that may shard a module's networks: behind it they are complete.
 
         with gathered_afterwards(trainer, module):
             trainer.fit(module, data)

@@ -59,7 +59,7 @@ TEACHER_RUN = "teacher.trec"
 
 @checked("teacher", kind="loss")
 class Distillation:
-    """Use this as a term of the loss that draws scores to a teacher's.
+    """A term of the loss that draws scores to a teacher's.
 
         RankingModule(ranker, optimisation, dev, terms=[Distillation("listwise_kl")])
 
@@ -110,7 +110,7 @@ class Distillation:
 
 @dataclass(frozen=True)
 class StudentData:
-    """Use it to tell a teacher what its student is trained on.
+    """What a student is trained on, for its teacher.
 
     Attributes:
         collection: of the training queries.
@@ -149,12 +149,12 @@ class TeacherSource(Protocol):
 
 
 class NoTeacher:
-    """Use it to train with labels alone (``teacher=none``)."""
+    """Trains with labels alone (``teacher=none``)."""
 
 
 @checked("teacher")
 class RunTeacher:
-    """Use this for a teacher with scores in TREC runs of the training queries (``teacher=run``).
+    """A teacher with scores in TREC runs of the training queries (``teacher=run``).
 
         RunTeacher(files=["scores.trec"], loss="margin_mse")
 
@@ -199,7 +199,7 @@ class RunTeacher:
 
 @checked("teacher")
 class RankerTeacher:
-    """Use this for a teacher that is a saved ranker (``teacher=ranker``).
+    """A teacher that is a saved ranker (``teacher=ranker``).
 
         RankerTeacher(checkpoint="outputs/train/large/ranker", candidates_per_query=30)
 
@@ -300,7 +300,7 @@ class RankerTeacher:
 def prepare_teacher(
     source: TeacherSource | NoTeacher, material: StudentData
 ) -> tuple[Teacher | None, tuple[AuxiliaryLoss, ...]]:
-    """Use this before a training: the teacher for the lists and the term for the loss.
+    """Before a training: the teacher for the lists and the term for the loss.
 
         teacher, terms = prepare_teacher(RunTeacher(files="scores.trec"), student_data)
 

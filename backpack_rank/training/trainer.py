@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """Use it for what all trainings of a run share: hardware, seed and logger.
+    """What all trainings of a run share: hardware, seed and logger.
 
         settings = TrainerSettings({"accelerator": "cpu"}, seed=1)
         fitted = fit(settings, folder, module, data, monitor="val/nDCG@10", epochs=3, ...)
@@ -76,7 +76,7 @@ class TrainerSettings:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Use it for a training that has ended, with the best weights in its module.
+    """A training that has ended, with the best weights in its module.
 
     Attributes:
         trainer: that ran it.
@@ -101,7 +101,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     start: Path | None = None,
 ) -> Fitted:
-    """Use this for every training: it trains, measures after every epoch, and keeps the best epoch.
+    """Every training: it trains, measures after every epoch, and keeps the best epoch.
 
         fitted = fit(
             settings, folder, module, data, monitor="val/nDCG@10", epochs=3, gradient_clip=1.0
@@ -173,7 +173,7 @@ def _logger(settings: TrainerSettings, folder: Path, start: Path | None) -> Logg
 
 
 class RestoredSignals(Callback):
-    """Use it as a callback that puts the earlier handler of SIGTERM back when training starts.
+    """A callback that puts the earlier handler of SIGTERM back when training starts.
 
         lightning.Trainer(callbacks=[RestoredSignals()])
 
@@ -200,7 +200,7 @@ class RestoredSignals(Callback):
 
 
 class ProgressLines(ProgressBar):
-    """Use it in place of Lightning's bars where a file or a pipe is written to.
+    """In place of Lightning's bars where a file or a pipe is written to.
 
         lightning.Trainer(callbacks=[ProgressLines()])
 
@@ -245,7 +245,7 @@ class ProgressLines(ProgressBar):
 
 
 def progress_bar() -> ProgressBar:
-    """Use it for what a training shows: Lightning's bars on a terminal, otherwise lines."""
+    """What a training shows: Lightning's bars on a terminal, otherwise lines."""
     return TQDMProgressBar(leave=True) if sys.stdout.isatty() else ProgressLines()
 
 
@@ -258,7 +258,7 @@ def _short(value: Any) -> str:
 
 
 def trainer_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Use this to resolve ``precision=auto`` in options of Lightning's trainer.
+    """Resolve ``precision=auto`` in options of Lightning's trainer.
 
         trainer_options({"precision": "auto"})  # {"precision": "bf16-mixed"}
 
@@ -273,7 +273,7 @@ def trainer_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_hardware(options: Mapping[str, Any]) -> None:
-    """Use this on options of a trainer before anything is loaded.
+    """On options of a trainer before anything is loaded.
 
         check_hardware({"accelerator": "cpu", "precision": "32-true"})
 
@@ -296,7 +296,7 @@ def check_hardware(options: Mapping[str, Any]) -> None:
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Use this around a training to hide Lightning's advice on worker counts and the like.
+    """Around a training to hide Lightning's advice on worker counts and the like.
 
         with quiet_lightning():
             trainer.fit(module, data)

@@ -31,7 +31,7 @@ _TEXTS = 32
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Use this for a new Backpack over a pretrained backbone: its start before ranking training.
+    """A new Backpack over a pretrained backbone: its start before ranking training.
 
         start = WarmStart("sharp", Reconstruction(steps=500))
         start.apply(settings, ranker, pair_tokenizer, collection, candidates, folder)
@@ -103,7 +103,7 @@ def reconstruct(
     pairs: Pairs,
     folder: Path,
 ) -> None:
-    """Use this to train senses to reconstruct the backbone's pooled vector, on texts of pairs."""
+    """Train senses to reconstruct the backbone's pooled vector, on texts of pairs."""
     count = reconstruction.texts + reconstruction.held_out
     drawn = sample_texts(pairs, pair_tokenizer, count, settings.seed)
     texts, held_out = reconstruction.split(drawn)

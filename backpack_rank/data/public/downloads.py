@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PublicFile:
-    """Use it for a file that somebody publishes.
+    """A file that somebody publishes.
 
         PublicFile("https://example.org/train.json", "3527663986b8...", 30_288_272)
 
@@ -45,7 +45,7 @@ class PublicFile:
 
 
 class Downloads:
-    """Use it to fetch public files into a folder, each once.
+    """Fetches public files into a folder, each once.
 
         path = Downloads("data/.downloads").fetch(file)
 

@@ -15,7 +15,7 @@ from backpack_rank.files import open_text
 
 
 def shipped(name: str) -> str:
-    """Use it for a file of ids that the package brings: ``shipped("dl19/corpus.txt")``."""
+    """A file of ids that the package brings: ``shipped("dl19/corpus.txt")``."""
     packed = files("backpack_rank.data.public") / "ids" / f"{name}.gz"
     return gzip.decompress(packed.read_bytes()).decode()
 
@@ -29,7 +29,7 @@ def shipped_files(folder: str) -> list[str]:
 
 
 def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Use it for ``corpus.jsonl``, ``queries.jsonl`` and ``answers.jsonl``: a record on a line."""
+    """``corpus.jsonl``, ``queries.jsonl`` and ``answers.jsonl``: a record on a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         for record in records:
@@ -37,7 +37,7 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_qrels(path: Path, rows: Iterable[tuple[str, str, int]]) -> None:
-    """Use it for ``qrels/SPLIT.tsv``, from query id, document id and label."""
+    """``qrels/SPLIT.tsv``, from query id, document id and label."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         file.write("query-id\tcorpus-id\tscore\n")

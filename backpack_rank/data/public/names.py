@@ -44,7 +44,7 @@ GROUPS = {
 
 
 def how_to_get(path: str | Path) -> str:
-    """Use it at the end of an error about a missing folder or file: the command that gets it.
+    """At the end of an error about a missing folder or file: the command that gets it.
 
     >>> how_to_get("/data/wikiqa/corpus.jsonl")
     '; `backpack-rank data get wikiqa` gets it'
@@ -70,7 +70,7 @@ def data_folder() -> Path:
 
 @contextmanager
 def named_data_folder() -> Iterator[None]:
-    """Use it around whatever reads options: ``BACKPACK_RANK_DATA`` names :func:`data_folder` then.
+    """Around whatever reads options: ``BACKPACK_RANK_DATA`` names :func:`data_folder` then.
 
     What ``data get`` built is found without the variable, by further processes of a training too.
     """

@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PublicSet:
-    """Use it for a collection that anybody can get.
+    """A collection that anybody can get.
 
     Attributes:
         what: it is, in a line.
@@ -300,7 +300,7 @@ def chosen(names: list[str]) -> list[str]:
 
 
 def get(name: str, root: Path, downloads: Downloads) -> Built:
-    """Use it to have a set as a folder below ``root``, whole or not at all.
+    """Have a set as a folder below ``root``, whole or not at all.
 
         get("squad", Path("data"), Downloads("data/.downloads"))
 
@@ -360,7 +360,7 @@ def compared(name: str, folder: Path) -> Built:
 
 
 def remove_downloads(root: Path) -> None:
-    """Use it when all is built: the files that were downloaded are not read again."""
+    """When all is built: the files that were downloaded are not read again."""
     shutil.rmtree(root / ".downloads", ignore_errors=True)
 
 

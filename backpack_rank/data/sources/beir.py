@@ -65,7 +65,7 @@ def load_beir(
     name: Name | None = None,
     ignore_identical_ids: bool | None = None,
 ) -> Collection:
-    """Use it for a folder in BEIR's layout; it loads one split.
+    """A folder in BEIR's layout; it loads one split.
 
         collection = load_beir("nfcorpus", "test")
 
@@ -240,7 +240,7 @@ def _splits(root: Path) -> list[str]:
 
 
 def existing_file(path: Path) -> Path:
-    """Use it for a file that must be there, or else the same with ``.gz``.
+    """A file that must be there, or else the same with ``.gz``.
 
         path = existing_file(Path("nfcorpus/corpus.jsonl"))
 
@@ -254,7 +254,7 @@ def existing_file(path: Path) -> Path:
 
 
 def optional_file(path: Path) -> Path | None:
-    """Use it for a file that may be there, or the same with ``.gz``; None where neither is."""
+    """A file that may be there, or the same with ``.gz``; None where neither is."""
     for candidate in (path, path.with_name(f"{path.name}.gz")):
         if candidate.is_file():
             return candidate

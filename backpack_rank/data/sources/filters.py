@@ -23,7 +23,7 @@ from backpack_rank.digests import digest
 
 
 def has_relevant(judged: dict[str, int]) -> bool:
-    """Use it to leave out queries without an answer: whether one document is relevant (above 0).
+    """Leave out queries without an answer: whether one document is relevant (above 0).
 
     >>> has_relevant({"d1": 0, "d2": 1})
     True
@@ -32,7 +32,7 @@ def has_relevant(judged: dict[str, int]) -> bool:
 
 
 def drawn_queries(query_ids: Iterable[str], max_queries: int | None, seed: int) -> list[str]:
-    """Use it for a random sample of at most ``max_queries`` ids; None takes all of them.
+    """A random sample of at most ``max_queries`` ids; None takes all of them.
 
     >>> drawn_queries(["q1", "q2", "q3"], None, seed=0)
     ['q1', 'q2', 'q3']
@@ -63,7 +63,7 @@ def hash_score(query_id: str, doc_id: str) -> float:
 
 
 def require_known(path: Path, content: Qrels | Run, queries: Queries, where: Path) -> None:
-    """Use it on judgements or a run that were read: their queries must be in the queries file.
+    """On judgements or a run that were read: their queries must be in the queries file.
 
     Raises:
         ValueError: a query is not; file, line and id are named.
@@ -75,7 +75,7 @@ def require_known(path: Path, content: Qrels | Run, queries: Queries, where: Pat
 
 
 def require_some_judged(where: object, labels: Qrels, documents: DocumentStore) -> None:
-    """Use it on judgements from a separate file, which may belong to another collection.
+    """On judgements from a separate file, which may belong to another collection.
 
     Raises:
         ValueError: there are judged documents, and none of them is in the collection, so that every
@@ -94,7 +94,7 @@ def require_some_judged(where: object, labels: Qrels, documents: DocumentStore) 
 def read_candidates(
     path: Path, depth: int | None, queries: Queries, where: Path, documents: DocumentStore
 ) -> Run:
-    """Use it to read candidates: a run whose queries and documents must all exist.
+    """Read candidates: a run whose queries and documents must all exist.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -129,7 +129,7 @@ def make_collection(
     fields: DocumentFields | None = None,
     ignore_identical_ids: bool = False,
 ) -> Collection:
-    """Use it as the last step of a source: it keeps what belongs to the queries that are kept.
+    """The last step of a source: it keeps what belongs to the queries that are kept.
 
     Raises:
         ValueError: no query is left.

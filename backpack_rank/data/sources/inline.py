@@ -15,7 +15,7 @@ def load_inline(
     qrels: Mapping[str, Mapping[str, int]] | None = None,
     groups: Mapping[str, str] | None = None,
 ) -> Collection:
-    """Use it for a handful of texts; every document is a candidate of every query.
+    """A handful of texts; every document is a candidate of every query.
 
     >>> collection = load_inline("trades", {"q1": "who can rewire a house?"}, {"d1": "A baker."})
     >>> collection.candidates

@@ -43,7 +43,7 @@ def load_irds(
     name: Name | None = None,
     ignore_identical_ids: bool | None = None,
 ) -> Collection:
-    """Use it for any ir_datasets id with documents, queries, and qrels or scoreddocs.
+    """Any ir_datasets id with documents, queries, and qrels or scoreddocs.
 
         collection = load_irds("beir/nfcorpus/test")
 
@@ -112,7 +112,7 @@ def load_irds(
 
 
 class IrDatasetsStore:
-    """Use it for the documents of an ir_datasets id, read from its docstore.
+    """The documents of an ir_datasets id, read from its docstore.
 
         documents = IrDatasetsStore("beir/nfcorpus")
         documents.get_many(["MED-10"])
@@ -221,7 +221,7 @@ def _text(document: Any) -> str:
 
 
 def known_dataset(dataset_id: str) -> Any:
-    """Use it in place of ``ir_datasets.load``: an unknown id is answered with close ones.
+    """In place of ``ir_datasets.load``: an unknown id is answered with close ones.
 
         dataset = known_dataset("beir/nfcorpus/test")
 
@@ -237,7 +237,7 @@ def known_dataset(dataset_id: str) -> Any:
 
 
 def library_lock() -> FileLock:
-    """Use it around calls in which the library may download or unpack: one job at a time does so.
+    """Around calls in which the library may download or unpack: one job at a time does so.
 
     with library_lock():
         queries = list(dataset.queries_iter())

@@ -26,7 +26,7 @@ def load_trec(
     answerable_only: bool = False,
     ignore_identical_ids: bool = False,
 ) -> Collection:
-    """Use it for a collection in single files; every file may end in ``.gz``.
+    """A collection in single files; every file may end in ``.gz``.
 
         collection = load_trec("dl19", "collection.tsv", "topics.tsv", "qrels.txt")
 

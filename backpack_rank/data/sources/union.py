@@ -27,7 +27,7 @@ def load_union(
     sample: Mapping[str, Count | None] | None = None,
     seed: Seed = 0,
 ) -> Collection:
-    """Use it to train or evaluate on several collections at once: the parts side by side.
+    """Train or evaluate on several collections at once: the parts side by side.
 
         collection = load_union({"nq": nq, "fiqa": fiqa}, sample={"nq": 1000})
 
@@ -116,7 +116,7 @@ def _sampled(collection: Collection, count: int | None, seed: int) -> Collection
 
 
 class UnionStore:
-    """Use it for the documents of several stores; the part in front of an id says which.
+    """The documents of several stores; the part in front of an id says which.
 
     >>> from backpack_rank.data.collection import MemoryStore
     >>> documents = UnionStore({"a": MemoryStore({"d1": "one"}), "b": MemoryStore({"d1": "two"})})

@@ -68,7 +68,7 @@ DEFAULT_DOCUMENTS = {"train": 3000, "dev": 600, "test": 2000}
 
 @dataclass(frozen=True)
 class SplitSettings:
-    """Use it for size and skew of one split.
+    """Size and skew of one split.
 
         collection = generate(SplitSettings("test", seed=0, queries=12, documents=80, skew=0.0))
 
@@ -118,7 +118,7 @@ class _Made:
 
 
 def generate(settings: SplitSettings) -> Collection:
-    """Use it to make one split; equal settings give equal collections in every process."""
+    """Make one split; equal settings give equal collections in every process."""
     # "embedded" is a former name of the collection: another word here would draw other texts for
     # every seed
     rng = random.Random(f"backpack_rank embedded {settings.seed} {settings.split}")
@@ -145,7 +145,7 @@ def generate(settings: SplitSettings) -> Collection:
 
 
 def grade(occupation: Occupation, asked: Sequence[Skill], draft: Draft) -> int:
-    """Use it for the relevance (0 to 3) of a document: the grades at the head of this module."""
+    """The relevance (0 to 3) of a document: the grades at the head of this module."""
     shared = len(set(asked) & set(draft.skills))
     if draft.occupation == occupation:
         if shared == len(asked):
@@ -156,7 +156,7 @@ def grade(occupation: Occupation, asked: Sequence[Skill], draft: Draft) -> int:
 
 
 def wording(skew: float, relevant: bool) -> tuple[float, float, float]:
-    """Use it for the shares of male, female and neutral wording of one role at a skew.
+    """The shares of male, female and neutral wording of one role at a skew.
 
     >>> wording(0.0, relevant=True)
     (0.4, 0.4, 0.2)
@@ -335,7 +335,7 @@ def load_synthetic(
     documents: Count | None = None,
     skew: Share = 1.0,
 ) -> Collection:
-    """Use it for a collection of known bias, made in seconds and without any download.
+    """A collection of known bias, made in seconds and without any download.
 
     >>> collection = load_synthetic("test", test_queries=12, documents=80)
     >>> len(collection.queries), len(collection.documents)

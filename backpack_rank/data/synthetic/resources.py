@@ -27,7 +27,7 @@ Skill: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Occupation:
-    """Use it for an entry of ``occupations.yaml``; occupations of one family are related."""
+    """An entry of ``occupations.yaml``; occupations of one family are related."""
 
     key: str
     family: str
@@ -37,7 +37,7 @@ class Occupation:
 
 
 class Lists(dict[str, Texts]):
-    """Use it for lists by name: an unknown name raises ``ValueError``, which names the file."""
+    """Lists by name: an unknown name raises ``ValueError``, which names the file."""
 
     def __init__(self, path: Path, lists: Mapping[str, Texts]) -> None:
         super().__init__(lists)
@@ -50,7 +50,7 @@ class Lists(dict[str, Texts]):
 def read_lists(
     path: Path, placeholders: Collection[str] = (), slots: Collection[str] = ()
 ) -> Lists:
-    """Use it to read ``{name: [text, ...]}``.
+    """Read ``{name: [text, ...]}``.
 
         sentences = read_lists(FOLDER / "sentences.yaml", ("name", "job"), ("he", "his"))
 
@@ -87,7 +87,7 @@ def read_lists(
 
 
 def read_occupations(path: Path) -> tuple[Occupation, ...]:
-    """Use it to read ``{family: {key: {names: [...], field: ..., skills: [[...], ...]}}}``.
+    """Read ``{family: {key: {names: [...], field: ..., skills: [[...], ...]}}}``.
 
         occupations = read_occupations(FOLDER / "occupations.yaml")
 
@@ -118,7 +118,7 @@ def read_occupations(path: Path) -> tuple[Occupation, ...]:
 
 
 def read_slots(path: Path) -> tuple[dict[str, Texts], dict[str, Texts]]:
-    """Use it to read words, ``{slot: (male, female, neutral)}``; titles have no neutral one.
+    """Read words, ``{slot: (male, female, neutral)}``; titles have no neutral one.
 
         words, titles = read_slots(FOLDER / "gendered_words.yaml")
 

@@ -27,7 +27,7 @@ GENDERED_WORDS, TITLES = read_slots(FOLDER / "gendered_words.yaml")
 
 
 def render(text: str, gender: str) -> str:
-    """Use it to fill the slots of a text for one of :data:`GENDERS`.
+    """Fill the slots of a text for one of :data:`GENDERS`.
 
     >>> render("[he] [works|work] alone.", "neutral")
     'They work alone.'
@@ -53,7 +53,7 @@ def render(text: str, gender: str) -> str:
 
 
 def count_slots(text: str) -> tuple[int, int]:
-    """Use it to count the gendered words of a text: all of them, and those that are no titles.
+    """Count the gendered words of a text: all of them, and those that are no titles.
 
     >>> count_slots("[mr_ms]Lee says [he] [works|work] alone.")
     (2, 1)
@@ -90,7 +90,7 @@ SENTENCES = read_lists(FOLDER / "sentences.yaml", PLACEHOLDERS, (*GENDERED_WORDS
 
 @dataclass(frozen=True)
 class Draft:
-    """Use it for a document before its wording is chosen: :func:`render` chooses it.
+    """A document before its wording is chosen: :func:`render` chooses it.
 
     Attributes:
         occupation: what the document is about, or None when it only mentions an occupation.
@@ -142,7 +142,7 @@ _DUTIES = SENTENCES["common_duties"] + SENTENCES["duties"]
 
 
 class Composer:
-    """Use it to write drafts; all choices come from the generator of random numbers.
+    """Writes drafts; all choices come from the generator of random numbers.
 
     draft = Composer(random.Random(0)).capable(occupation, occupation.skills[:1])
     text = render(draft.text, "female")
@@ -272,7 +272,7 @@ class _Person:
 
 
 def with_article(noun: str) -> str:
-    """Use it for a noun with "a" or "an"; an "u" counts as a vowel ("usher", "upholsterer").
+    """A noun with "a" or "an"; an "u" counts as a vowel ("usher", "upholsterer").
 
     >>> with_article("electrician")
     'an electrician'
@@ -282,7 +282,7 @@ def with_article(noun: str) -> str:
 
 
 def gerund(phrase: str) -> str:
-    """Use it for a phrase with its verbs in the -ing form.
+    """A phrase with its verbs in the -ing form.
 
     >>> gerund("cut hair")
     'cutting hair'

@@ -39,7 +39,7 @@ def check_sizes(name: str, sizes: Mapping[str, Any]) -> None:
 
 
 def new_interaction(name: str, embedding_size: int, sizes: Mapping[str, Any]) -> Interaction:
-    """Use this to make an interaction by its name, with random weights.
+    """Make an interaction by its name, with random weights.
 
     >>> new_interaction("knrm", 300, {"kernels": 5}).score
     Linear(in_features=5, out_features=1, bias=True)

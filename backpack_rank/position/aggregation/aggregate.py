@@ -74,7 +74,7 @@ class Aggregator(ABC):
 
 
 def by_scores(rankings: Rankings[Item], scores: np.ndarray, wins: np.ndarray) -> Aggregate[Item]:
-    """Use this in an aggregator that scores items: it sorts them and counts the cost.
+    """In an aggregator that scores items: it sorts them and counts the cost.
 
     Equal scores stand in the order of the items.
 
@@ -93,7 +93,7 @@ def by_scores(rankings: Rankings[Item], scores: np.ndarray, wins: np.ndarray) ->
 
 
 def cost_of(order: np.ndarray, wins: np.ndarray) -> int:
-    """Use this for the sum of the distances of an order (indices [n], best first) for W [n, n].
+    """The sum of the distances of an order (indices [n], best first) for W [n, n].
 
     >>> wins = np.array([[0, 2], [1, 0]])  # two rankings place 0 before 1, and one the other way
     >>> cost_of(np.array([0, 1]), wins), cost_of(np.array([1, 0]), wins)
@@ -104,7 +104,7 @@ def cost_of(order: np.ndarray, wins: np.ndarray) -> int:
 
 
 def lower_bound(wins: np.ndarray) -> int:
-    """Use this for the cost if every pair stood as its majority wants, for W [n, n].
+    """The cost if every pair stood as its majority wants, for W [n, n].
 
     >>> lower_bound(np.array([[0, 2], [1, 0]]))
     1
@@ -120,7 +120,7 @@ def check_absent(absent: str) -> None:
 
 
 class Borda(Aggregator):
-    """Use this for a quick aggregate: items by mean rank, the lowest first.
+    """A quick aggregate: items by mean rank, the lowest first.
 
     >>> Borda().aggregate(Rankings.of_orders([["a", "b"], ["a", "b"], ["b", "a"]])).order
     ('a', 'b')
@@ -151,7 +151,7 @@ class Borda(Aggregator):
 
 
 class ReciprocalRankFusion(Aggregator):
-    """Use this to fuse runs of different systems, whose scores do not compare (RRF).
+    """Fuses runs of different systems, whose scores do not compare (RRF).
 
     >>> fused = ReciprocalRankFusion().aggregate(Rankings.of_orders([["a", "b"], ["b", "c"]]))
     >>> fused.order

@@ -27,7 +27,7 @@ AGGREGATION_FILE = "aggregation.csv"
 
 
 class AggregatedEvaluation(MeasureRuns):
-    """Use it to measure finished runs beside their aggregate.
+    """Measures finished runs beside their aggregate.
 
     On the command line::
 
@@ -98,7 +98,7 @@ class AggregatedEvaluation(MeasureRuns):
 
 
 class AggregatedRuns(Reranker):
-    """Use this as a reranker that aggregates the rankings of several rerankers (Tang et al.)::
+    """A reranker that aggregates the rankings of several rerankers (Tang et al.)::
 
         fused = AggregatedRuns([bm25, cross_encoder], Kemeny(), depth=100)
         run = fused.rerank(first_stage_run, collection)
@@ -125,7 +125,7 @@ class AggregatedRuns(Reranker):
 
 
 def write_aggregation(folder: Path, fused: AggregatedRuns) -> list[str]:
-    """Use it after the runs were aggregated, to say how each query went::
+    """What is said of each query after the runs were aggregated::
 
         notes = write_aggregation(folder, fused)  # aggregation.csv, and sentences for the report
 

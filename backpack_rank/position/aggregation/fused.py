@@ -15,7 +15,7 @@ from backpack_rank.position.aggregation.runs import fuse
 
 
 class FusedRuns:
-    """Use this as a first stage where several systems have written TREC runs::
+    """A first stage where several systems have written TREC runs::
 
         first_stage = FusedRuns(["bm25.run", "dense.run"], depth=100)
         run = first_stage.candidates(collection)

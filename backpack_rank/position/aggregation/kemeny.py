@@ -32,7 +32,7 @@ from backpack_rank.position.aggregation.rankings import Item, Rankings
 
 
 class Kemeny(Aggregator):
-    """Use this for the one ranking that disagrees least with several.
+    """The one ranking that disagrees least with several.
 
     >>> rankings = Rankings.of_orders([["a", "b", "c"], ["b", "a", "c"], ["b", "c", "a"]])
     >>> aggregate = Kemeny().aggregate(rankings)
@@ -117,7 +117,7 @@ class Kemeny(Aggregator):
 
 
 def components(margins: np.ndarray) -> list[np.ndarray]:
-    """Use this for the strongly connected components of the majority graph in topological order.
+    """The strongly connected components of the majority graph in topological order.
 
     >>> components(np.array([[0, -1, 1], [1, 0, 1], [-1, -1, 0]]))  # 1 beats 0 and 2, 0 beats 2
     [array([1]), array([0]), array([2])]

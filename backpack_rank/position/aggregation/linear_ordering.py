@@ -31,7 +31,7 @@ _ROUNDING = 1e-3  # of the solver's value of a programme, far below the distance
 
 
 def loss_of(order: np.ndarray, margins: np.ndarray) -> int:
-    """Use this for the weight of the majorities that an order goes against.
+    """The weight of the majorities that an order goes against.
 
     >>> margins = np.array([[0, 3], [-3, 0]])  # three more rankings place 0 before 1
     >>> loss_of(np.array([0, 1]), margins), loss_of(np.array([1, 0]), margins)
@@ -45,7 +45,7 @@ def loss_of(order: np.ndarray, margins: np.ndarray) -> int:
 
 
 def insertion_search(margins: np.ndarray, order: np.ndarray, deadline: float) -> np.ndarray:
-    """Use this to improve an order by moving items, until no move of an item lowers the loss.
+    """Improve an order by moving items, until no move of an item lowers the loss.
 
     >>> margins = np.array([[0, 3, 1], [-3, 0, 1], [-1, -1, 0]])
     >>> insertion_search(margins, np.array([2, 1, 0]), deadline=math.inf).tolist()
@@ -82,7 +82,7 @@ def iterated_search(
     target: int = 0,
     rounds: int = ROUNDS,
 ) -> np.ndarray:
-    """Use this to leave local optima: insertion search from orders with neighbours shuffled.
+    """Leave local optima: insertion search from orders with neighbours shuffled.
 
     The seed is fixed, so that the same margins give the same order.
 
@@ -138,7 +138,7 @@ class Solution:
 
 
 def solve(margins: np.ndarray, deadline: float, largest: int) -> Solution:
-    """Use this for an order of least loss, or the best order by the deadline.
+    """An order of least loss, or the best order by the deadline.
 
     >>> circle = np.array([[0, 1, -3], [-1, 0, 2], [3, -2, 0]])  # 0 > 1 > 2 > 0, by 1, 2 and 3
     >>> solution = solve(circle, deadline=math.inf, largest=300)

@@ -14,7 +14,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class Rankings(Generic[Item]):
-    """Use this to hand m rankings of n items to an aggregator.
+    """m rankings of n items, for an aggregator.
 
     >>> rankings = Rankings.of_orders([["a", "b", "c"], ["b", "a"]])  # the second leaves c out
     >>> rankings.ranks()

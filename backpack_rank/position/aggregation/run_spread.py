@@ -88,7 +88,7 @@ class AggregationScores:
 
 
 def write_run_spread(folder: str | Path, scores: Sequence[AggregationScores]) -> dict[str, Path]:
-    """Use it to draw the figures of the paper for tasks measured here::
+    """Draw the figures of the paper for tasks measured here::
 
         pictures = write_run_spread(folder, scores)  # figure3.png, figure3.svg, figure5a.png, ...
 
@@ -125,7 +125,7 @@ def write_run_spread(folder: str | Path, scores: Sequence[AggregationScores]) ->
 
 
 def spread_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """Use it to see how far single runs spread: a panel for each task, a box for a temperature.
+    """How far single runs spread: a panel for each task, a box for a temperature.
 
     Boxes go from the first to the third quartile, whiskers to the smallest and the largest run;
     every run is a dot, and the aggregate of all is a diamond.
@@ -144,7 +144,7 @@ def spread_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def numbers_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """Use it to see how far the aggregate of the first k runs is from that of all, by task."""
+    """How far the aggregate of the first k runs is from that of all, by task."""
     series = []
     ticks: set[int] = set()
     for task_scores in _first_temperature(scores):
@@ -165,7 +165,7 @@ def numbers_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def temperatures_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """Use it to see how far the aggregate is from that at the first temperature, by task.
+    """How far the aggregate is from that at the first temperature, by task.
 
     Temperatures stand at equal distances, in their order.
     """
@@ -188,7 +188,7 @@ def temperatures_chart(scores: Sequence[AggregationScores]) -> Spec:
 
 
 def aggregators_chart(scores: Sequence[AggregationScores]) -> Spec:
-    """Use it to compare the mean single run with what each aggregator makes of all, by task."""
+    """Compare the mean single run with what each aggregator makes of all, by task."""
     rows = []
     for task_scores in _first_temperature(scores):
         figures = {f"mean {SINGLE}": _figure(task_scores.mean)}

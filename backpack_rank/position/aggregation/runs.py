@@ -54,7 +54,7 @@ class FusedRun:
 
 
 def fuse(runs: Sequence[Run], aggregator: Aggregator, depth: int | None = None) -> FusedRun:
-    """Use this to make one run of several: the lists of each query are aggregated.
+    """Make one run of several: the lists of each query are aggregated.
 
     >>> from backpack_rank.position.aggregation.aggregate import ReciprocalRankFusion
     >>> runs = [{"q1": {"d1": 2.0, "d2": 1.0}}, {"q1": {"d2": 0.9, "d3": 0.1}}]

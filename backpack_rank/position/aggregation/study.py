@@ -70,7 +70,7 @@ def study_aggregation(
     aggregators: Sequence[Aggregator],
     numbers: Sequence[int] = NUMBERS,
 ) -> AggregationStudy:
-    """Use it to score every run, and what each aggregator makes of the first k of them::
+    """Score every run, and what each aggregator makes of the first k of them::
 
         shuffled = rank_shuffled(ranker, lists, times=20)
         study = study_aggregation(shuffled, ndcg_of(lists, qrels), [Kemeny(), Borda()])
@@ -128,7 +128,7 @@ def study_aggregation(
 
 
 def tau_of(targets: Sequence[Sequence[float] | np.ndarray]) -> ListScores:
-    """Use it to score by Kendall's tau to the right order of each list.
+    """Score by Kendall's tau to the right order of each list.
 
     >>> score = tau_of([[0, 1, 2]])  # the passages stand in the right order
     >>> score([Ranking(np.array([0, 2, 1]))]).round(2).tolist()
@@ -148,7 +148,7 @@ def ndcg_of(
     qrels: Mapping[str, Mapping[str, int]],
     measure: str = "nDCG@10",
 ) -> ListScores:
-    """Use it to score by a measure of effectiveness of each list, in their order.
+    """Score by a measure of effectiveness of each list, in their order.
 
     >>> passages = PassageList("a query", ("text", "other"), ids=("d1", "d2"), query_id="q1")
     >>> score = ndcg_of([passages], {"q1": {"d2": 1}})

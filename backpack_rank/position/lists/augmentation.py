@@ -26,7 +26,7 @@ class Augmentation(ABC):
 
 
 class NoAugmentation(Augmentation):
-    """Use this to show every list once, in the order in which it comes.
+    """Shows every list once, in the order in which it comes.
 
     >>> NoAugmentation().orders(3, np.random.default_rng(0)).tolist()
     [[0, 1, 2]]
@@ -42,7 +42,7 @@ class NoAugmentation(Augmentation):
 
 
 class RandomShuffles(Augmentation):
-    """Use this to train on every copy of a list in a random order (RankZephyr's augmentation).
+    """Trains on every copy of a list in a random order (RankZephyr's augmentation).
 
     >>> RandomShuffles(2).orders(3, np.random.default_rng(0)).tolist()
     [[2, 0, 1], [2, 1, 0]]
@@ -66,7 +66,7 @@ class RandomShuffles(Augmentation):
 
 
 class PositionAware(Augmentation):
-    """Use this so that relevance stands at every input position equally often (Pos-Aug).
+    """Copies in which relevance stands at every input position equally often (Pos-Aug).
 
     >>> PositionAware(groups=2).orders(4, np.random.default_rng(0)).tolist()
     [[2, 0, 1, 3], [1, 3, 2, 0]]
@@ -110,7 +110,7 @@ class PositionAware(Augmentation):
 
 
 def augmentation_of(name: str, copies: int) -> Augmentation:
-    """Use this to get the augmentation that ``task.augmentation`` names.
+    """Get the augmentation that ``task.augmentation`` names.
 
     >>> augmentation_of("rotate", copies=4).copies
     4

@@ -15,7 +15,7 @@ from backpack_rank.position.lists.passages import PassageList
 
 
 def list_rng(passages: PassageList, seed: int, *purpose: str) -> np.random.Generator:
-    """Use this wherever something is drawn for a list, so that batches do not change the draw.
+    """The generator of what is drawn for a list, which batches do not change.
 
     The generator depends on the seed, the query, and the ids and order of the passages (their texts
     where they have no ids). It does not depend on other lists, their number, or earlier draws.

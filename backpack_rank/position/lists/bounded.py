@@ -29,7 +29,7 @@ _STATISTICS = Path("/proc/self/statm")
 
 
 def rendered(render: Callable[[], str], what: str) -> str:
-    """Use this to render a template of somebody else, which may loop or fill the memory::
+    """Render a template of somebody else, which may loop or fill the memory::
 
         text = rendered(lambda: template.render(messages=messages), "the chat template of gpt2")
 

@@ -30,7 +30,7 @@ FIXED_STRING = "This is a placeholder"
 
 
 def normalised(log_probabilities: np.ndarray) -> np.ndarray:
-    """Use this for the probabilities of the candidates among themselves. [m] -> [m], sum 1
+    """The probabilities of the candidates among themselves. [m] -> [m], sum 1
 
     >>> normalised(np.log([0.1, 0.3])).round(2).tolist()
     [0.25, 0.75]
@@ -41,7 +41,7 @@ def normalised(log_probabilities: np.ndarray) -> np.ndarray:
 
 
 def entropy(probabilities: np.ndarray) -> float:
-    """Use this for the Shannon entropy in nats of probabilities [m].
+    """The Shannon entropy in nats of probabilities [m].
 
     >>> round(entropy(np.array([0.5, 0.5, 0.0])), 4)  # ln 2, since 0 ln 0 = 0
     0.6931
@@ -51,7 +51,7 @@ def entropy(probabilities: np.ndarray) -> float:
 
 
 def calibrated(probabilities: np.ndarray, prior: np.ndarray, alpha: float) -> np.ndarray:
-    """Use this to subtract a prior: ``S = P - alpha (P_empty - 1 / |C|)`` (eq. 3). [m], [m] -> [m]
+    """Subtract a prior: ``S = P - alpha (P_empty - 1 / |C|)`` (eq. 3). [m], [m] -> [m]
 
     >>> calibrated(np.array([0.6, 0.4]), prior=np.array([0.7, 0.3]), alpha=1.0).round(2).tolist()
     [0.4, 0.6]
@@ -61,7 +61,7 @@ def calibrated(probabilities: np.ndarray, prior: np.ndarray, alpha: float) -> np
 
 @checked("calibration")
 class ContentFreeCalibration:
-    """Use this to subtract what a model prefers without having seen any content (CapCal)::
+    """Subtracts what a model prefers without having seen any content (CapCal)::
 
         ranker = CausalLmRanker(model, pair_tokenizer, calibration=ContentFreeCalibration())
 
@@ -211,7 +211,7 @@ the other contents do.
 
 
 def placeholders(name: str, passages: Sequence[str], seed: int = 0) -> tuple[str, ...]:
-    """Use this to replace passages by texts without content, equal passages by equal texts.
+    """Replace passages by texts without content, equal passages by equal texts.
 
     >>> placeholders("spaces_first", ["four", "passages"])
     ('    ', '    ')

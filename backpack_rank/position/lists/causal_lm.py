@@ -63,7 +63,7 @@ class Calibration(Protocol):
 
 
 class CausalLmRanker(ListwiseRanker):
-    """Use this to rank lists by a causal language model of transformers, on this machine::
+    """Ranks lists by a causal language model of transformers, on this machine::
 
         ranker = CausalLmRanker(model, PromptTokenizer(prompt, tokenizer), mode="generate")
         rankings = ranker.rank(lists)
@@ -357,7 +357,7 @@ class CausalLmRanker(ListwiseRanker):
 
 
 def position_limit(model: PreTrainedModel) -> int | None:
-    """Use this for the number of tokens that a model has positions for; None: not known."""
+    """The number of tokens that a model has positions for; None: not known."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return int(limit) if limit else None
 

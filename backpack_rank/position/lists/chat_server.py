@@ -69,7 +69,7 @@ class Answer:
 
 
 class ResponseStore:
-    """Use this to keep answers in a folder, so that no request is paid for twice::
+    """Keeps answers in a folder, so that no request is paid for twice::
 
         store = ResponseStore(Path("responses"))
         key = store.key(url, body)
@@ -174,7 +174,7 @@ class TransientError(Exception):
 
 
 class RetryPolicy:
-    """Use this to say how often and how long a request is tried.
+    """Says how often and how long a request is tried.
 
     >>> policy = RetryPolicy(backoff=1.0)
     >>> 4.0 <= policy.pause(attempt=3, asked=None, rng=random.Random(0)) <= 8.0
@@ -219,7 +219,7 @@ class RetryPolicy:
 
 
 class ChatServer:
-    """Use this for chat completions of a server, through the ``openai`` package::
+    """Chat completions of a server, through the ``openai`` package::
 
         server = ChatServer("http://localhost:8000/v1", key_variable=None, patience=RetryPolicy())
         answer = server.complete({"model": "gpt-4o", "messages": messages}, stop=Event())

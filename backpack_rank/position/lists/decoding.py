@@ -25,7 +25,7 @@ _PURPOSE = "sampling"
 
 
 class TokenTrie:
-    """Use this to score m candidates of several tokens: where a model is asked for the next token.
+    """Scores m candidates of several tokens: where a model is asked for the next token.
 
     >>> tree = TokenTrie([[1, 9], [1, 0, 9]])  # "1]" and "10]"
     >>> tree.tokens.tolist()  # behind "1" and behind "10"; the root is known
@@ -112,7 +112,7 @@ class DecodingState(ABC):
 def read(
     model: PreTrainedModel, prompts: Sequence[np.ndarray], max_length: int, once: bool = False
 ) -> DecodingState:
-    """Use this to read prompts of different lengths in one pass, and to go on from there::
+    """Read prompts of different lengths in one pass, and go on from there::
 
         state = read(model, prompt_ids, max_length=4096)
         log_probabilities = state.step(forced=[[]] * len(prompt_ids), trees=trees)
@@ -130,7 +130,7 @@ def read(
 
 
 def can_share(model: PreTrainedModel, max_length: int) -> bool:
-    """Use this to see whether texts of that length can be continued in several ways from a cache.
+    """Whether texts of that length can be continued in several ways from a cache.
 
     The model must attend to all tokens before, and take given positions and masks.
     """
@@ -368,7 +368,7 @@ def _left_padded(texts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
 
 
 def check_temperature(temperature: float) -> float:
-    """Use this for the temperature as a number; ``ValueError`` unless it is finite and at least 0.
+    """The temperature as a number; ``ValueError`` unless it is finite and at least 0.
 
     >>> check_temperature(1)
     1.0
@@ -381,7 +381,7 @@ def check_temperature(temperature: float) -> float:
 def list_rngs(
     lists: Sequence[PassageList], temperature: float, seed: int
 ) -> list[np.random.Generator | None]:
-    """Use this for a random generator for each list; None at temperature 0, where none is needed.
+    """A random generator for each list; None at temperature 0, where none is needed.
 
     It depends on the seed, the query and the passages in their order; neither other lists nor
     batches change it. The shuffles that permutation self-consistency draws with the same seed are
@@ -393,7 +393,7 @@ def list_rngs(
 
 
 def add_gumbel(scores: np.ndarray, temperature: float, rng: np.random.Generator) -> np.ndarray:
-    """Use this to draw an order: scores plus T times standard Gumbel noise. [m] -> [m]
+    """Draw an order: scores plus T times standard Gumbel noise. [m] -> [m]
 
     >>> scores = np.log([0.9, 0.1])
     >>> rng = np.random.default_rng(0)
@@ -411,7 +411,7 @@ def add_gumbel(scores: np.ndarray, temperature: float, rng: np.random.Generator)
 
 
 def log_scores(corrected: np.ndarray) -> np.ndarray:
-    """Use this for corrected probabilities as log-probabilities, -inf at and below 0. [m] -> [m]
+    """Corrected probabilities as log-probabilities, -inf at and below 0. [m] -> [m]
 
     Corrected probabilities sum to 1, and some may be negative.
     """
@@ -426,7 +426,7 @@ def sample_scores(
     *,
     corrected: bool = False,
 ) -> np.ndarray:
-    """Use this for scores that sort into a random order; at temperature 0 those that were given.
+    """Scores that sort into a random order; at temperature 0 those that were given.
 
     Args:
         scores: log-probabilities of the candidates; with ``corrected`` what a calibration made of

@@ -36,7 +36,7 @@ class ListTask(Experiment):
 
 
 class ListEvaluation(EvaluationTask):
-    """Use it to measure a listwise ranker beside its first stage.
+    """Measures a listwise ranker beside its first stage.
 
     On the command line::
 
@@ -125,7 +125,7 @@ class ListEvaluation(EvaluationTask):
 
 
 def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings:
-    """Use it in an experiment that cannot do without a listwise ranker.
+    """In an experiment that cannot do without a listwise ranker.
 
     ``needed_listwise(settings, "sorting needs a listwise ranker")``
 
@@ -146,7 +146,7 @@ def needed_listwise(settings: EvaluationSettings, what: str) -> ListwiseSettings
 
 
 def listwise_with(settings: EvaluationSettings, options: Mapping[str, Any]) -> ListwiseSettings:
-    """Use it for the listwise ranker of a row, whose options differ from those of the command line.
+    """The listwise ranker of a row, whose options differ from those of the command line.
 
     Raises:
         ValueError: the options leave no listwise ranker.
@@ -164,7 +164,7 @@ def listwise_with(settings: EvaluationSettings, options: Mapping[str, Any]) -> L
 def check_rows(
     settings: EvaluationSettings, rows: Mapping[str, Mapping[str, Any]], option: str
 ) -> None:
-    """Use it to check the options of all rows before anything is ranked, which may take hours.
+    """Check the options of all rows before anything is ranked, which may take hours.
 
     Args:
         rows: by name, options that differ from those of the command line.
@@ -179,7 +179,7 @@ def check_rows(
 
 
 def check_listwise_alpha(alpha: float | str, policy: Policy) -> None:
-    """Use it to refuse, by a ``ValueError``, an alpha that a listwise ranker cannot be set to."""
+    """Refuse, by a ``ValueError``, an alpha that a listwise ranker cannot be set to."""
     if alpha != 1 and not isinstance(policy, MeanOfRenditions):
         raise ValueError(
             f"alpha={alpha} turns the senses of a Backpack; listwise=... has none: leave it out, "

@@ -32,7 +32,7 @@ def new_causal_lm(
     positions: Positions = 2048,
     initializer_range: Spread = 0.06,
 ) -> LlamaForCausalLM:
-    """Use this to train a small listwise ranker from random weights, a model of Llama's kind.
+    """Train a small listwise ranker from random weights, a model of Llama's kind.
 
     It has the tokenizer's vocabulary and is in training mode. Positions are rotary and the output
     embeddings are the input embeddings. The inner layers are three times as wide.
@@ -67,7 +67,7 @@ def pretrained_causal_lm(
     dtype: Annotated[str, OneOf(DTYPES)] = "float32",
     attention: Name | None = None,
 ) -> PreTrainedModel:
-    """Use this to train any causal language model as a listwise ranker.
+    """Train any causal language model as a listwise ranker.
 
     It is in training mode. An encoder such as BERT reads from left to right from here on.
 

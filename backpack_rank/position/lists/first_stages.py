@@ -47,7 +47,7 @@ def first_stage_study(
     fusions: Sequence[Aggregator] = (),
     measures: Sequence[str] = ("nDCG@10",),
 ) -> list[FirstStage]:
-    """Use this to rank the candidates of several first stages, and of their fusions::
+    """Rank the candidates of several first stages, and of their fusions::
 
         runs = {"BM25": bm25_run, "dense": dense_run}
         stages = first_stage_study(ranker, collection, runs, fusions=[ReciprocalRankFusion()])

@@ -25,7 +25,7 @@ _LETTER, _LINE_BREAK = "x", "\n"
 
 
 def identifier_names(kind: str, count: int) -> list[str]:
-    """Use this to name the first ``count`` passages: 1, 2, 3 ... or A, B ... Z, AA, AB ...
+    """Name the first ``count`` passages: 1, 2, 3 ... or A, B ... Z, AA, AB ...
 
     >>> identifier_names("alphabetic", 28)[-3:]
     ['Z', 'AA', 'AB']
@@ -37,7 +37,7 @@ def identifier_names(kind: str, count: int) -> list[str]:
 
 
 def without_identifiers(text: str, kind: str) -> str:
-    """Use this on passages of a prompt, so that nothing in them looks like an identifier.
+    """On passages of a prompt, so that nothing in them looks like an identifier.
 
     >>> without_identifiers("as shown in [3] and [a list]", "numeric")
     'as shown in (3) and [a list]'
@@ -48,7 +48,7 @@ def without_identifiers(text: str, kind: str) -> str:
 
 
 class IdentifierTokens:
-    """Use this to write answers such as ``[2] > [1]`` in the tokens of a tokenizer::
+    """Writes answers such as ``[2] > [1]`` in the tokens of a tokenizer::
 
         identifiers = IdentifierTokens(tokenizer, "numeric")
         identifiers.of(3)  # token ids of 1, 2 and 3, such as [[16], [17], [18]]
@@ -176,7 +176,7 @@ def _letters(number: int) -> str:
 
 
 def leading_tokens(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Use this to get what the tokenizer puts in front of every text ([CLS], <s>), if anything::
+    """Get what the tokenizer puts in front of every text ([CLS], <s>), if anything::
 
     leading_tokens(llama_tokenizer)  # [128000], <|begin_of_text|>
     """
@@ -188,14 +188,14 @@ def leading_tokens(tokenizer: PreTrainedTokenizerBase) -> list[int]:
 
 
 def tokenize_prefix(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Use this for the beginning of a prompt, whose template spells special tokens such as <s>."""
+    """The beginning of a prompt, whose template spells special tokens such as <s>."""
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def tokenize_continuation(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, special: bool
 ) -> list[list[int]]:
-    """Use this for parts of a prompt behind its beginning, each tokenised apart from the others::
+    """Parts of a prompt behind its beginning, each tokenised apart from the others::
 
     tokenize_continuation(tokenizer, [" first passage", " second one"], special=False)
 

@@ -100,7 +100,7 @@ class ControlledPositions:
 def controlled_positions(
     ranker: ListwiseRanker, lists: Sequence[PassageList], relevant: Sequence[int]
 ) -> ControlledPositions:
-    """Use this to see at which input positions a ranker overlooks a relevant passage.
+    """See at which input positions a ranker overlooks a relevant passage.
 
     Every list is ranked with its relevant passage at each position, in one call of the ranker for
     each position::
@@ -138,7 +138,7 @@ def with_one_relevant(
     size: int = 20,
     minimum: int = 1,
 ) -> OneRelevant:
-    """Use this to get lists of ``size`` passages of which exactly one is relevant.
+    """Get lists of ``size`` passages of which exactly one is relevant.
 
     >>> passages = PassageList("a query", ("no", "yes", "no", "yes"), query_id="q1")
     >>> chosen = with_one_relevant([passages], [[0, 1, 0, 1]], size=3)
@@ -265,7 +265,7 @@ def order_robustness(
     seed: int = 0,
     measures: Sequence[str] = ("nDCG@10",),
 ) -> OrderRobustness:
-    """Use this to see how far a ranker's output depends on the order of its input::
+    """How far a ranker's output depends on the order of its input::
 
         robustness = order_robustness(ranker, lists, collection.qrels, shuffled=2)
         robustness.tau  # mean Kendall's tau between the outputs of each two input orders
@@ -377,7 +377,7 @@ class PairCounts:
 
 
 def reversals(rankings: Sequence[Ranking], size: int) -> PairCounts:
-    """Use this to see between which input positions a ranker keeps the input order.
+    """See between which input positions a ranker keeps the input order.
 
     >>> counts = reversals([Ranking(np.array([1, 0])), Ranking(np.array([0, 1]))], size=2)
     >>> counts.mean  # reversed in one of the two
@@ -404,7 +404,7 @@ def reversals(rankings: Sequence[Ranking], size: int) -> PairCounts:
 def wrong_pairs(
     rankings: Sequence[Ranking], targets: Sequence[np.ndarray], size: int
 ) -> PairCounts:
-    """Use this where the right order is known: it counts pairs that come out in the wrong order.
+    """Where the right order is known: it counts pairs that come out in the wrong order.
 
     Args:
         rankings: as in :func:`reversals`.

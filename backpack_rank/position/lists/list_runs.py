@@ -16,7 +16,7 @@ from backpack_rank.position.lists.passages import PassageList
 def lists_of(
     run: Run, collection: Collection, depth: int | None = 100, judged: bool = False
 ) -> list[PassageList]:
-    """Use this to show a listwise ranker the best documents of each query::
+    """Show a listwise ranker the best documents of each query::
 
         rankings = ranker.rank(lists_of(first_stage_run, collection, depth=20))
 
@@ -51,7 +51,7 @@ def lists_of(
 
 
 def run_of(lists: Sequence[PassageList], rankings: Sequence[Ranking]) -> Run:
-    """Use this to make a run of rankings: of m passages the first scores m, the last 1.
+    """Make a run of rankings: of m passages the first scores m, the last 1.
 
     >>> import numpy as np
     >>> passages = PassageList("a query", ("text", "other"), ids=("d1", "d2"), query_id="q1")
@@ -89,7 +89,7 @@ def effectiveness_of(
     qrels: Mapping[str, Mapping[str, int]],
     measures: Sequence[str] = ("nDCG@10",),
 ) -> PerQuery:
-    """Use this for measures of effectiveness of rankings::
+    """Measures of effectiveness of rankings::
 
         effectiveness_of(lists, ranker.rank(lists), collection.qrels).mean("nDCG@10")
 

@@ -40,7 +40,7 @@ _RESERVED_FIELDS = ("model", "messages", "stream", "n")
 
 
 class OpenAiRanker(ListwiseRanker):
-    """Use this to rank by a model that only a server has, a commercial one or your own vLLM::
+    """Ranks by a model that only a server has, a commercial one or your own vLLM::
 
         ranker = OpenAiRanker("gpt-4o", prompt, passage_words=200, prompt_price=2.5)
         rankings = ranker.rank(lists)

@@ -32,7 +32,7 @@ class ListPage:
 
 
 def write_list_page(path: str | Path, page: ListPage) -> Path:
-    """Use it to write the report of an experiment; an interruption leaves no half of a page.
+    """Write the report of an experiment; an interruption leaves no half of a page.
 
     ``write_list_page(folder / "report.html", ListPage("My lists", tables, pictures))``
     """

@@ -69,7 +69,7 @@ class PairwiseRanker(RankerWrapper):
 
 
 class AllPairs(PairwiseRanker):
-    """Use this for short lists: every pair is compared (PRP-Allpair)::
+    """Short lists: every pair is compared (PRP-Allpair)::
 
         rankings = AllPairs(CausalLmRanker(model, pair_tokenizer)).rank(lists)
 
@@ -102,7 +102,7 @@ class AllPairs(PairwiseRanker):
 
 @checked("pairwise")
 class SlidingPairs(PairwiseRanker):
-    """Use this for long lists of which the first places matter (PRP-Sliding-K)::
+    """Long lists of which the first places matter (PRP-Sliding-K)::
 
         rankings = SlidingPairs(CausalLmRanker(model, pair_tokenizer), passes=10).rank(lists)
 

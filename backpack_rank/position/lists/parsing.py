@@ -123,7 +123,7 @@ class Parsed:
 
 
 def parse_ranking(text: str, m: int, identifiers: IdentifierKind = "numeric") -> Parsed:
-    """Use this to read the answer of a language model that was shown m passages.
+    """Read the answer of a language model that was shown m passages.
 
     >>> parsed = parse_ranking("The best order is [2] > [1] > [2].", m=3)
     >>> parsed.order.tolist(), parsed.missing, parsed.repeated

@@ -159,7 +159,7 @@ class ListSource(Protocol):
 
 
 class FixedLists:
-    """Use this as the source of training lists that are the same in every epoch::
+    """The source of training lists that are the same in every epoch::
 
     source = FixedLists("dl19", collection_lists(collection, candidates).lists)
     """
@@ -194,7 +194,7 @@ class CollectionLists:
 def collection_lists(
     collection: Collection, candidates: Run, size: int = LONGEST, teacher: Run | None = None
 ) -> CollectionLists:
-    """Use this to train on the best candidates of every query, in first-stage order::
+    """Train on the best candidates of every query, in first-stage order::
 
         lists = collection_lists(collection, candidates, size=20).lists
 
@@ -250,6 +250,6 @@ def collection_lists(
 
 
 def check_size(size: int) -> None:
-    """Use this to refuse a size that a training list cannot have, by a ``ValueError``."""
+    """Refuse a size that a training list cannot have, by a ``ValueError``."""
     if not 2 <= size <= LONGEST:
         raise ValueError(f"task.size={size} must be from 2 to {LONGEST} passages of a list")

@@ -28,7 +28,7 @@ _KEMENY = Kemeny()  # aggregators keep no state, so all rankers may share it
 
 @checked("permutation")
 class PermutationSelfConsistency(RankerWrapper):
-    """Use this where a ranker's answer depends on the order in which it reads the passages::
+    """Where a ranker's answer depends on the order in which it reads the passages::
 
         ranker = PermutationSelfConsistency(CausalLmRanker(model, pair_tokenizer), permutations=20)
         rankings = ranker.rank(lists)
@@ -185,7 +185,7 @@ class _Tally:
 def aggregate_of(
     aggregator: Aggregator, answers: Sequence[np.ndarray], size: int
 ) -> Aggregate[int]:
-    """Use this to aggregate answers to the same list, given as input positions.
+    """Aggregate answers to the same list, given as input positions.
 
     >>> from backpack_rank.position.aggregation.aggregate import Borda
     >>> answers = [np.array([0, 1]), np.array([0, 1]), np.array([1, 0])]
@@ -202,7 +202,7 @@ def aggregate_of(
 
 
 def ranking_of(aggregate: Aggregate[int], answers: Sequence[np.ndarray]) -> Ranking:
-    """Use this to make a ranking of an aggregate; passages that no answer names stand last.
+    """Make a ranking of an aggregate; passages that no answer names stand last.
 
     >>> from backpack_rank.position.aggregation.aggregate import Borda
     >>> answers = [np.array([2, 1])]  # of three passages
@@ -245,7 +245,7 @@ class ShuffledRankings:
 
 
 def shuffles(passages: PassageList, seed: int) -> Iterator[np.ndarray]:
-    """Use this to show a list in random orders: uniformly drawn, without end. int64 [m] each
+    """Show a list in random orders: uniformly drawn, without end. int64 [m] each
 
     >>> passages = PassageList("a query", ("first", "second", "third"))
     >>> [order.tolist() for order in islice(shuffles(passages, seed=0), 2)]
@@ -262,7 +262,7 @@ def shuffles(passages: PassageList, seed: int) -> Iterator[np.ndarray]:
 def rank_shuffled(
     ranker: ListwiseRanker, lists: Sequence[PassageList], times: int, seed: int = 0
 ) -> ShuffledRankings:
-    """Use this to see what a ranker makes of ``times`` shuffled orders of every list::
+    """What a ranker makes of ``times`` shuffled orders of every list::
 
         shuffled = rank_shuffled(ranker, lists, times=20)
         shuffled.original(0)  # ranking of the first shuffle, in positions of the list

@@ -123,7 +123,7 @@ class PositionReport:
 def write_position_curves(
     folder: str | Path, report: PositionReport, stem: str = STEM
 ) -> list[Path]:
-    """Use it to write a report as ``<stem>.json``, ``.csv``, ``.png`` and ``.svg``.
+    """Write a report as ``<stem>.json``, ``.csv``, ``.png`` and ``.svg``.
 
     JSON::
 
@@ -164,7 +164,7 @@ def write_position_curves(
 
 
 def position_chart(report: PositionReport) -> Spec:
-    """Use it to draw a chart for each measure: a line and its standard error for each system."""
+    """Draw a chart for each measure: a line and its standard error for each system."""
     positions = list(map(float, range(1, report.positions + 1)))
     title = "input position of the relevant passage"
     charts = []

@@ -30,7 +30,7 @@ def write_heat_map(
     centre: float | None = None,
     notes: Sequence[str] = (),
 ) -> list[Path]:
-    """Use it to write matrices over positions as ``<stem>.json``, ``.csv``, ``.png`` and ``.svg``::
+    """Write matrices over positions as ``<stem>.json``, ``.csv``, ``.png`` and ``.svg``::
 
         transitions = Transitions.of(rankings, size=20)
         paths = write_heat_map(folder, "transitions", transitions.given_input, centre=1 / 20)
@@ -87,7 +87,7 @@ def write_heat_map(
 
 
 def check_panels(panels: Mapping[str, np.ndarray]) -> None:
-    """Use it to refuse, by a ``ValueError``, matrices without two dimensions and a finite cell."""
+    """Refuse, by a ``ValueError``, matrices without two dimensions and a finite cell."""
     if not panels:
         raise ValueError("there is no matrix to write")
     for name, cells in panels.items():

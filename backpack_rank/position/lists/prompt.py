@@ -52,7 +52,7 @@ _QUERY = 0
 
 @dataclass(frozen=True)
 class Prompt:
-    """Use this to say what a language model reads around a query and its passages.
+    """Says what a language model reads around a query and its passages.
 
     >>> prompt = Prompt("short", "Rank {count} passages for {query}:", "[{identifier}] {passage}")
     >>> print(prompt.messages(PassageList("a query", ("first", "second")))[0]["content"])
@@ -227,7 +227,7 @@ class EncodedPrompt:
 
 
 class PromptTokenizer:
-    """Use this to encode lists as prompts, and rankings as answers::
+    """Encodes lists as prompts, and rankings as answers::
 
         pair_tokenizer = PromptTokenizer(tokenizer, prompt, max_length=4096)
         encoded = pair_tokenizer.encode_all(lists)

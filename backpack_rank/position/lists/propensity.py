@@ -33,7 +33,7 @@ _LISTS_AT_ONCE = 256
 
 
 class Transitions:
-    """Use this to see whether a ranker follows the order in which it is shown k passages.
+    """Shows whether a ranker follows the order in which it is shown k passages.
 
     >>> unchanged = Ranking(np.array([0, 1]))
     >>> Transitions.of([unchanged, unchanged], size=2).total_variation  # always the input order
@@ -99,7 +99,7 @@ class Transitions:
 
 
 def transition_counts(rankings: Sequence[Ranking], size: int) -> np.ndarray:
-    """Use this to count how often each input position comes out at each output position.
+    """Count how often each input position comes out at each output position.
 
     >>> transition_counts([Ranking(np.array([0, 1])), Ranking(np.array([1, 0]))], size=2).tolist()
     [[1, 1], [1, 1]]
@@ -127,7 +127,7 @@ def transition_counts(rankings: Sequence[Ranking], size: int) -> np.ndarray:
 
 
 def stacked_ranks(rankings: Sequence[Ranking], size: int) -> np.ndarray:
-    """Use this for the output position by input position of each ranking. int64 [n, size]
+    """The output position by input position of each ranking. int64 [n, size]
 
     >>> stacked_ranks([Ranking(np.array([2, 0, 1]))], size=3).tolist()
     [[1, 2, 0]]
@@ -148,7 +148,7 @@ def stacked_ranks(rankings: Sequence[Ranking], size: int) -> np.ndarray:
 
 
 class Propensities:
-    """Use this to weigh training pairs against a ranker's position bias (DebiasFirst).
+    """Weighs training pairs against a ranker's position bias (DebiasFirst).
 
     w[a, b] is the share of all transitions that go from input position a to output position b
     (eq. 5)::
@@ -285,7 +285,7 @@ class Propensities:
 
 
 def load_propensities(path: str | Path) -> Propensities:
-    """Use this to read the propensities that an experiment wrote, from a file or its folder.
+    """Read the propensities that an experiment wrote, from a file or its folder.
 
     ``load_propensities("outputs/evaluate/DATE").inverse()``
 
@@ -329,7 +329,7 @@ def estimate_propensities(
     seed: int = 0,
     floor: float = FLOOR,
 ) -> Propensities:
-    """Use this before training with inverse propensities, on the ranker to be trained (eq. 5).
+    """Before training with inverse propensities, on the ranker to be trained (eq. 5).
 
     Every list is shuffled n times and ranked, and it is counted where each input position goes.
 

@@ -75,7 +75,7 @@ class Request:
 
 
 def read_requests(path: str | Path) -> list[Request]:
-    """Use this to read requests or results of rank_llm::
+    """Read requests or results of rank_llm::
 
         requests = read_requests("retrieve_results_dl19_top100.jsonl")
         run = requests_run(requests)
@@ -103,7 +103,7 @@ def read_requests(path: str | Path) -> list[Request]:
 
 
 def write_requests(path: str | Path, requests: Iterable[Request]) -> None:
-    """Use this to write requests or results as rank_llm does::
+    """Write requests or results as rank_llm does::
 
         write_requests("results.jsonl", reordered(requests, run))
 
@@ -125,7 +125,7 @@ def write_requests(path: str | Path, requests: Iterable[Request]) -> None:
 
 
 def reordered(requests: Sequence[Request], run: Mapping[str, Mapping[str, float]]) -> list[Request]:
-    """Use this to make results of requests: candidates in the order of a run, with its scores.
+    """Make results of requests: candidates in the order of a run, with its scores.
 
     >>> request = Request("q1", "a query", (Candidate("d1", "text"), Candidate("d2", "text")))
     >>> (result,) = reordered([request], {"q1": {"d1": 0.1, "d2": 0.7}})
@@ -160,7 +160,7 @@ def reordered(requests: Sequence[Request], run: Mapping[str, Mapping[str, float]
 
 
 def requests_run(requests: Iterable[Request]) -> Run:
-    """Use this to get the run of a file of requests; :meth:`Request.run` says which scores it has.
+    """Get the run of a file of requests; :meth:`Request.run` says which scores it has.
 
     >>> requests_run([Request("q1", "a query", (Candidate("d1", "text", score=0.5),))])
     {'q1': {'d1': 0.5}}
@@ -177,7 +177,7 @@ def load_requests(
     *,
     depth: Count | AllDocuments = None,
 ) -> Collection:
-    """Use this to rerank the requests of rank_llm: their queries, documents and candidates::
+    """Rerank the requests of rank_llm: their queries, documents and candidates::
 
         collection = load_requests("dl19", "retrieve_results_dl19_top100.jsonl", depth=100)
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class RankingCache:
-    """Use this to look up rankings by list in a JSON Lines file, and to append new ones::
+    """Looks up rankings by list in a JSON Lines file, and appends new ones::
 
     known = RankingCache(folder / "rankings.jsonl", settings={"model": "my model"})
     known.add(lists, ranker.rank(lists))
@@ -108,7 +108,7 @@ def _checksum(line: Mapping[str, Any]) -> str:
 
 
 class CachedRanker(RankerWrapper):
-    """Use this to keep every ranking in a file as it comes, and to rank only what is missing::
+    """Keeps every ranking in a file as it comes, and ranks only what is missing::
 
     known = RankingCache(folder / "rankings.jsonl", settings)
     rankings = CachedRanker(ranker, known, lists_per_call=16).rank(lists)

@@ -30,7 +30,7 @@ ORDERS = ("first_stage", "reversed", "shuffled")
 
 
 class ListwiseReranker(TextReranker):
-    """Use this to rerank a run by a ranker that is shown a list at once.
+    """Reranks a run by a ranker that is shown a list at once.
 
     The first candidates of each query are ordered; those behind them keep their order, behind all
     others::
@@ -165,7 +165,7 @@ class ListwiseReranker(TextReranker):
 
 
 def check_shown(depth: int | None, order: str) -> None:
-    """Use it to refuse a wrong depth or order by a ``ValueError``."""
+    """Refuse a wrong depth or order by a ``ValueError``."""
     if order not in ORDERS:
         raise ValueError(f"listwise.input.order={order}: use one of {', '.join(ORDERS)}")
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
@@ -175,7 +175,7 @@ def check_shown(depth: int | None, order: str) -> None:
 
 
 def remarks(ranker: ListwiseRanker) -> list[str]:
-    """Use it for sentences about what the wrappers of a ranker have counted so far.
+    """Sentences about what the wrappers of a ranker have counted so far.
 
     These are comparisons and ties, and aggregates that may not be optimal.
     """
@@ -198,7 +198,7 @@ def remarks(ranker: ListwiseRanker) -> list[str]:
 
 
 def usage_in_words(usage: Usage) -> str:
-    """Use it to say what ranking has cost, by the counts that are not 0.
+    """What ranking has cost, by the counts that are not 0.
 
     >>> usage_in_words(Usage(lists=2, passes=2, prompt_tokens=1_500))
     '2 lists, 2 forward passes, 1,500 tokens read'
@@ -224,7 +224,7 @@ def usage_in_words(usage: Usage) -> str:
 def load_list_reranker(
     folder: Path, device: str = "auto", dtype: str = "float32"
 ) -> ListwiseReranker:
-    """Use it to rerank with a saved listwise ranker, over windows of 20 passages.
+    """Rerank with a saved listwise ranker, over windows of 20 passages.
 
     ``load_list_reranker("outputs/train/DATE/ranker").rerank(run, collection)``
     """

@@ -19,7 +19,7 @@ _BORDA = Borda()  # aggregators keep no state, so all rankers may share it
 
 
 class RewrittenLists(RankerWrapper):
-    """Use this so that the wording of texts, such as their pronouns, does not decide the order::
+    """Lists whose order does not hang on the wording of texts, such as their pronouns::
 
         rewrites = [lambda query, passage: (query, passage), to_masculine, to_feminine]
         ranker = RewrittenLists(ranker, rewrites, wording="renditions")

@@ -48,7 +48,7 @@ def save_listwise(
     passages: int | None,
     max_length: int | None = None,
 ) -> None:
-    """Use it to save a listwise ranker, with its tokenizer and prompt, to a folder.
+    """Save a listwise ranker, with its tokenizer and prompt, to a folder.
 
     ``save_listwise("my_ranker", model, tokenizer, prompt, "first_token", passages=20)``
 
@@ -95,7 +95,7 @@ def load_listwise(
     temperature: NonNegative = 0.0,
     seed: Seed = 0,
 ) -> CausalLmRanker:
-    """Use it to load a saved listwise ranker, or a causal LM to be asked by a prompt::
+    """Load a saved listwise ranker, or a causal LM to be asked by a prompt::
 
         ranker = load_listwise("outputs/train/DATE/ranker")
         ranker = load_listwise("castorini/rank_zephyr_7b_v1_full", prompt=prompt)
@@ -209,5 +209,5 @@ def _model(name: str, dtype: str) -> PreTrainedModel:
 
 
 def is_listwise(folder: str | Path) -> bool:
-    """Use it to see whether a folder was written by :func:`save_listwise`."""
+    """Whether a folder was written by :func:`save_listwise`."""
     return (Path(folder) / LISTWISE_FILE).is_file()

@@ -16,7 +16,7 @@ from backpack_rank.serving.jobs import Budget, Job, Served, Slice
 
 
 class ServedListwise(Served):
-    """Use it to serve a listwise ranker, a request at a time; scores are minus the rank.
+    """Serves a listwise ranker, a request at a time; scores are minus the rank.
 
     It has no senses, so no alpha changes its answers.
     """

@@ -27,7 +27,7 @@ _SAMPLING = ("temperature", "seed")
 
 @dataclass(frozen=True)
 class ListwiseSettings:
-    """Use this to read the options of an evaluation with a listwise ranker::
+    """Reads the options of an evaluation with a listwise ranker::
 
         settings = ListwiseSettings.of(options)  # None without listwise=...
         ranker = RankerFactory().build(settings)
@@ -144,7 +144,7 @@ class ListwiseSettings:
 
 
 class RankerFactory:
-    """Use this to make the rankers of an evaluation or an experiment::
+    """Makes the rankers of an evaluation or an experiment::
 
         factory = RankerFactory()
         ranker = factory.build(settings)

@@ -39,7 +39,7 @@ class SortingScores:
 def sorting_scores(
     rankings: Sequence[Ranking], targets: Sequence[Sequence[float] | np.ndarray]
 ) -> SortingScores:
-    """Use this to compare rankings of a sorting task with the right order.
+    """Compare rankings of a sorting task with the right order.
 
     >>> scores = sorting_scores([Ranking(np.array([0, 1, 2]))], [[10, 20, 15]])
     >>> round(scores.tau, 3), scores.exact_share

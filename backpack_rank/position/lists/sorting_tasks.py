@@ -54,7 +54,7 @@ _EXPRESSIONS = _all_expressions()
 
 
 class MathSort:
-    """Use this for lists of random expressions to sort by value, drawn anew in each epoch.
+    """Lists of random expressions to sort by value, drawn anew in each epoch.
 
     >>> (example,) = MathSort(number=1, size=3).lists(epoch=0)
     >>> example.passages.passages, example.ranks.tolist()
@@ -108,7 +108,7 @@ class MathSort:
 
 
 class WordSort:
-    """Use this for lists of words to sort, half of them neighbours in the dictionary.
+    """Lists of words to sort, half of them neighbours in the dictionary.
 
     They are drawn anew in each epoch::
 
@@ -175,7 +175,7 @@ class WordSort:
 
 
 def dictionary(texts: Iterable[str]) -> tuple[str, ...]:
-    """Use this for the words of some texts, each once, in alphabetical order.
+    """The words of some texts, each once, in alphabetical order.
 
     >>> dictionary(["The old tree", "a tree of 1900"])
     ('old', 'the', 'tree')
@@ -191,7 +191,7 @@ def dictionary(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def shown_order(ranks: np.ndarray, imbalance: float, rng: np.random.Generator) -> np.ndarray:
-    """Use this to show items as a first stage of some quality would: input order [m].
+    """Show items as a first stage of some quality would: input order [m].
 
     >>> shown_order(np.array([2, 0, 1]), imbalance=1.0, rng=np.random.default_rng(0)).tolist()
     [1, 2, 0]
@@ -205,7 +205,7 @@ def shown_order(ranks: np.ndarray, imbalance: float, rng: np.random.Generator) -
 
 
 def read_mathsort(path: str | Path) -> list[ListwiseExample]:
-    """Use this to read the published lists of expressions, in the order of the file::
+    """Read the published lists of expressions, in the order of the file::
 
         examples = read_mathsort("mathsort.tsv")
 
@@ -255,7 +255,7 @@ def read_mathsort(path: str | Path) -> list[ListwiseExample]:
 
 
 def read_wordsort(path: str | Path) -> list[ListwiseExample]:
-    """Use this to read the published lists of words, in the order of the file::
+    """Read the published lists of words, in the order of the file::
 
         examples = read_wordsort("wordsort.csv")
 
@@ -275,7 +275,7 @@ def read_wordsort(path: str | Path) -> list[ListwiseExample]:
 def read_gsm8ksort(
     path: str | Path, seed: int = 0, least: int = 2, most: int = 20
 ) -> list[ListwiseExample]:
-    """Use this to read the sentences of the published word problems, to be put in order::
+    """Read the sentences of the published word problems, to be put in order::
 
         examples = read_gsm8ksort("gsm8ksort.jsonl", least=5, most=10)  # as the published code
 

@@ -45,7 +45,7 @@ _ORDER = 5  # a part of the seed, so that orders do not hang on what other modul
 
 @dataclass(frozen=True)
 class ListwiseDataConfig:
-    """Use this to get lists of a collection or of a sorting task (``conf/task/listwise.yaml``)::
+    """Gives lists of a collection or of a sorting task (``conf/task/listwise.yaml``)::
 
         config = ListwiseDataConfig("mathsort", size=10, number=2_000)
         source = config.source(dataset=None)
@@ -145,7 +145,7 @@ class ListwiseDataConfig:
 
 
 def trained_lists(checkpoint: Path | None, kind: str | None, size: int | None) -> tuple[str, int]:
-    """Use this to rank lists as a ranker was trained on them, where nothing else is asked for.
+    """Rank lists as a ranker was trained on them, where nothing else is asked for.
 
     >>> trained_lists(checkpoint=None, kind="mathsort", size=10)
     ('mathsort', 10)
@@ -169,7 +169,7 @@ def trained_lists(checkpoint: Path | None, kind: str | None, size: int | None) -
 def dataset_of_lists(
     settings: EvaluationSettings, checkpoint: Path | None, kind: str
 ) -> Dataset | None:
-    """Use this for the data that lists are of: those asked for, or those of the trained ranker.
+    """The data that lists are of: those asked for, or those of the trained ranker.
 
     None for MathSort, which needs none.
     """

@@ -67,7 +67,7 @@ _SCALED_ON = 2_000
 
 @dataclass(frozen=True)
 class ListwiseTraining:
-    """Use it to train a causal language model as a listwise ranker.
+    """Trains a causal language model as a listwise ranker.
 
     It is the task of ``conf/task/listwise.yaml``::
 

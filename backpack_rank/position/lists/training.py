@@ -46,7 +46,7 @@ def rank_loss(
     levels: Tensor | None = None,
     inverse: Tensor | None = None,
 ) -> Tensor:
-    """Use this to train the scores of lists to sort into target ranks.
+    """Train the scores of lists to sort into target ranks.
 
     It is L_rank (eq. 2), or with inverse propensities L_rank-IPS (eq. 4):
 
@@ -74,7 +74,7 @@ def rank_loss(
 def pair_losses(
     scores: Tensor, ranks: Tensor, mask: Tensor, levels: Tensor | None = None
 ) -> Tensor:
-    """Use this for the terms of eq. 2, by pair. [..., m, m]
+    """The terms of eq. 2, by pair. [..., m, m]
 
     They are log(1 + exp(s_j - s_i)) / (pi(i) + pi(j)) where pi(i) < pi(j), and 0 elsewhere.
     """
@@ -85,7 +85,7 @@ def pair_losses(
 
 
 def pair_weights(ranks: Tensor, mask: Tensor, levels: Tensor | None = None) -> Tensor:
-    """Use this for the weights of pairs: 1 / (pi(i) + pi(j)) where pi(i) < pi(j). [..., m, m]
+    """The weights of pairs: 1 / (pi(i) + pi(j)) where pi(i) < pi(j). [..., m, m]
 
     >>> weights = pair_weights(torch.tensor([0, 1]), torch.tensor([True, True]))
     >>> round(float(weights[0, 1]), 2)  # 1 / (1 + 2)
@@ -101,7 +101,7 @@ def pair_weights(ranks: Tensor, mask: Tensor, levels: Tensor | None = None) -> T
 
 
 def lm_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
-    """Use this for L_LM (eq. 1), the loss of generated answers, as the mean over lists.
+    """L_LM (eq. 1), the loss of generated answers, as the mean over lists.
 
     For a list it is - sum over the tokens y_t of its target ranking of log P(y_t | prompt, y_<t).
 
@@ -115,7 +115,7 @@ def lm_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
 
 
 def joint_loss(ranking: Tensor, language: Tensor | None, weight: float) -> Tensor:
-    """Use this to join both losses: lambda * L_rank + L_LM (eqs. 3 and 6).
+    """Join both losses: lambda * L_rank + L_LM (eqs. 3 and 6).
 
     >>> loss = joint_loss(torch.tensor(2.0), torch.tensor(1.0), weight=0.1)
     >>> round(float(loss), 1)
@@ -156,7 +156,7 @@ class ListwiseObjective:
 
 
 class ListwiseModule(L.LightningModule):
-    """Use this with a Lightning trainer to train a listwise ranker.
+    """Trains a listwise ranker, with a Lightning trainer.
 
     It logs ``train/loss`` with its parts, and after every epoch Kendall's tau and nDCG@10 of
     held-out lists::
@@ -295,7 +295,7 @@ class ListwiseModule(L.LightningModule):
 
 
 def noisy(embeddings: Tensor, lengths: Tensor, alpha: float) -> Tensor:
-    """Use this for word embeddings [B, n, d] with noise (NEFTune).
+    """Word embeddings [B, n, d] with noise (NEFTune).
 
     The noise is uniform in +- alpha / sqrt(L d), with L the length of each text [B].
     """
@@ -304,12 +304,12 @@ def noisy(embeddings: Tensor, lengths: Tensor, alpha: float) -> Tensor:
 
 
 def kendall_tau(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float:
-    """Use this for the mean Kendall's tau-b between rankings and target levels."""
+    """The mean Kendall's tau-b between rankings and target levels."""
     return sorting_scores(rankings, [item.relevance_levels for item in lists]).tau
 
 
 def ndcg(rankings: Sequence[Ranking], lists: Sequence[ListwiseExample]) -> float:
-    """Use this for the mean nDCG@10 of rankings by the lists' grades."""
+    """The mean nDCG@10 of rankings by the lists' grades."""
     # Every list is a query, and every input position a document.
     run = {}
     qrels = {}

@@ -74,7 +74,7 @@ class EncodedList:
 
 
 def single_identifiers(pair_tokenizer: PromptTokenizer, size: int) -> list[int]:
-    """Use this where a loss reads the logit of each of the first ``size`` identifiers.
+    """Where a loss reads the logit of each of the first ``size`` identifiers.
 
     ``single_identifiers(pair_tokenizer, 20)`` gives their 20 tokens.
 
@@ -96,7 +96,7 @@ def single_identifiers(pair_tokenizer: PromptTokenizer, size: int) -> list[int]:
 def encode_lists(
     pair_tokenizer: PromptTokenizer, items: Sequence[ListwiseExample]
 ) -> list[EncodedList]:
-    """Use this on the way to a batch: lists, in the order in which they are shown, as token ids::
+    """On the way to a batch: lists, in the order in which they are shown, as token ids::
 
     batch = collate(encode_lists(pair_tokenizer, items))
     """
@@ -118,7 +118,7 @@ def encode_lists(
 
 
 def collate(items: Sequence[EncodedList]) -> ListwiseBatch:
-    """Use this as a data loader's ``collate_fn``: it pads several lists to a batch."""
+    """A data loader's ``collate_fn``: it pads several lists to a batch."""
     texts = []
     text_lengths = []
     prompt_lengths = []
@@ -148,7 +148,7 @@ def collate(items: Sequence[EncodedList]) -> ListwiseBatch:
 
 
 class ListwiseDataset(Dataset):
-    """Use this to look up training lists by (epoch, number)::
+    """Looks up training lists by (epoch, number)::
 
         dataset = ListwiseDataset(source, pair_tokenizer, augmentation)
         dataset.shown(epoch=0, number=3)  # the list, in the order in which it is shown
@@ -197,7 +197,7 @@ class ListwiseDataset(Dataset):
 
 
 class ListwiseSampler(EpochSamplerBase[tuple[int, int]]):
-    """Use this to draw the order of an epoch's (epoch, number) keys by seed and epoch alone.
+    """Draws the order of an epoch's (epoch, number) keys by seed and epoch alone.
 
     >>> list(ListwiseSampler(number=3, seed=0))
     [(0, 2), (0, 0), (0, 1)]
@@ -218,7 +218,7 @@ class ListwiseSampler(EpochSamplerBase[tuple[int, int]]):
 
 
 class ListwiseData(L.LightningDataModule):
-    """Use this to give a trainer lists in augmented orders, and held-out lists by their numbers::
+    """Gives a trainer lists in augmented orders, and held-out lists by their numbers::
 
         data = ListwiseData(source, held_out, pair_tokenizer, augmentation, batch_size=8)
         trainer.fit(module, data)

@@ -28,7 +28,7 @@ class _Watched(RankerWrapper):
 
 
 def watched(ranker: ListwiseRanker, look: Callable[[], None]) -> ListwiseRanker:
-    """Use this to end the work of a ranker and all its wrappers early: ``look`` raises then.
+    """End the work of a ranker and all its wrappers early: ``look`` raises then.
 
     Args:
         ranker: it is not changed; its model is shared.

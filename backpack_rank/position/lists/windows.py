@@ -18,7 +18,7 @@ from backpack_rank.position.lists.passages import PassageList
 
 
 class SlidingWindows(RankerWrapper):
-    """Use this to rank long lists by a ranker of short ones::
+    """Ranks long lists by a ranker of short ones::
 
         ranker = SlidingWindows(CausalLmRanker(model, pair_tokenizer), size=20, stride=10)
         rankings = ranker.rank(lists)
@@ -113,7 +113,7 @@ class _ListState:
 
 
 def window_edges(length: int, size: int | None, stride: int) -> list[tuple[int, int]]:
-    """Use this to see which windows a list gets: first position and end of each, as ranked.
+    """Which windows a list gets: first position and end of each, as ranked.
 
     >>> window_edges(25, size=10, stride=5)
     [(15, 25), (10, 20), (5, 15), (0, 10)]

@@ -81,7 +81,7 @@ class CollectionPositions:
 def write_answer_positions(
     folder: str | Path, collections: Sequence[CollectionPositions]
 ) -> list[Path]:
-    """Use it to write ``answer_positions`` as JSON, CSV, PNG and SVG; it returns the paths.
+    """Write ``answer_positions`` as JSON, CSV, PNG and SVG; it returns the paths.
 
     JSON: ``{"format": "backpack_rank answer positions 1", "collections": [...]}`` with the
     attributes of :class:`CollectionPositions`. CSV: one line per bin, columns :data:`CSV_COLUMNS`,
@@ -102,7 +102,7 @@ def write_answer_positions(
 def print_answer_positions(
     collections: Sequence[CollectionPositions], console: Console | None = None
 ) -> None:
-    """Use it to read the positions in the terminal: a line per collection and kind of passage."""
+    """Read the positions in the terminal: a line per collection and kind of passage."""
     sections = []
     for collection in collections:
         rows = []
@@ -126,7 +126,7 @@ def print_answer_positions(
 
 
 def notes(collections: Sequence[CollectionPositions]) -> list[str]:
-    """Use it for the sentences below the table, which say what its columns mean."""
+    """The sentences below the table, which say what its columns mean."""
     lines = [
         "mean: of start word / words of the passage. KS: Kolmogorov-Smirnov distance from the "
         "uniform distribution, 0 is uniform. unmatched: answers that do not stand in their "
@@ -152,7 +152,7 @@ def notes(collections: Sequence[CollectionPositions]) -> list[str]:
 
 
 def positions_chart(collections: Sequence[CollectionPositions]) -> Spec:
-    """Use it to draw a panel per collection: share of answers that start in each part of a passage.
+    """Draw a panel per collection: share of answers that start in each part of a passage.
 
     The uniform share stands beside it.
 

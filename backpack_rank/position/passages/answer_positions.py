@@ -71,7 +71,7 @@ def answer_positions(
     match: str = "offsets",
     certain_only: bool = False,
 ) -> list[AnswerPositions]:
-    """Use this to see where in the documents of a collection answers start, under each rotation::
+    """Where in the documents of a collection answers start, under each rotation::
 
         original, rotated = answer_positions(load_answers("squad"), (None, Rotation()))
         original.relative.mean()
@@ -129,7 +129,7 @@ def answer_positions(
 
 
 def query_positions(answers: Answers, rotation: Rotation | None = None) -> dict[str, float]:
-    """Use this for the relative start, in [0, 1), of the first answer of every query.
+    """The relative start, in [0, 1), of the first answer of every query.
 
     Later answers of a query are mostly other wordings of the first. Queries whose answer the
     rotation cut in two are left out, as are those of which only the answer's text is known.
@@ -152,7 +152,7 @@ def query_positions(answers: Answers, rotation: Rotation | None = None) -> dict[
 
 
 def occurrences(answer: str, text: str) -> list[tuple[int, int]]:
-    """Use this to find an answer in a text: spans of its words in a row, which do not overlap.
+    """Find an answer in a text: spans of its words in a row, which do not overlap.
 
     >>> occurrences("New York", "In new-york, not in New Yorkshire.")
     [(3, 11)]
@@ -168,7 +168,7 @@ def occurrences(answer: str, text: str) -> list[tuple[int, int]]:
 
 
 def start_word(starts: Sequence[int], place: int) -> int:
-    """Use this for the number, from 0, of the word that a character belongs to.
+    """The number, from 0, of the word that a character belongs to.
 
     >>> start_word([0, 4, 10], place=5)
     1

@@ -38,7 +38,7 @@ class BucketMeans:
 
 
 def answer_starts(answers: Answers) -> dict[str, int]:
-    """Use it for the first character of every question's first answer that has a place."""
+    """The first character of every question's first answer that has a place."""
     starts: dict[str, int] = {}
     for row in answers.rows:
         if row.start is not None:
@@ -63,7 +63,7 @@ def position_sensitivity(means: Sequence[float]) -> float:
 def bucket_means(
     values: Mapping[str, float], starts: Mapping[str, int], edges: Sequence[int] = EDGES
 ) -> BucketMeans:
-    """Use it for a measure's mean in each bucket, and its PSI.
+    """A measure's mean in each bucket, and its PSI.
 
         bucket_means(values.values["nDCG@10"], answer_starts(answers)).psi
 

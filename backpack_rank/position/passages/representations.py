@@ -60,7 +60,7 @@ class DocumentRow:
 
 
 def representations(ranker: Any) -> dict[str, Representation]:
-    """Use this to get a ranker's token vectors, by the names of :data:`KINDS`::
+    """Get a ranker's token vectors, by the names of :data:`KINDS`::
 
         vectors = representations(ranker)["contextual"](batch, chosen)  # [n, d]
 
@@ -122,7 +122,7 @@ def _as_read(backpack: BackpackModel, batch: PackedBatch) -> tuple[PackedBatch, 
 
 
 def sense_weights(backpack: BackpackModel, batch: PackedBatch, hidden: Tensor) -> Tensor:
-    """Use this for the weights a[l, j] that the pooled token of each text gives its tokens. [T, k]
+    """The weights a[l, j] that the pooled token of each text gives its tokens. [T, k]
 
     Args:
         backpack: the model.
@@ -138,12 +138,12 @@ def sense_weights(backpack: BackpackModel, batch: PackedBatch, hidden: Tensor) -
 
 
 def sense_vectors(backpack: BackpackModel, batch: PackedBatch, chosen: Tensor) -> Tensor:
-    """Use this for the k sense vectors of each chosen token [T], end to end. [n, k d]"""
+    """The k sense vectors of each chosen token [T], end to end. [n, k d]"""
     return backpack.senses(batch.input_ids[chosen]).flatten(1)
 
 
 def apart(ranker: DualEncoderForRanking, batch: PackedBatch) -> Tensor:
-    """Use this for the hidden states of a dual encoder, which reads queries apart. [T, d]
+    """The hidden states of a dual encoder, which reads queries apart. [T, d]
 
     Query and document of each row are read as two texts, and stand in the rows of the batch again.
     """
@@ -159,7 +159,7 @@ def apart(ranker: DualEncoderForRanking, batch: PackedBatch) -> Tensor:
 def document_rows(
     pair_tokenizer: PairTokenizer, documents: Sequence[np.ndarray], query: np.ndarray | None = None
 ) -> list[DocumentRow]:
-    """Use this to read documents without a query, or all behind the same query::
+    """Read documents without a query, or all behind the same query::
 
         rows = document_rows(pair_tokenizer, pair_tokenizer.encode(["first text", "second"]))
 

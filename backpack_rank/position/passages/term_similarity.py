@@ -28,7 +28,7 @@ _BLOCK = 1024
 
 
 class TermSample:
-    """Use this to sample the vectors of some terms, at most R of each term at each position::
+    """Samples the vectors of some terms, at most R of each term at each position::
 
         sample = TermSample(terms, positions=512, per_position=4, seed=0)
         sample.add(documents, terms_of_tokens, positions, vectors)
@@ -188,7 +188,7 @@ class TermSample:
 def term_similarity(
     sample: TermSample, max_distance: int, representation: str = ""
 ) -> SimilarityCurve:
-    """Use this to see whether the vectors of a sample know their position.
+    """Whether the vectors of a sample know their position.
 
     It gives ATS for every distance up to ``max_distance``, and MATS.
 
@@ -239,7 +239,7 @@ def term_similarity(
 
 
 def choose_terms(eligible: np.ndarray, number: int | None, seed: int) -> np.ndarray:
-    """Use this to draw some of the term ids, each with the same probability; they ascend.
+    """Draw some of the term ids, each with the same probability; they ascend.
 
     >>> choose_terms(np.array([30, 10, 20]), number=None, seed=0).tolist()
     [10, 20, 30]

@@ -114,7 +114,7 @@ class TermSimilarityReport:
 
 
 def print_term_similarity(report: TermSimilarityReport, console: Console | None = None) -> None:
-    """Use it to read a report in the terminal: a column for each kind of representation.
+    """Read a report in the terminal: a column for each kind of representation.
 
     A column has the ATS at some distances, and the MATS; below the table stands how they came
     about.
@@ -146,7 +146,7 @@ def print_term_similarity(report: TermSimilarityReport, console: Console | None 
 
 
 def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> None:
-    """Use it to write ``term_similarity.json``, ``.csv``, ``.png`` and ``.svg`` into a folder.
+    """Write ``term_similarity.json``, ``.csv``, ``.png`` and ``.svg`` into a folder.
 
     The JSON file has the attributes of :class:`TermSimilarityReport` under
     ``"format": "backpack_rank term similarity 1"``; numbers that are not finite are null. The CSV
@@ -161,7 +161,7 @@ def write_term_similarity(folder: str | Path, report: TermSimilarityReport) -> N
 
 
 def similarity_chart(report: TermSimilarityReport) -> Spec:
-    """Use it to draw ATS over the distance (Figure 2 of Hofstätter et al. 2021).
+    """Draw ATS over the distance (Figure 2 of Hofstätter et al. 2021).
 
     The standard deviation is a shade around each line.
     """
@@ -187,7 +187,7 @@ def similarity_chart(report: TermSimilarityReport) -> Spec:
 
 
 def notes(report: TermSimilarityReport) -> list[str]:
-    """Use it for the sentences below the table: documents, sample, and what each kind is."""
+    """The sentences below the table: documents, sample, and what each kind is."""
     behind = f"behind the query {report.query!r}" if report.query else "without a query"
     sentences = [
         f"{report.documents} documents, read {behind}; {report.terms} of {report.eligible_terms} "

@@ -58,7 +58,7 @@ class _Lists:
 
 @dataclass(frozen=True)
 class PermutationFigures(ListTask):
-    """Use it to see what permutation self-consistency gains (Tang et al., Figures 3, 5 and 6).
+    """Shows what permutation self-consistency gains (Tang et al., Figures 3, 5 and 6).
 
     It is the ``task`` of ``conf/experiment/lists/psc_figures.yaml``.
 

@@ -30,7 +30,7 @@ _RRF = "rrf"
 
 
 def spread_table(scores: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
-    """Use it to show how far single runs spread, and what each aggregator makes of all of them.
+    """Show how far single runs spread, and what each aggregator makes of all of them.
 
     Rows are tasks, such as ``WordSort | Kendall's tau``, and sections are temperatures.
 
@@ -81,7 +81,7 @@ def spread_table(scores: Sequence[AggregationScores], notes: Sequence[str] = ())
 
 
 def numbers_table(scores: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
-    """Use it to show how many rankings are worth aggregating.
+    """Show how many rankings are worth aggregating.
 
     The table has the first aggregator at the first temperature; the CSV file has all aggregators
     at all temperatures.
@@ -129,7 +129,7 @@ def numbers_table(scores: Sequence[AggregationScores], notes: Sequence[str] = ()
 
 
 def spread_notes(scores: Sequence[AggregationScores]) -> list[str]:
-    """Use it to set what the paper's text says about its figures beside what was measured here."""
+    """Set what the paper's text says about its figures beside what was measured here."""
     at_first_temperature = []
     for task_scores in scores:
         if task_scores.temperature == scores[0].temperature:

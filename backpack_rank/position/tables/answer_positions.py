@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AnswerPositionStudy(Experiment):
-    """Use it to see whether a collection's answers stand at the beginning of its passages.
+    """Shows whether a collection's answers stand at the beginning of its passages.
 
     It is the ``task`` of ``evaluate.py experiment=answer_positions``.
 

@@ -60,7 +60,7 @@ class Checkpoint:
 
 
 def find_checkpoints(folders: Sequence[str]) -> list[Checkpoint]:
-    """Use it to find every saved ranker below some folders, the oldest first::
+    """Find every saved ranker below some folders, the oldest first::
 
         for checkpoint in find_checkpoints(["outputs/train"]):
             print(checkpoint.model, checkpoint.stages, checkpoint.seed)
@@ -99,7 +99,7 @@ def find_checkpoints(folders: Sequence[str]) -> list[Checkpoint]:
 
 
 def trained_run(ranker: Path) -> Checkpoint:
-    """Use it for a saved ranker's model, seed and training stages, read from its run.
+    """A saved ranker's model, seed and training stages, read from its run.
 
     Earlier stages are read from the runs that it goes on from.
     """
@@ -110,7 +110,7 @@ def trained_run(ranker: Path) -> Checkpoint:
 
 
 def group_by_seed(runs: Iterable[Checkpoint]) -> dict[tuple[str, Stages], list[Checkpoint]]:
-    """Use it to put runs together that differ in their seeds only, by model and stages."""
+    """Put runs together that differ in their seeds only, by model and stages."""
     groups: dict[tuple[str, Stages], list[Checkpoint]] = {}
     for run in runs:
         groups.setdefault((run.model, run.stages), []).append(run)

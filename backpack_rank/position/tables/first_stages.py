@@ -29,7 +29,7 @@ from backpack_rank.reporting.writers import write_table
 
 @dataclass(frozen=True)
 class FirstStages(ListTask):
-    """Use it to see whether a listwise ranker depends on its first stage (DebiasFirst, Table 2).
+    """Shows whether a listwise ranker depends on its first stage (DebiasFirst, Table 2).
 
     It is the ``task`` of ``conf/experiment/lists/first_stages.yaml``.
 

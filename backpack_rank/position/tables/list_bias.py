@@ -116,7 +116,7 @@ class _BiasResults:
 
 @dataclass(frozen=True)
 class ListPositionBias(ListTask):
-    """Use it to measure the position bias of a listwise ranker, with and without remedies.
+    """Measures the position bias of a listwise ranker, with and without remedies.
 
     It is the ``task`` of ``conf/experiment/lists/bias.yaml``.
 

@@ -103,7 +103,7 @@ class StageFigures:
 def remedies_table(
     report: PositionReport, measure: str = "nDCG@10", notes: Sequence[str] = ()
 ) -> Table:
-    """Use it to show what each remedy does to a measure over positions, and what it costs.
+    """Show what each remedy does to a measure over positions, and what it costs.
 
     Args:
         report: the first system is the one without remedy.
@@ -164,7 +164,7 @@ def order_table(
     measure: str = "nDCG@10",
     notes: Sequence[str] = (),
 ) -> Table:
-    """Use it to show how much the input order changes: original, reversed and shuffled lists.
+    """Show how much the input order changes: original, reversed and shuffled lists.
 
     Raises:
         ValueError: no system, or systems with other input orders than the first.
@@ -214,7 +214,7 @@ def order_table(
 def evenness_table(
     systems: Sequence[PositionBiasStats], collection: str, notes: Sequence[str] = ()
 ) -> Table:
-    """Use it to show how evenly a system treats input positions, by rankings of shuffled lists.
+    """Show how evenly a system treats input positions, by rankings of shuffled lists.
 
     Transitions are where passages of each input position come out; pairs are how often two of them
     are reversed.
@@ -266,7 +266,7 @@ def first_stage_table(
     measure: str = "nDCG@10",
     notes: Sequence[str] = (),
 ) -> Table:
-    """Use it to show each first stage before and after a listwise ranker, by collection.
+    """Show each first stage before and after a listwise ranker, by collection.
 
     It has a row for each first stage, such as ``BM25 | 0.5058 | 0.6512 | +0.1454``.
     """

@@ -44,7 +44,7 @@ def list_table(
     source: str,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Use it for nDCG@10 of listwise rankers by collection, above what a paper prints.
+    """NDCG@10 of listwise rankers by collection, above what a paper prints.
 
     >>> measured = {("Base", "DL19"): 0.5058}
     >>> table = list_table("capcal_table2", measured, marks={}, source="my ranker")
@@ -105,7 +105,7 @@ def list_table(
 def sorting_table(
     name: str, measured: Sequence[SortingFigures], notes: Sequence[str] = ()
 ) -> Table:
-    """Use it for Kendall's tau times 100 on sorting tasks, above what a paper prints.
+    """Kendall's tau times 100 on sorting tasks, above what a paper prints.
 
     >>> figures = SortingFigures("my model", {("MathSort", "PSC"): Sorted(tau=0.5)})
     >>> table = sorting_table("psc_table3", [figures])

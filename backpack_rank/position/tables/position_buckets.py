@@ -29,7 +29,7 @@ from backpack_rank.reranking.rerankers import FirstStageOrder, Reranker
 
 @dataclass(frozen=True)
 class PositionBuckets(Experiment):
-    """Use it to see whether a ranker loses answers that stand late in their passages.
+    """Shows whether a ranker loses answers that stand late in their passages.
 
     It is the ``task`` of ``evaluate.py experiment=position_buckets``.
 
@@ -90,7 +90,7 @@ class PositionBuckets(Experiment):
 def bucket_table(
     means_by_system: Mapping[str, BucketMeans], edges: Sequence[int], what: str
 ) -> Table:
-    """Use it to read means by the place of the answer: a row for each system, PSI behind them."""
+    """Read means by the place of the answer: a row for each system, PSI behind them."""
     headings = [f"{low}-{high}" for low, high in itertools.pairwise(edges)]
     headings.append(f"{edges[-1]}+")
     # All systems rank the same questions, so their numbers stand once; PSI has none.

@@ -33,7 +33,7 @@ STEM = "propensity_map"
 
 @dataclass(frozen=True)
 class PropensityEstimation(ListTask):
-    """Use it before training with inverse propensities (DebiasFirst, section 4.1, eq. 5).
+    """Before training with inverse propensities (DebiasFirst, section 4.1, eq. 5).
 
     It is the ``task`` of ``evaluate.py experiment=propensities``.
 
@@ -92,7 +92,7 @@ class PropensityEstimation(ListTask):
 
 
 def in_words(propensities: Propensities) -> str:
-    """Use it to say how far from no bias the transitions are, and how many cells are floored."""
+    """How far from no bias the transitions are, and how many cells are floored."""
     transitions = Transitions(propensities.counts)
     left_out = ""
     if propensities.left_out:

@@ -58,7 +58,7 @@ class _Candidates:
 
 @dataclass(frozen=True)
 class RerankingGrid(ListTask):
-    """Use it for a table with a row for each remedy and a column for each collection.
+    """A table with a row for each remedy and a column for each collection.
 
     It is the ``task`` of most files of ``conf/experiment/lists``.
 

@@ -53,7 +53,7 @@ ORIGINAL, ROTATED = "original", "rotated"
 
 
 class RotationBenchmark:
-    """Use it to measure rankers on a test collection and on its rotated passages::
+    """Measures rankers on a test collection and on its rotated passages::
 
         bench = RotationBenchmark(settings, dataset, ["nDCG@10"])
         values = bench.measure(checkpoints)  # per query, of "original" and of "rotated"
@@ -113,7 +113,7 @@ class RotationBenchmark:
 
 @dataclass(frozen=True)
 class RotationEffect(Experiment):
-    """Use it to compare rankers on original and rotated passages (Tables 3 and 4).
+    """Compares rankers on original and rotated passages (Tables 3 and 4).
 
     It is the ``task`` of ``evaluate.py experiment=passage_rotation/table3`` and ``table4``.
 
@@ -168,7 +168,7 @@ class RotationEffect(Experiment):
 
 @dataclass(frozen=True)
 class RotationTransfer(Experiment):
-    """Use it to see whether rankers of rotated passages transfer to another collection (Table 5).
+    """Shows whether rankers of rotated passages transfer to another collection (Table 5).
 
     It is the ``task`` of ``evaluate.py experiment=passage_rotation/table5``.
 
@@ -240,7 +240,7 @@ def chosen_runs(
     table: PublishedTable,
     stages: Sequence[Stages] | None = None,
 ) -> list[Checkpoint]:
-    """Use it to find the saved rankers of some models and training stages; None for any.
+    """Find the saved rankers of some models and training stages; None for any.
 
     Models have the names of their configurations, or those of the published table. There are none
     when nothing was trained in ``output`` yet.
@@ -274,7 +274,7 @@ def chosen_runs(
 def trainings_on(
     table: PublishedTable, source: str, settings: EvaluationSettings
 ) -> dict[Stages, str]:
-    """Use it for the paper's two trainings: on original passages of a collection, and on rotated.
+    """The paper's two trainings: on original passages of a collection, and on rotated.
 
     Returns:
         Name of the training by its stages, of which there is one.
@@ -287,7 +287,7 @@ def trainings_on(
 
 
 def mean_values(values: Sequence[PerQuery]) -> PerQuery:
-    """Use it for means over rankers (seeds) of every query's values; all rank the same queries."""
+    """Means over rankers (seeds) of every query's values; all rank the same queries."""
     first = values[0]
     means: dict[str, dict[str, float]] = {}
     for measure, by_query in first.values.items():
@@ -300,14 +300,14 @@ def mean_values(values: Sequence[PerQuery]) -> PerQuery:
 
 
 def figures_of(values: PerQuery) -> dict[str, Estimate]:
-    """Use it for the means of all measures with their confidence intervals."""
+    """The means of all measures with their confidence intervals."""
     return dict(values.summary().figures)
 
 
 def missing_effects(
     table: PublishedTable, measured: Mapping[tuple[str, str], RotationRow], source: str
 ) -> list[str]:
-    """Use it to say which rankers of the paper's table are missing, and how to train them."""
+    """Which rankers of the paper's table are missing, and how to train them."""
     lines = []
     for model in dict.fromkeys([*table.labels_at(0), *(model for model, _ in measured)]):
         for training, rotation in zip(table.labels_at(1), ("none", "train"), strict=True):
@@ -330,7 +330,7 @@ def missing_chains(
     first: str,
     target: str,
 ) -> list[str]:
-    """Use it to say which chains of training the paper's models lack, and how to train them."""
+    """Which chains of training the paper's models lack, and how to train them."""
     lines = []
     for model in dict.fromkeys([*table.labels_at(0), *measured]):
         chains = measured.get(model, {})
@@ -345,7 +345,7 @@ def missing_chains(
 
 
 def ranker_notes(table: PublishedTable, runs: Sequence[Checkpoint]) -> list[str]:
-    """Use it to say below a table which rankers it has, of which training data and seeds."""
+    """Say below a table which rankers it has, of which training data and seeds."""
     lines = []
     for (model, stages), runs_of_seeds in group_by_seed(runs).items():
         data = []
@@ -365,7 +365,7 @@ def finish(
     values: Sequence[tuple[str, Mapping[str, Mapping[str, float]]]],
     quiet: bool,
 ) -> None:
-    """Use it at the end: write table, values per query and configuration, and print the table."""
+    """At the end: write table, values per query and configuration, and print the table."""
     settings.save(folder)
     written = write_table(folder, table)
     if values:

@@ -55,7 +55,7 @@ Values = dict[str, dict[str, PerQuery]]
 
 @dataclass(frozen=True)
 class RotationByAlpha(Experiment):
-    """Use it to see whether rotation changes gender bias, and alpha position bias.
+    """Shows whether rotation changes gender bias, and alpha position bias.
 
     It is the ``task`` of ``evaluate.py experiment=passage_rotation/alpha``.
 
@@ -138,7 +138,7 @@ class RotationByAlpha(Experiment):
 
 
 def answer_places(settings: EvaluationSettings, dataset: Dataset) -> dict[str, dict[str, float]]:
-    """Use it for the relative start of every query's answer in both test sets.
+    """The relative start of every query's answer in both test sets.
 
     ``answer_places(settings, dataset)["rotated"]["q1"]`` is 0 where the answer starts the passage.
     Empty for data without ``answers``.
@@ -155,7 +155,7 @@ def answer_places(settings: EvaluationSettings, dataset: Dataset) -> dict[str, d
 def findings(
     values_of_row: Mapping[tuple[str, str, float], Values], trainings: Sequence[str]
 ) -> list[str]:
-    """Use it for sentences that answer both questions by Wilcoxon's test over the queries.
+    """Sentences that answer both questions by Wilcoxon's test over the queries.
 
     Args:
         values_of_row: by model, training and alpha.

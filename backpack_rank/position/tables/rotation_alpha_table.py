@@ -48,7 +48,7 @@ def alpha_table(
     sign_in_words: str,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Use it to see whether rotation changes gender bias, and alpha position bias.
+    """Whether rotation changes gender bias, and alpha position bias.
 
     It has a row for each training and alpha, such as ``Debiased | 0.5``.
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RotationSimilarity(Experiment):
-    """Use it to see whether training on rotated passages lowers MATS (Table 2, Figure 2).
+    """Shows whether training on rotated passages lowers MATS (Table 2, Figure 2).
 
     It is the ``task`` of ``evaluate.py experiment=passage_rotation/table2``.
 

@@ -90,7 +90,7 @@ class TransferRow:
 
 
 def printed_on_both(table: PublishedTable) -> dict[tuple[str, ...], dict[str, BothSets]]:
-    """Use it to read a published table like 3 and 4.
+    """Read a published table like 3 and 4.
 
     >>> from backpack_rank.reporting.published import published
     >>> printed_on_both(published("rotation_table3"))["TK", "Original"]["MRR@10"]
@@ -119,7 +119,7 @@ def printed_on_both(table: PublishedTable) -> dict[tuple[str, ...], dict[str, Bo
 
 
 def measures_on_both(table: PublishedTable) -> tuple[str, ...]:
-    """Use it for the measures of a published table like 3 and 4.
+    """The measures of a published table like 3 and 4.
 
     >>> from backpack_rank.reporting.published import published
     >>> measures_on_both(published("rotation_table3"))
@@ -140,7 +140,7 @@ def measures_on_both(table: PublishedTable) -> tuple[str, ...]:
 
 
 def chain_letters(table: PublishedTable) -> tuple[str, str, str]:
-    """Use it for the letters of the chains of a published table like 5.
+    """The letters of the chains of a published table like 5.
 
     They are the last labels of rows: of the collection alone, another one before it, and that one
     rotated.
@@ -164,7 +164,7 @@ def effect_table(
     first_stage: tuple[str, Mapping[str, Estimate]] | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Use it for Table 3 (MS MARCO) or 4 (SQuAD): every training on both test sets.
+    """Table 3 (MS MARCO) or 4 (SQuAD): every training on both test sets.
 
     Args:
         table: the published figures.
@@ -229,7 +229,7 @@ def similarity_table(
     measured: Mapping[tuple[str, str, str], tuple[float, float]],
     notes: Sequence[str] = (),
 ) -> Table:
-    """Use it for Table 2: MATS of rankers trained on original and rotated passages.
+    """Table 2: MATS of rankers trained on original and rotated passages.
 
     Args:
         table: the published figures.
@@ -287,7 +287,7 @@ def transfer_table(
     collection: str,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Use it for Table 5: models by what they were trained on, one collection after another.
+    """Table 5: models by what they were trained on, one collection after another.
 
     Args:
         table: the published figures.

@@ -43,7 +43,7 @@ _ENDINGS = {"mathsort": "tsv", "wordsort": "tsv", "gsm8ksort": "jsonl"}
 
 @dataclass(frozen=True)
 class SortingTask(ListTask):
-    """Use it to see how well ways of ranking sort lists (Tang et al., section 3.1).
+    """Shows how well ways of ranking sort lists (Tang et al., section 3.1).
 
     It is the ``task`` of ``conf/experiment/lists/psc_table3.yaml`` and ``psc_table8.yaml``.
 
@@ -136,7 +136,7 @@ def sorting_lists(
     size: int = 10,
     seed: int = 0,
 ) -> list[ListwiseExample]:
-    """Use it for the lists of a sorting task: published ones, or drawn ones without ``files``.
+    """The lists of a sorting task: published ones, or drawn ones without ``files``.
 
     Raises:
         FileNotFoundError: the file of published lists is missing.

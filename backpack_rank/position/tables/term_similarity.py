@@ -60,7 +60,7 @@ Several = Annotated[int, Range(least=2, most=MOST), Called("a whole number of at
 
 @dataclass(frozen=True)
 class TermSimilarity(Experiment):
-    """Use it to see how far a ranker's token vectors depend on their positions.
+    """Shows how far a ranker's token vectors depend on their positions.
 
     It is the ``task`` of ``evaluate.py experiment=term_similarity``.
 
@@ -187,7 +187,7 @@ class TermSimilarity(Experiment):
 
 
 def eligible_terms(pair_tokenizer: PairTokenizer, rows: Sequence[DocumentRow]) -> np.ndarray:
-    """Use this for the terms that can be compared: token ids in two documents or more.
+    """The terms that can be compared: token ids in two documents or more.
 
     Special tokens and buckets of unknown words are left out, since they are no terms.
     """
@@ -208,7 +208,7 @@ def fill(
     scorer: Scorer,
     rows: Sequence[DocumentRow],
 ) -> None:
-    """Use this to run a ranker over documents and add the vectors of the terms to every sample.
+    """Run a ranker over documents and add the vectors of the terms to every sample.
 
     Args:
         samples: by kind of vectors, all of the same terms.

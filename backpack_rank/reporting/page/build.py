@@ -26,7 +26,7 @@ def page_of_rows(
     significant: Callable[[str, SystemResult, str], bool] = lambda setting, row, measure: False,
     comparisons: Sequence[Comparison] = (),
 ) -> Page:
-    """Use this for a page with headline numbers, trade-off curves and bias per cut-off.
+    """A page with headline numbers, trade-off curves and bias per cut-off.
 
     The other sections are left to the caller, who adds them with ``dataclasses.replace``::
 

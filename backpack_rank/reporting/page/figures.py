@@ -39,7 +39,7 @@ _PREFERS = "prefers "
 
 
 def tradeoff_gallery(settings: Settings, measure: str = "nDCG@10") -> Gallery | None:
-    """Use this for ``measure`` against every bias measure at every cut-off.
+    """``measure`` against every bias measure at every cut-off.
 
     There is one chart for each policy that is no control.
 
@@ -88,7 +88,7 @@ def tradeoff_gallery(settings: Settings, measure: str = "nDCG@10") -> Gallery | 
 
 
 def cutoff_gallery(settings: Settings, alpha: float | None) -> Gallery | None:
-    """Use this for every bias measure over its cut-offs, one line for each system.
+    """Every bias measure over its cut-offs, one line for each system.
 
     Args:
         settings: systems by setting.
@@ -119,7 +119,7 @@ def cutoff_gallery(settings: Settings, alpha: float | None) -> Gallery | None:
 
 
 def policy_figures(policies: Settings, measures: Sequence[str]) -> list[Figure]:
-    """Use this for policies over alpha: one chart for each measure that any of them has.
+    """Policies over alpha: one chart for each measure that any of them has.
 
     Args:
         policies: systems by the name of their policy.
@@ -159,7 +159,7 @@ def policy_figures(policies: Settings, measures: Sequence[str]) -> list[Figure]:
 
 
 def preference_figures(policies: Settings) -> list[Figure]:
-    """Use this for which wording a ranker prefers: one chart for each policy that was asked.
+    """Which wording a ranker prefers: one chart for each policy that was asked.
 
     Columns go from the smallest alpha to the largest.
 

@@ -9,7 +9,7 @@ from backpack_rank.reporting.vega import Spec, beside, save_chart
 
 
 def write_pictures(folder: str | Path, page: Page) -> list[Path]:
-    """Use this to write every chart of a page as ``<name>.png`` and ``<name>.svg`` into a folder.
+    """Write every chart of a page as ``<name>.png`` and ``<name>.svg`` into a folder.
 
     Returns:
         Paths of the files, each complete or absent; equal pages give equal files.

@@ -22,7 +22,7 @@ def provenance(
     date: datetime.datetime | None = None,
     command: Sequence[str] | None = None,
 ) -> tuple[tuple[str, str], ...]:
-    """Use this for what a reader needs to get the same numbers again, as (name, value).
+    """What a reader needs to get the same numbers again, as (name, value).
 
     Args:
         about: data sets, word list, tokenizer and sign of the measures.

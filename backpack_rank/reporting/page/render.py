@@ -79,7 +79,7 @@ class _ShownDocument(NamedTuple):
 
 
 def write_page(path: str | Path, page: Page, limits: Limits = Limits()) -> Path:
-    """Use this to write a page as one HTML file, complete or not at all.
+    """Write a page as one HTML file, complete or not at all.
 
     Returns:
         The path.

@@ -14,7 +14,7 @@ _WORD = re.compile(r"[^\W_](?:[^\W_]|[\u0300-\u036f])*")
 
 
 def mark_words(text: str, lexicon: Lexicon) -> tuple[Span, ...]:
-    """Use this to split a text so that every word of the lexicon is a piece with its group.
+    """Split a text so that every word of the lexicon is a piece with its group.
 
     Words are runs of letters and digits in any case, as the measures count them; words of the
     lexicon that hold something else (a hyphen, a space) are found where they stand between two
@@ -52,7 +52,7 @@ def _pattern(words: Iterable[str]) -> re.Pattern[str]:
 
 
 def cut(spans: Sequence[Span], length: int) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """Use this to split a text into its first ``length`` characters, at most, and the rest.
+    """Split a text into its first ``length`` characters, at most, and the rest.
 
     It is split between two words where there are any. A text that is only a little longer (a fifth)
     is not split.
