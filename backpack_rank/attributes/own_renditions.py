@@ -55,13 +55,23 @@ class OwnRenditions(ABC):
         """Whether any rendition is another text."""
         return any(written != text for written in self.texts(text))
 
-    def same(self, text: str, other: str, kept_names: Collection[str] = ()) -> bool:
-        """Whether two texts have the same renditions, in whatever order: then their means agree."""
+    def same(
+        self, text: str, other: str, kept_names: Collection[str] = (), in_order: bool = False
+    ) -> bool:
+        """Whether two texts have the same renditions: then their means agree.
+
+        Args:
+            text, other: the texts.
+            kept_names: as in :meth:`kept_names`.
+            in_order: each group's must be the same. Else it may be that of another group.
+        """
+        if in_order:
+            return self.texts(text) == self.texts(other)
         return sorted(self.texts(text)) == sorted(self.texts(other))
 
-    def is_closed(self, text: str) -> bool:
+    def is_closed(self, text: str, in_order: bool = False) -> bool:
         """Whether rewriting any rendition of the text gives the same renditions again."""
-        return all(self.same(text, written) for written in self.texts(text))
+        return all(self.same(text, written, in_order=in_order) for written in self.texts(text))
 
 
 class GivenTexts(OwnRenditions):

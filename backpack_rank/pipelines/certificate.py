@@ -280,7 +280,7 @@ def certify(
     policy = reranker.hook.policy
     assert policy is not None
     pairs = Pairs.from_run(candidates, collection)
-    kinds, differences = _under_swap(reranker, policy, promise, pairs)
+    kinds, differences, others = _under_swap(reranker, policy, promise, pairs)
     human = []
     if variants is not None:
         wordings, texts = variants
@@ -288,7 +288,7 @@ def certify(
     for file in map(Path, files):
         sentences = _sentences(file, reranker.attribute.swap())
         human.append(_human_pairs(reranker, promise, file.name, sentences))
-    candidacy, pipeline = _of_pipeline(stage, reranker, kinds, pairs)
+    candidacy, pipeline = _of_pipeline(stage, policy, kinds, pairs, others)
     certificate = Certificate(
         policy=policy.name,
         ranker=reranker.scorer.ranker.label,
@@ -309,36 +309,48 @@ def certify(
 
 
 def _of_pipeline(
-    stage: Any, reranker: PointwiseReranker, kinds: Sequence[str], pairs: Pairs
+    stage: Any, policy: Policy, kinds: Sequence[str], pairs: Pairs, others: Sequence[Sequence[str]]
 ) -> tuple[list[str], str]:
-    """Whether each document stays a candidate when its words are swapped, and a sentence on all."""
+    """Whether each document stays a candidate in its other wordings, and a sentence on all."""
     if stage is None:
         return [""] * len(kinds), ""
     reason = getattr(stage, "not_promised", "has no dial")
     if reason is not None:
         sentence = f"pipeline: re-ranking alone is covered. The first stage {stage.name} {reason}"
         return ["" if kind == NO_WORDS else OPEN for kind in kinds], sentence
-    swap = reranker.attribute.swap()
     candidacy = []
     with_words = covered = 0
-    for kind, (query, text) in zip(kinds, pairs.texts(), strict=True):
+    for kind, (query, text), wordings in zip(kinds, pairs.texts(), others, strict=True):
         if kind == NO_WORDS:
             candidacy.append("")
             continue
-        stays = stage.same_score(query, text, swap(text).text)
+        stays = all(stage.same_score(query, text, other) for other in wordings)
         candidacy.append(COVERED if stays else OPEN)
         with_words += 1
         covered += stays and kind == COVERED
     return candidacy, (
         f"pipeline: the first stage {stage.name} is at alpha 0 too. Of {covered} of {with_words} "
-        "candidates neither candidacy nor final place can change when their class words are swapped"
+        f"candidates neither candidacy nor final place can change when {_what_is_done(policy)}"
     )
+
+
+def _what_is_done(policy: Policy) -> str:
+    """What the other wordings of a document are."""
+    if isinstance(policy, MeanOfRenditions) and policy.own is not None:
+        return "they are rewritten as the policy rewrites them"
+    if isinstance(policy, MeanOfRenditions) and policy.names:
+        return "their class words and first names are swapped"
+    return "their class words are swapped"
 
 
 def _under_swap(
     reranker: PointwiseReranker, policy: Policy, promise: Promise, pairs: Pairs
-) -> tuple[list[str], list[float]]:
-    """The kind of every candidate, and the difference of its scores in both wordings."""
+) -> tuple[list[str], list[float], list[list[str]]]:
+    """The kind of every candidate, the difference of its scores in both wordings, and the other.
+
+    That is a list, which renditions of one's own give several texts, and is empty where a candidate
+    has no other wording.
+    """
     if isinstance(policy, MeanOfRenditions) and policy.own is not None:
         return _among_renditions(reranker, policy, policy.own, promise, pairs)
     swap = reranker.attribute.swap()
@@ -348,6 +360,7 @@ def _under_swap(
     kinds: list[str] = []
     rows_to_compare: list[int] = []
     wordings_to_compare: list[tuple[str, str, str]] = []
+    others: list[list[str]] = []
     for row, (query, text) in enumerate(pairs.texts()):
         if isinstance(policy, MeanOfRenditions) and policy.names:
             assert isinstance(policy.renditions, Renditions)  # renditions of one's own: above
@@ -358,6 +371,7 @@ def _under_swap(
             policy, leaves_out, promise, promise_of_whole, gendered_words, query, text, swapped
         )
         kinds.append(kind)
+        others.append([] if kind == NO_WORDS else [swapped.text])
         if kind != NO_WORDS:
             rows_to_compare.append(row)
             wordings_to_compare.append((query, text, swapped.text))
@@ -365,7 +379,7 @@ def _under_swap(
     # A candidate without class words is its own swapped wording, with a difference of exactly 0.
     differences = np.zeros(len(kinds))
     differences[rows_to_compare], _ = _differences(reranker, promise, wordings_to_compare)
-    return kinds, differences.tolist()
+    return kinds, differences.tolist(), others
 
 
 def _among_renditions(
@@ -374,28 +388,40 @@ def _among_renditions(
     own: OwnRenditions,
     promise: Promise,
     pairs: Pairs,
-) -> tuple[list[str], list[float]]:
+) -> tuple[list[str], list[float], list[list[str]]]:
     """The same of renditions of one's own: the largest difference to any of them."""
     kinds: list[str] = []
+    others: list[list[str]] = []
     rows: list[int] = []
     triples: list[tuple[str, str, str]] = []
     for row, (query, text) in enumerate(pairs.texts()):
-        others = [written for written in dict.fromkeys(own.texts(text)) if written != text]
-        kinds.append(_own_kind(policy, own, query, text))
-        for other in others:
+        others.append([written for written in dict.fromkeys(own.texts(text)) if written != text])
+        kinds.append(_own_kind(policy, own, query, text, _in_order(reranker, own, query)))
+        for other in others[row]:
             rows.append(row)
             triples.append((query, text, other))
     found, _ = _differences(reranker, promise, triples)
     differences = np.zeros(len(kinds))
     np.maximum.at(differences, rows, found)
-    return kinds, differences.tolist()
+    return kinds, differences.tolist(), others
 
 
-def _own_kind(policy: MeanOfRenditions, own: OwnRenditions, query: str, text: str) -> str:
+def _in_order(reranker: PointwiseReranker, own: OwnRenditions, query: str) -> bool:
+    """Whether renditions of two texts must be the same in their order too.
+
+    A query is rewritten with the document, group by group, and then the pairs must be the same. A
+    ranker that compares vectors leaves the query as it is.
+    """
+    return not reranker.scorer.ranker.compares_vectors and own.moves(query)
+
+
+def _own_kind(
+    policy: MeanOfRenditions, own: OwnRenditions, query: str, text: str, in_order: bool
+) -> str:
     if not own.moves(text):
         return NO_WORDS
     # First, so that the share that is closed is of all candidates that are rewritten.
-    if not own.is_closed(text):
+    if not own.is_closed(text, in_order):
         return NOT_CLOSED
     return COVERED if policy.covers(query) else QUERY
 
@@ -452,6 +478,8 @@ def _promise(reranker: PointwiseReranker) -> Promise:
             f"alpha={alpha:g}"
         )
     if isinstance(policy, MeanOfRenditions):
+        if policy.own is not None:
+            return partial(_same_own_form, reranker, policy, policy.own)
         return partial(_same_form, policy)
     if isinstance(policy, Erase):
         raise ValueError(
@@ -517,6 +545,20 @@ def _same_form(policy: MeanOfRenditions, query: str, document: str, other: str) 
         return False
     renditions = policy.renditions
     return renditions.same(document, other, renditions.kept_names(query))
+
+
+def _same_own_form(
+    reranker: PointwiseReranker,
+    policy: MeanOfRenditions,
+    own: OwnRenditions,
+    query: str,
+    document: str,
+    other: str,
+) -> bool:
+    """The same of renditions of one's own."""
+    if not policy.covers(query):
+        return False
+    return own.same(document, other, in_order=_in_order(reranker, own, query))
 
 
 def _same_classes(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:

@@ -35,11 +35,12 @@ def findings(report: Report, significant: Significance) -> tuple[Answer, ...]:
     quality = _quality(report)
     answers = []
     for row in others:
-        parts = [
-            _leaning(report, first, row, bias, significant(bias, first.label, row.label)),
-            _ranking(first, row, quality, significant(quality, first.label, row.label)),
-        ]
-        sentence = "; ".join(filter(None, parts))
+        leaning = _leaning(report, first, row, bias, significant(bias, first.label, row.label))
+        tested = significant(quality, first.label, row.label)
+        # Where a run's leaning is said, that names the other run.
+        other = "" if leaning else first.label
+        ranking = _ranking(first, row, quality, tested, other)
+        sentence = "; it ".join(filter(None, [leaning, ranking]))
         if sentence:
             figures = _figures([row, first], [bias, quality])
             answers.append(Answer(row.label, f"{row.label} {sentence}.", figures))
@@ -58,36 +59,54 @@ def _leaning(
     base, figure = figure_of(before, bias), figure_of(after, bias)
     if base is None or figure is None:
         return ""
+    where = _where(bias)
     side, side_before = _side(report, figure), _side(report, base)
+    if side is None and side_before is None:
+        return f"leans to neither group's words {where}, and neither does {before.label}"
+    if side is None:
+        return (
+            f"leans to neither group's words {where}, and {before.label} to {side_before} ones"
+            f"{_tested(tested)}"
+        )
+    if side_before is None:
+        return f"leans to {side} words {where}, and {before.label} to neither's{_tested(tested)}"
     change = round(figure.absolute_mean, 4) - round(base.absolute_mean, 4)
-    than = f"than {before.label} {_where(bias)}"
     if change == 0:
         # Equal figures need no test.
-        return f"leans as far to {side} words as {before.label} {_where(bias)}"
-    comparative = "less" if change < 0 else "more"
-    words = f"leans {comparative} to {side} words {than}"
+        comparison, tested = "as far", None
+        than = f"as {before.label} {where}"
+    else:
+        comparison = "less" if change < 0 else "more"
+        than = f"than {before.label} {where}"
+    words = f"leans {comparison} to {side} words {than}"
     if side != side_before:
-        words = f"leans {comparative} {than}, to {side} words and not to {side_before} ones"
+        words = f"leans {comparison} {than}, to {side} words and not to {side_before} ones"
     return f"{words}{_tested(tested)}"
 
 
-def _ranking(before: SystemResult, after: SystemResult, quality: str, tested: bool | None) -> str:
-    """Whether a run ranks better than another; empty without judgements."""
+def _ranking(
+    before: SystemResult, after: SystemResult, quality: str, tested: bool | None, other: str
+) -> str:
+    """Whether a run ranks better than another, which may be named; empty without judgements."""
     base, figure = figure_of(before, quality), figure_of(after, quality)
     if base is None or figure is None:
         return ""
     change = round(figure.mean, 4) - round(base.mean, 4)
     if change == 0:
-        return "it ranks as well"
+        return f"ranks as well as {other}" if other else "ranks as well"
     is_better = (change > 0) == (measure_of(quality).direction is not Direction.LOWER)
-    return f"it ranks {'better' if is_better else 'worse'}{_tested(tested)}"
+    than = f" than {other}" if other else ""
+    return f"ranks {'better' if is_better else 'worse'}{than}{_tested(tested)}"
 
 
 def _lean_of_one(report: Report, row: SystemResult, bias: str) -> str:
     figure = figure_of(row, bias)
     if figure is None:
         return ""
-    sentence = f"{row.label} leans to {_side(report, figure)} words {_where(bias)}"
+    side = _side(report, figure)
+    if side is None:
+        return f"{row.label} leans to neither group's words {_where(bias)}."
+    sentence = f"{row.label} leans to {side} words {_where(bias)}"
     ends = interval(figure)
     if ends is None:
         return f"{sentence}."
@@ -96,8 +115,10 @@ def _lean_of_one(report: Report, row: SystemResult, bias: str) -> str:
     return f"{sentence}, further than chance brings it: the interval leaves out 0."
 
 
-def _side(report: Report, figure: Estimate) -> str:
-    """The group that a mean leans to: ``male_minus_female`` is positive for male."""
+def _side(report: Report, figure: Estimate) -> str | None:
+    """The group that a mean leans to: ``male_minus_female`` is positive for male; None: to none."""
+    if round(figure.absolute_mean, 4) == 0:
+        return None
     positive, _, negative = report.about.sign.partition("_minus_")
     return positive if figure.mean >= 0 else negative
 

@@ -52,6 +52,17 @@ FIRST = row("a.trec", 0.2, 0.7)
             False,
             "b.trec leans as far to male words as a.trec in the first 10; it ranks as well.",
         ),
+        (
+            row("b.trec", -0.2, 0.7),
+            False,
+            "b.trec leans as far as a.trec in the first 10, to female words and not to male ones; ",
+        ),
+        (
+            row("b.trec", 0.0, 0.7),
+            True,
+            "b.trec leans to neither group's words in the first 10, and a.trec to male ones, "
+            "significantly; it ranks as well.",
+        ),
         (row("b.trec", 0.3, None), None, "b.trec leans more to male words than a.trec in the fir"),
     ],
 )
@@ -73,6 +84,25 @@ def test_every_further_run_has_a_sentence_and_a_run_alone_says_what_it_is() -> N
     (even,) = sentences(row("a.trec", -0.01, None))
     assert "leans to female words" in even
     assert even.endswith("the interval holds 0.")
+
+
+def test_runs_without_a_word_lean_to_no_side() -> None:
+    none = row("a.trec", 0.0, None)
+    assert sentences(none) == ["a.trec leans to neither group's words in the first 10."]
+    assert sentences(none, row("b", 0.0, None)) == [
+        "b leans to neither group's words in the first 10, and neither does a.trec."
+    ]
+    (further,) = sentences(none, row("b", -0.1, None), tested=False)
+    assert further == (
+        "b leans to female words in the first 10, and a.trec to neither's, not significantly."
+    )
+
+
+def test_without_a_measure_of_bias_the_other_run_is_named() -> None:
+    runs = [
+        replace(row(name, 0.1, quality), bias=None) for name, quality in (("a", 0.7), ("b", 0.6))
+    ]
+    assert sentences(*runs) == ["b ranks worse than a, significantly."]
 
 
 def test_the_figures_stand_below_with_their_intervals() -> None:

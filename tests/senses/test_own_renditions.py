@@ -120,6 +120,76 @@ def test_the_certificate_says_how_far_a_function_is_closed(
     assert largest[NOT_CLOSED] == pytest.approx(abs(float(pair[0] - pair[1])) / 2, abs=1e-5)
 
 
+def swapped_colour(text: str, group: str) -> str:
+    """The text as it is, and the other spelling: in another order for the other text."""
+    if group == "as it is":
+        return text
+    if "colour" in text:
+        return text.replace("colour", "color")
+    return text.replace("color", "colour")
+
+
+@pytest.mark.parametrize(("query", "kind"), [("soup", COVERED), ("a soup of colour", NOT_CLOSED)])
+def test_where_a_query_is_rewritten_too_renditions_must_be_the_same_in_their_order(
+    query: str, kind: str, reranker: PointwiseReranker, tmp_path: Path
+) -> None:
+    documents = {"british": "guests of colour", "american": "guests of color"}
+    texts = Collection("t/test", MemoryStore(documents), {"q": query}, {})
+    policy = MeanOfRenditions.of(GENDER, write=swapped_colour, groups=["as it is", "turned"])
+    turned = reranker.with_policy(policy, 0)
+    certificate = certify(turned, texts, {"q": dict.fromkeys(documents, 1.0)}, tmp_path)
+    kinds = {part.kind: part.candidates for part in certificate.parts if part.candidates}
+    assert kinds == {kind: 2}
+    scores = turned.predict([(query, text) for text in documents.values()])
+    assert (abs(scores[0] - scores[1]) < 1e-6) == (kind == COVERED)
+
+
+class Stage:
+    """A first stage that looks at no listed word, and at every other one."""
+
+    name = "dense"
+    not_promised = None
+
+    def same_score(self, query: str, document: str, other: str) -> bool:
+        return GENDER.swap()(document).text == other
+
+
+@pytest.mark.parametrize(
+    ("options", "document", "end"),
+    [
+        (
+            {},
+            "she paints a road",
+            "1 of 1 candidates neither candidacy nor final place can change "
+            "when their class words are swapped",
+        ),
+        (
+            {"names": True},
+            "Mary paints a road",
+            "0 of 1 candidates neither candidacy nor final "
+            "place can change when their class words and first names are swapped",
+        ),
+        (
+            {"write": swapped_colour, "groups": ["as it is", "turned"]},
+            "she paints in colour",
+            "0 of 1 candidates neither candidacy nor final place can change when they are rewritten "
+            "as the policy rewrites them",
+        ),
+    ],
+)
+def test_a_pipeline_is_certified_for_what_the_policy_changes(
+    options: dict[str, Any],
+    document: str,
+    end: str,
+    reranker: PointwiseReranker,
+    tmp_path: Path,
+) -> None:
+    texts = Collection("t/test", MemoryStore({"d": document}), {"q": "soup"}, {})
+    turned = reranker.with_policy(MeanOfRenditions.of(GENDER, **options), 0)
+    certificate = certify(turned, texts, {"q": {"d": 1.0}}, tmp_path, stage=Stage())
+    assert certificate.pipeline.endswith(end)
+
+
 def test_a_function_gives_texts(tmp_path: Path) -> None:
     broken = WrittenTexts(lambda text, group: "", ["a", "b"])
     with pytest.raises(ValueError, match=r"policy\.write: .* gives '' for 'a', and not a text"):
