@@ -27,7 +27,9 @@ from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.metrics import SystemRuns
 from backpack_rank.pipelines.option_types import Alphas
 from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.reporting.charts import Line, lines
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
+from backpack_rank.reporting.vega import Spec, beside, save_chart
 from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.dense import Dense
 from backpack_rank.reranking.planned_scores import scores_of_texts
@@ -112,8 +114,32 @@ class Stages(Experiment):
             rows.append(values)
         table = self._table(rows, pipeline, data, notes_on(unchanged, checkpoint or ""))
         settings.save(folder)
-        written = write_table(folder, table)
+        written = [*write_table(folder, table), *save_chart(folder / "stages", self._chart(rows))]
         show([table], paths_in_words(written), quiet)
+
+    def _chart(self, rows: Sequence[Mapping[str, Mapping[str, float]]]) -> Spec:
+        """Effectiveness and places moved over the first dial, a line for each place of the second.
+
+        Args:
+            rows: values of each measure by query, for every pair of positions.
+        """
+        means: dict[tuple[float, float], dict[str, float]] = {}
+        places = [(first, second) for first in self.first for second in self.second]
+        for place, values in zip(places, rows, strict=True):
+            means[place] = {
+                name: float(np.mean(list(of_queries.values())))
+                for name, of_queries in values.items()
+            }
+        panels = {}
+        for measure in (next(iter(rows[0])), MOVED):
+            drawn = []
+            for second in self.second:
+                y = [means[first, second][measure] for first in self.first]
+                drawn.append(Line(f"reranker at {second:g}", list(self.first), y))
+            panels[measure] = lines(
+                drawn, "alpha of the first stage", measure, zero=measure == MOVED
+            )
+        return beside(panels, columns=2)
 
     def _table(
         self,

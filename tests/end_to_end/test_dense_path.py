@@ -167,6 +167,7 @@ def test_two_stages_with_a_dial_are_one_table(
     assert (lost > 20) == (first == 1)
     if second == 0:
         assert means["places moved"] == means["swap change/std"] == 0
+    assert f"reranker at {second:g}" in (tmp_path / "stages.svg").read_text()
 
 
 def test_two_stages_need_a_first_stage_with_a_dial(
