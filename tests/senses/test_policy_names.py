@@ -67,6 +67,17 @@ def test_the_policies_are_the_files_that_need_no_option() -> None:
     assert files - POLICIES.keys() == {"default", "explicit"}
 
 
+def test_the_docs_have_a_line_for_every_policy() -> None:
+    page = (ROOT / "docs/the-dial.md").read_text(encoding="utf-8")
+    (table,) = [part for part in page.split("\n\n") if part.startswith("| policy |")]
+    lines = [line for line in table.splitlines() if line.startswith("| `policy=")]
+    assert {line.split("`")[1].removeprefix("policy=") for line in lines} == {*POLICIES, "explicit"}
+    for line in lines:
+        name = line.split("`")[1].removeprefix("policy=")
+        if name in POLICIES:
+            assert (": a control |" in line) == POLICIES[name].kind.is_control
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_name_gives_the_policy_of_the_command_line(name: str) -> None:
     config = configured("evaluate", f"policy={name}")
