@@ -68,3 +68,10 @@ def test_a_plan_serves_other_processes_until_the_function_changes(place: Path) -
     done = reranked(place, "folder=out", "workers=1")
     assert done.returncode == 2
     assert "holds the plan of another re-ranking; it differs in what the policy does" in done.stderr
+
+
+def test_workers_get_the_functions_that_were_typed(place: Path) -> None:
+    for workers in (1, 2):
+        done = reranked(place, f"folder=by{workers}", f"workers={workers}")
+        assert done.returncode == 0, done.stderr
+    assert run_bytes(place / "by2") == run_bytes(place / "by1")
