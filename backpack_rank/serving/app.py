@@ -201,7 +201,13 @@ class _Service:
     ) -> Response:
         options = self._of_answer(request, body, job, scores)
         content = answer(body, scores, path=request.url.path, **options)
-        return JSONResponse(content, headers=_headers(body, job))
+        try:
+            return JSONResponse(content, headers=_headers(body, job))
+        except RecursionError:
+            # The answer holds documents some levels deeper than the request does.
+            raise RequestError(
+                400, "a document is nested too deep to come back: give return_documents=false"
+            ) from None
 
     def _score_response(
         self, request: Request, body: ScoreBody, job: Job, scores: np.ndarray
