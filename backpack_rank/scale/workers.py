@@ -22,7 +22,7 @@ import torch
 
 from backpack_rank.commands import allow_function, allowed_functions
 from backpack_rank.data.batching import start_worker
-from backpack_rank.pipelines.errors import MISTAKES
+from backpack_rank.pipelines.errors import MISTAKES, sentence_of
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.progress import Progress
 from backpack_rank.scale.alpha_sweep import AlphaSweep
@@ -238,11 +238,7 @@ def work(
             finally:
                 counts[place] = 0
     except MISTAKES as error:
-        sentence = str(error)
-        if isinstance(error, KeyError) and error.args:
-            # The text of a KeyError is its argument in quotes.
-            sentence = str(error.args[0])
-        errors.send(sentence)
+        errors.send(sentence_of(error))
         raise SystemExit(1) from None
 
 
