@@ -204,6 +204,15 @@ def test_every_answer_says_which_alpha_and_policy_acted(server_of_several):
             assert headers["X-Policy"] == (policy or "none")
 
 
+def test_a_curve_has_a_policy_where_alpha_is_1(server_of_several):
+    for alphas, policy in (([0], "lowest_senses"), ([1, 0.5], "lowest_senses"), ([1], None)):
+        answer = server_of_several.rerank(
+            "/rerank", query="a", documents=["b"], alpha=1, alphas=alphas
+        )
+        assert answer.json()["policy"] == policy
+        assert answer.headers["X-Policy"] == (policy or "none")
+
+
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "-1E999"])
 @pytest.mark.parametrize(
     "fields",
