@@ -88,28 +88,36 @@ def allow_function(name: str) -> None:
     _TYPED_FUNCTIONS.add(name)
 
 
+def allowed_functions() -> list[str]:
+    """Names of :func:`allow_function`, for a process of the same command to allow them too."""
+    return sorted(_TYPED_FUNCTIONS)
+
+
 def typed_function(option: str, name: str) -> Callable[..., Any]:
     """The function ``module:function`` that the command line names.
 
     Raises:
         ValueError: it was not typed, but read from a file, whose author must not run code here; or
-            there is no such function.
+            there is no such function, or its module cannot be imported.
     """
     if name not in _TYPED_FUNCTIONS:
         raise ValueError(
             f"{option}={name} is taken from the command line or from Python alone, and not from a "
-            f"folder or a file of options: type {option}={name}"
+            f"folder or a file of options: type {option}={name}; to go on with an interrupted "
+            "command, give all its options again, with resume=true"
         )
     module, colon, function = name.partition(":")
-    if not colon or not module or not function:
+    # A module that begins with a dot is relative to a package, and there is none.
+    if not colon or not module or not function or module.startswith("."):
         raise ValueError(f"{option}={name}: write module:function, such as mywords:write")
     # As of a script: modules of the working folder are found.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         found = getattr(import_module(module), function, None)
-    except ImportError as error:
-        raise ValueError(f"{option}={name}: {error}") from error
+    except Exception as error:
+        # Importing runs the user's module, which may raise anything.
+        raise ValueError(f"{option}={name}: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise ValueError(f"{option}={name}: {module} has no function {function}")
     return found

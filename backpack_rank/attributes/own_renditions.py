@@ -6,6 +6,7 @@ other languages, dialects, names, or what a word list cannot write.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -152,13 +153,21 @@ class WrittenTexts(OwnRenditions):
     ('Hello there', 'Hi there')
     """
 
-    def __init__(self, write: Writer, groups: Sequence[str]) -> None:
+    def __init__(self, write: Writer, groups: Sequence[str], typed: str | None = None) -> None:
+        """
+        Args:
+            write: the function.
+            groups: that it writes for.
+            typed: its name on the command line, ``module:function``; None: it is given from Python.
+        """
         self.groups = tuple(groups)
         self._write = write
         self._name = f"{getattr(write, '__module__', '')}:{getattr(write, '__qualname__', write)}"
         self._written: dict[str, tuple[str, ...]] = {}
+        version = None if typed is None else _version(write, typed)
         # Two functions of one name are two: nobody knows what they read beside the text.
-        self.key = digest(repr((self.groups, self._name, id(write))), size=8)
+        identity = (self._name, id(write)) if version is None else version
+        self.key = digest(repr((self.groups, *identity)), size=8)
 
     def texts(self, text: str) -> tuple[str, ...]:
         if text not in self._written:
@@ -172,6 +181,23 @@ class WrittenTexts(OwnRenditions):
                 written.append(found)
             self._written[text] = tuple(written)
         return self._written[text]
+
+
+def _version(write: Writer, typed: str) -> tuple[str, ...] | None:
+    """What tells a typed function from others in every process: its name, and digests of sources.
+
+    They are those of the module that was typed, and of that which defines the function. None: a
+    module has no file.
+    """
+    modules = [typed.partition(":")[0], getattr(write, "__module__", None)]
+    digests = []
+    for module in modules:
+        path = getattr(sys.modules.get(module or ""), "__file__", None)
+        if path is None:
+            return None
+        with open(path, "rb") as file:
+            digests.append(digest(file))
+    return (typed, *digests)
 
 
 def _line(record: dict[str, Any]) -> tuple[str, str, str]:

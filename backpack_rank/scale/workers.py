@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableSequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -20,8 +20,9 @@ from typing import Any
 
 import torch
 
+from backpack_rank.commands import allow_function, allowed_functions
 from backpack_rank.data.batching import start_worker
-from backpack_rank.pipelines.errors import MISTAKES
+from backpack_rank.pipelines.errors import MISTAKES, sentence_of
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.progress import Progress
 from backpack_rank.scale.alpha_sweep import AlphaSweep
@@ -180,7 +181,14 @@ class _Pool:
         function = f"{work.__module__}:{work.__name__}"
         process = self.context.Process(
             target=begin,
-            args=(function, self._options, place, self.counts, self._writer),
+            args=(
+                function,
+                self._options,
+                place,
+                self.counts,
+                self._writer,
+                allowed_functions(),
+            ),
             daemon=True,
             name=f"rerank-{place}",
         )
@@ -189,20 +197,30 @@ class _Pool:
         return process
 
 
-def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], errors: Any) -> None:
+def work(
+    options: Mapping[str, Any],
+    place: int,
+    counts: MutableSequence[int],
+    errors: Any,
+    functions: Sequence[str] = (),
+) -> None:
     """The function of a worker: it scores open shards that nobody holds.
 
-        begin("backpack_rank.scale.workers:work", options, 0, counts, errors)
+        begin("backpack_rank.scale.workers:work", options, 0, counts, errors, ["mywords:write"])
 
     Args:
         options: of the re-ranking, as plain values.
         place: number of the worker.
         counts: gets at that place how many pairs of its open shard are scored.
         errors: the end of a pipe that gets the sentence of a mistake.
+        functions: that somebody typed on the command line; ``options`` may come from a file, and
+            allow none.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     quiet_libraries()
     start_worker(place)
+    for name in functions:
+        allow_function(name)
     try:
         settings = RerankSettings.of(with_device_of_worker(options, place))
         torch.set_num_threads(settings.threads)
@@ -220,11 +238,7 @@ def work(options: Mapping[str, Any], place: int, counts: MutableSequence[int], e
             finally:
                 counts[place] = 0
     except MISTAKES as error:
-        sentence = str(error)
-        if isinstance(error, KeyError) and error.args:
-            # The text of a KeyError is its argument in quotes.
-            sentence = str(error.args[0])
-        errors.send(sentence)
+        errors.send(sentence_of(error))
         raise SystemExit(1) from None
 
 

@@ -141,9 +141,10 @@ class MeanOfRenditions(Policy):
         if texts is not None:
             own = GivenTexts(texts)
         if write is not None:
+            typed = write if isinstance(write, str) else None
             if isinstance(write, str):
                 write = typed_function("policy.write", write)
-            own = WrittenTexts(write, groups or attribute.lexicon().group_names)
+            own = WrittenTexts(write, groups or attribute.lexicon().group_names, typed)
         return cls(attribute, relations, only, wide, names, neutral, own, queries=queries)
 
     @property

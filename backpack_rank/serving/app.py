@@ -201,7 +201,13 @@ class _Service:
     ) -> Response:
         options = self._of_answer(request, body, job, scores)
         content = answer(body, scores, path=request.url.path, **options)
-        return JSONResponse(content, headers=_headers(body, job))
+        try:
+            return JSONResponse(content, headers=_headers(body, job))
+        except RecursionError:
+            # The answer holds documents some levels deeper than the request does.
+            raise RequestError(
+                400, "a document is nested too deep to come back: give return_documents=false"
+            ) from None
 
     def _score_response(
         self, request: Request, body: ScoreBody, job: Job, scores: np.ndarray
@@ -241,17 +247,33 @@ class _Service:
             ),
             instruct=body.instruct,
         )
+        cut_documents = job.truncated
         # Documents beside a part of the query are counted as those that are read in part.
-        job.truncated = max(job.truncated, cut_queries)
+        job.truncated = max(cut_documents, cut_queries)
         if job.truncated and not body.may_cut:
-            length = "" if not ranker.max_length else f", {ranker.max_length:,} tokens"
+            limits = _limits(body, ranker, cut_documents, cut_queries)
+            what = "documents" if cut_documents else "documents have a query that"
+            option = "truncate" if body.truncate is False else "truncation"
             raise RequestError(
                 422,
-                f"{job.truncated} documents would be cut with their query to what model "
-                f"{ranker.name} reads together{length}, and truncate is false",
+                f"{job.truncated} {what} would be cut to {' or '.join(limits)}, and {option} is "
+                "false",
             )
         self._workplace.batcher.check_size(job)
         return job
+
+
+def _limits(body: ReadBody, ranker: Served, cut_documents: int, cut_queries: int) -> list[str]:
+    """What the texts of a request may have been cut to: the limits that it gives come first."""
+    limits = []
+    if cut_queries:
+        limits.append(f"max_tokens_per_query={body.max_tokens_per_query}")
+    if cut_documents:
+        if body.max_tokens_per_doc is not None:
+            limits.append(f"max_tokens_per_doc={body.max_tokens_per_doc}")
+        length = f", {ranker.max_length:,} tokens" if ranker.max_length else ""
+        limits.append(f"what model {ranker.name} reads together with a query{length}")
+    return limits
 
 
 def _with_cut_queries(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import expit
 
 from backpack_rank.data.json_lines import unique_keys
+from backpack_rank.progress import printable
 from backpack_rank.reranking.rankings import reaches
 from backpack_rank.serving.settings import MAX_ALPHAS, ServerSettings
 
@@ -40,6 +42,8 @@ _TYPES = {
 
 _LONGEST_INSTRUCTION = 10_000
 """Characters: an instruction is never cut, as documents are."""
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape of half a surrogate pair; of whole pairs, each half matches."""
 
 
 class RequestError(Exception):
@@ -280,18 +284,12 @@ def read_body(raw: bytes, settings: ServerSettings, kind: type[Body]) -> Body:
     Raises:
         RequestError: 400, 413 or 422.
     """
-    try:
-        content = json.loads(raw, object_pairs_hook=unique_keys)
-    except (ValueError, RecursionError) as error:
-        message = "the body is not JSON"
-        # A key that stands twice is named; other sentences of the parser may hold a client's text.
-        if "stands twice" in str(error):
-            message += f": {error}"
-        raise RequestError(400, message) from None
+    text, content = _parsed(raw)
     as_text = isinstance(content, dict) and "texts" in content
     try:
         if not isinstance(content, dict):
             raise RequestError(422, "the body must be an object with query and documents")
+        _check_characters(text, content)
         _check_count(content, settings)
         _check_names(content, kind)
         try:
@@ -304,6 +302,54 @@ def read_body(raw: bytes, settings: ServerSettings, kind: type[Body]) -> Body:
         error.as_text = as_text
         raise
     return body
+
+
+def _parsed(raw: bytes) -> tuple[str, Any]:
+    """A body as text, and what it holds.
+
+    Raises:
+        RequestError: 400.
+    """
+    try:
+        text = raw.decode(json.detect_encoding(raw))
+        content = json.loads(
+            text,
+            object_pairs_hook=unique_keys,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
+    except (ValueError, RecursionError) as error:
+        message = "the body is not JSON"
+        # A key that stands twice is named; other sentences of the parser may hold a client's text.
+        if "stands twice" in str(error):
+            message += f": {error}"
+        raise RequestError(400, message) from None
+    return text, content
+
+
+def _finite(number: str) -> float:
+    """A number of a body, or what Python takes for one: NaN, Infinity, and 1e999, which is one."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise RequestError(400, f"{number[:40]} in the body: every number must be finite")
+    return value
+
+
+def _check_characters(text: str, content: dict[str, Any]) -> None:
+    """Refuse half a surrogate pair anywhere: no answer can be written that has it.
+
+    Args:
+        text: of the body.
+        content: what it holds.
+    """
+    # Halves can only come from escapes. To write everything back takes as long as to read it, so it
+    # is done where there are such escapes alone.
+    if _SURROGATE.search(text) is None:
+        return
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise RequestError(422, "a text has half a surrogate pair, which is no character") from None
 
 
 def _check_count(content: dict[str, Any], settings: ServerSettings) -> None:
@@ -334,7 +380,7 @@ def _check_names(content: dict[str, Any], kind: type[ReadBody]) -> None:
             continue
         close = get_close_matches(name, [*known, *FOREIGN_FIELDS], n=1)
         hint = f": did you mean {close[0]}?" if close else ""
-        raise RequestError(422, f"{name[:80]} is no field of a request{hint}")
+        raise RequestError(422, f"{printable(name[:80])} is no field of a request{hint}")
 
 
 def _place(location: Sequence[int | str]) -> str:
@@ -354,13 +400,6 @@ def _check(body: ReadBody, settings: ServerSettings) -> None:
         _check_rerank(body)
     if isinstance(body, ScoreBody):
         _check_score(body)
-    try:
-        for texts in body.pairs:
-            for text in texts:
-                text.encode("utf-8")
-        (body.instruct or "").encode("utf-8")
-    except UnicodeEncodeError:
-        raise RequestError(422, "a text has half a surrogate pair, which is no character") from None
     if body.instruct is not None and not 0 < len(body.instruct.strip()) <= _LONGEST_INSTRUCTION:
         raise RequestError(
             422, f"instruct must be a text of at most {_LONGEST_INSTRUCTION:,} characters"
@@ -396,7 +435,8 @@ def _check_rerank(body: RerankBody) -> None:
             continue
         for name in body.read_fields:
             if not isinstance(document.get(name), str):
-                raise RequestError(422, f"documents[{number}]: an object needs a {name[:80]}")
+                shown = printable(name[:80])
+                raise RequestError(422, f"documents[{number}]: an object needs a {shown}")
     if not body.query.strip():
         raise RequestError(400, "query is empty")
     if not body.passages:

@@ -35,6 +35,7 @@ from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.parts import imported, served_classes
+from backpack_rank.progress import printable
 from backpack_rank.reranking.left_out_words import LeftOutWords, fits_one_chunk
 from backpack_rank.reranking.pointwise import CALIBRATED, LOGITS, PointwiseReranker
 from backpack_rank.reranking.reading_plan import Pass, ReadingPlan, TextPair
@@ -674,7 +675,9 @@ class ServedPointwise(Served):
             ValueError: the policy does not fit; those that do are named.
         """
         if policy is not None and policy not in POLICIES:
-            raise ValueError(f"policy={policy[:80]}: use one of {', '.join(self.policies)}")
+            raise ValueError(
+                f"policy={printable(policy[:80])}: use one of {', '.join(self.policies)}"
+            )
         if alpha == 1:
             return self._reranker
         try:

@@ -223,19 +223,40 @@ def test_a_function_is_named_by_what_is_typed_alone(
         "evaluate", "policy=renditions", "policy.write='mywords:write'", "checkpoint=none"
     )
     taken = r"policy\.write=mywords:write is taken from the command line or from Python alone"
-    with pytest.raises(InstantiationException, match=taken):
+    with pytest.raises(InstantiationException, match=taken) as refused:
         task_of(config)
+    # resume=true alone ends here, and resume=true with this option alone is no folder's command.
+    assert "give all its options again, with resume=true" in str(refused.value)
     assert not Path("imported").exists()
     allow_function("mywords:write")
     assert typed_function("policy.write", "mywords:write")("a", "b") == "a"
     for name, sentence in (
         ("mywords:read", "has no function read"),
         ("nowhere_at_all:write", "No module named"),
+        (".mywords:write", "write module:function"),
         ("write", "write module:function"),
     ):
         allow_function(name)
         with pytest.raises(ValueError, match=sentence):
             typed_function("policy.write", name)
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("def write(text, group:\n", "policy.write=broken_words:write: SyntaxError: '(' was never"),
+        ("{}['words']\n", "policy.write=broken_words:write: KeyError: 'words'"),
+        ("import nowhere_at_all\n", "policy.write=broken_words:write: ModuleNotFoundError: No"),
+    ],
+)
+def test_what_a_module_raises_is_a_sentence(
+    source: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_words.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    allow_function("broken_words:write")
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        typed_function("policy.write", "broken_words:write")
 
 
 @pytest.mark.processes

@@ -204,14 +204,90 @@ def test_every_answer_says_which_alpha_and_policy_acted(server_of_several):
             assert headers["X-Policy"] == (policy or "none")
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
-def test_alpha_is_finite(server_of_several, value):
-    content = f'{{"query": "a", "documents": ["b"], "alpha": {value}}}'
+def test_a_curve_has_a_policy_where_alpha_is_1(server_of_several):
+    for alphas, policy in (([0], "lowest_senses"), ([1, 0.5], "lowest_senses"), ([1], None)):
+        answer = server_of_several.rerank(
+            "/rerank", query="a", documents=["b"], alpha=1, alphas=alphas
+        )
+        assert answer.json()["policy"] == policy
+        assert answer.headers["X-Policy"] == (policy or "none")
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "-1E999"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"documents": ["b"], "alpha": VALUE',
+        '"documents": [{"text": "b", "price": VALUE}]',
+        '"documents": [{"text": "b", "sizes": [{"width": VALUE}]}]',
+    ],
+    ids=["alpha", "a field that is not read", "deep in it"],
+)
+def test_every_number_is_finite(server_of_several, fields, value):
+    content = f'{{"query": "a", {fields.replace("VALUE", value)}}}'
     check(
         server_of_several.client.post("/rerank", content=content, headers=JSON),
         400,
-        "must be a finite number >= 0",
+        f"{value} in the body: every number must be finite",
     )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        r'"documents": [{"text": "b", "title": "\ud800"}]',
+        r'"documents": [{"text": "b", "\ud800": 1}]',
+        r'"documents": ["b"], "\uDFFF": 1',
+        r'"documents": ["b"], "policy": "\ud800", "alpha": 0',
+        r'"documents": ["b"], "model": "\ud800"',
+        r'"documents": [{"text": "b"}], "rank_fields": ["\ud800"]',
+        r'"documents": ["b"], "user": "\ud800"',
+        r'"documents": ["b"], "instruct": "\ud800"',
+    ],
+)
+def test_half_a_character_is_refused_wherever_it_stands(server_of_several, fields):
+    content = f'{{"query": "a", {fields}}}'
+    check(
+        server_of_several.client.post("/rerank", content=content, headers=JSON),
+        422,
+        "half a surrogate pair",
+    )
+
+
+def test_half_a_character_of_a_key_that_stands_twice_is_spelt_out(server_of_several):
+    content = r'{"query": "a", "documents": ["b"], "\ud800": 1, "\ud800": 2}'
+    check(
+        server_of_several.client.post("/rerank", content=content, headers=JSON),
+        400,
+        r"the key '\ud800' stands twice",
+    )
+
+
+def test_whole_pairs_and_what_looks_like_half_a_one_are_read(server_of_several):
+    documents = [{"text": "a \U0001f600", "note": r"\ud800"}]
+    content = json.dumps({"query": "a", "documents": documents})
+    assert r"\ud83d\ude00" in content
+    answer = server_of_several.client.post("/rerank", content=content, headers=JSON)
+    assert answer.status_code == 200
+    assert answer.json()["results"][0]["document"] == documents[0]
+
+
+def test_control_characters_of_a_client_are_spelt_out(server_of_several):
+    body = {"query": "a", "documents": ["b"]}
+    for field, sentence in (
+        ({"\x1b[2J": 1}, r"\x1b[2J is no field of a request"),
+        ({"policy": "\x1b[2J", "alpha": 0}, r"policy=\x1b[2J: use one of"),
+    ):
+        answer = server_of_several.rerank("/rerank", **body, **field)
+        assert sentence in answer.json()["message"]
+
+
+@pytest.mark.parametrize("depth", [100, 950, 960, 970, 980, 990])
+def test_a_deep_document_comes_back_or_is_refused(server_of_several, depth):
+    deep = "[" * depth + "]" * depth
+    content = f'{{"query": "a", "documents": [{{"text": "b", "deep": {deep}}}]}}'
+    answer = server_of_several.client.post("/rerank", content=content, headers=JSON)
+    assert answer.status_code in (200, 400), answer.text
 
 
 @pytest.mark.parametrize(

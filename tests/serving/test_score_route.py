@@ -87,11 +87,36 @@ def test_what_may_not_be_cut_is_refused(server, sentences):
     for field in ("truncate", "truncation"):
         refused = server.rerank(**body, **{field: False})
         assert refused.status_code == 422
-        assert "1 documents would be cut" in refused.json()["message"]
+        message = refused.json()["message"]
+        assert message.startswith("1 documents would be cut to what model tiny reads together with")
+        assert message.endswith(f"tokens, and {field} is false")
     short = server.rerank(query=QUERY, documents=[sentences[0]], truncate=False)
     assert short.status_code == 200
     both = server.rerank(**body, truncate=True, truncation=False)
     assert "give one of them" in both.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        (
+            {"max_tokens_per_doc": 2},
+            "1 documents would be cut to max_tokens_per_doc=2 or what model tiny reads together",
+        ),
+        (
+            {"max_tokens_per_query": 1},
+            "1 documents have a query that would be cut to max_tokens_per_query=1, and truncate is",
+        ),
+        (
+            {"max_tokens_per_doc": 2, "max_tokens_per_query": 1},
+            "1 documents would be cut to max_tokens_per_query=1 or max_tokens_per_doc=2 or what",
+        ),
+    ],
+)
+def test_a_limit_of_the_request_is_named_where_it_may_not_cut(server, sentences, limits, sentence):
+    refused = server.rerank(query=QUERY, documents=[sentences[0]], truncate=False, **limits)
+    assert refused.status_code == 422
+    assert sentence in refused.json()["message"]
 
 
 def test_an_instruction_is_that_of_the_template_and_spells_no_sign_of_the_prompt(tmp_path):
