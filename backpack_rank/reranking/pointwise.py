@@ -10,6 +10,7 @@ import numpy as np
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
 from backpack_rank.checks import one_of
+from backpack_rank.commands import program
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.models.rankers import BackpackForRanking
@@ -604,7 +605,8 @@ class PointwiseReranker(TextReranker):
         """
         if not isinstance(self.scorer, Scorer):
             raise ValueError(
-                f"{self.scorer.ranker.label} is behind a server: its weights are out of reach"
+                f"{self.scorer.ranker.label} is behind a server: its weights are out of reach; "
+                f"{program('evaluate')} and backpack_rank.load in Python rank by its scores"
             )
         return self.scorer
 

@@ -18,7 +18,6 @@ from backpack_rank.constructors import (
     Count,
     CountOrZero,
     FilePath,
-    Name,
     Options,
     PathText,
     Range,
@@ -78,7 +77,6 @@ class RerankOptions(Options):
     checkpoint: FilePath | None
     template: Annotated[PromptTemplate, Called("one of list=template")] | None
     labels: Labels | None
-    server_model: Name | None
     pooling: Pooling
 
 
