@@ -19,7 +19,7 @@ from backpack_rank.pipelines.certificate import certify, check_certificate
 from backpack_rank.pipelines.evaluate_runs import MeasureRuns, read_runs
 from backpack_rank.pipelines.evaluation_data import EvaluationData, load_evaluation_data
 from backpack_rank.pipelines.evaluation_files import Ranked, write_results, write_senses
-from backpack_rank.pipelines.evaluation_notes import rendition_notes, swap_notes
+from backpack_rank.pipelines.evaluation_notes import group_query_notes, rendition_notes, swap_notes
 from backpack_rank.pipelines.experiment import ExperimentTask
 from backpack_rank.pipelines.explain import ExplainScore
 from backpack_rank.pipelines.fitted_policy import fitted_policy, write_fitted_policy
@@ -203,6 +203,7 @@ class RankUnderAlpha(EvaluationSettings, EvaluationTask):
         notes = [
             *notes_on(controlled, checkpoint),
             *write_fitted_policy(folder, policy_in_use),
+            *group_query_notes(controlled, data),
             *rendition_notes(policy_in_use, data, unchanged.scorer.cut),
             *swap_notes(data),
             *notes,

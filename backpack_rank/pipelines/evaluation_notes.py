@@ -8,10 +8,12 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.evaluation.document_groups import WORDS, DocumentGroups
 from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.pipelines.evaluation_data import EvaluationData
+from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.renditions import MeanOfRenditions
 
 _SHOWN_GROUPS = 12
+_SHOWN_QUERIES = 5
 
 
 def rendition_notes(
@@ -65,6 +67,24 @@ def rendition_notes(
         f"{passes:.2f} times the passes of alpha=1, for all other alphas together"
     )
     return notes
+
+
+def group_query_notes(reranker: PointwiseReranker, data: EvaluationData) -> list[str]:
+    """Which queries ask for a group and are scored as if there were no dial; empty without one."""
+    if reranker.hook.alpha == 1:
+        return []
+    kept = []
+    for query_id, query in data.test.queries.items():
+        if reranker.policy_that_acts(query) is None:
+            kept.append(query_id)
+    if not kept:
+        return []
+    shown = ", ".join(kept[:_SHOWN_QUERIES])
+    more = ", ..." if len(kept) > _SHOWN_QUERIES else ""
+    return [
+        f"{len(kept)} of {len(data.test.queries)} queries ask for a group and keep their scores of "
+        f"alpha=1 ({shown}{more})"
+    ]
 
 
 def swap_notes(data: EvaluationData) -> list[str]:

@@ -14,6 +14,7 @@ from backpack_rank.commands import program
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.progress import printable
 from backpack_rank.reranking.given_texts import (
     Documents,
     Given,
@@ -158,10 +159,25 @@ class PointwiseReranker(TextReranker):
             ValueError: there is no such policy, alpha is not a finite number >= 0, or the policy
                 does not fit.
         """
+        if not isinstance(policy, str | Policy):
+            raise TypeError(_no_policy(policy))
+        if isinstance(policy, str) and policy not in POLICIES:
+            shown = printable(policy[:80])
+            raise ValueError(
+                f"policy={shown}: use one of {', '.join(self.policies)}, or a Policy of your own"
+            )
+        try:
+            return self._with_policy(policy, alpha)
+        except ValueError as error:
+            if not isinstance(policy, str) or policy in self.policies:
+                raise
+            raise ValueError(
+                f"{error}; policies of this ranker: {', '.join(self.policies)}"
+            ) from None
+
+    def _with_policy(self, policy: Policy | str, alpha: float) -> PointwiseReranker:
         if isinstance(policy, str):
             policy = named_policy(policy, self.attribute)
-        if not isinstance(policy, Policy):
-            raise TypeError(_no_policy(policy))
         if isinstance(policy, DefaultPolicy):
             policy = policy.of_ranker(self.scorer.ranker)
         hook = InferenceHook(self.hook.context, policy, alpha)
@@ -169,6 +185,18 @@ class PointwiseReranker(TextReranker):
         # any text is scored.
         _ = hook.views
         return self._with(self.scorer, hook)
+
+    def policy_that_acts(self, query: str) -> str | None:
+        """Name of the policy that scores of a query come from.
+
+        None at alpha = 1, and where the query asks for a group.
+        """
+        policy = self.hook.policy
+        if policy is None or self.hook.alpha == 1:
+            return None
+        if policy.queries != "all" and self.attribute.group_queries(query):
+            return None
+        return policy.name
 
     def reading(
         self,
@@ -403,7 +431,9 @@ class PointwiseReranker(TextReranker):
                 row["score"] = float(shown_scores[place])
                 if is_kept[place]:
                     rows.append(row)
-            rankings.append(Ranking(rows, query, texts, int((~is_kept).sum())))
+            below_threshold = int((~is_kept).sum())
+            acting = reranker.policy_that_acts(query)
+            rankings.append(Ranking(rows, query, texts, below_threshold, acting))
         below = sum(ranking.below_threshold for ranking in rankings)
         log_below_threshold(below, len(pairs), score_threshold)
         return rankings
@@ -581,7 +611,7 @@ class PointwiseReranker(TextReranker):
         for name in POLICIES:
             try:
                 # At alpha = 1 every policy fits.
-                self.with_policy(name, 0.5)
+                self._with_policy(name, 0.5)
             except (ValueError, FileNotFoundError):
                 continue
             fitting.append(name)

@@ -25,6 +25,8 @@ class Ranking(list[dict[str, Any]], ShownInNotebooks):
         query: its text.
         documents: all texts that were ranked; ``corpus_id`` is a place in them.
         below_threshold: documents that are left out because of a ``score_threshold``.
+        policy: name of the policy that acted; None at alpha = 1, and for a query that asks for a
+            group, which is ranked as if there were no dial.
     """
 
     def __init__(
@@ -33,11 +35,13 @@ class Ranking(list[dict[str, Any]], ShownInNotebooks):
         query: str = "",
         documents: Sequence[str] = (),
         below_threshold: int = 0,
+        policy: str | None = None,
     ) -> None:
         super().__init__(rows)
         self.query = query
         self.documents = documents
         self.below_threshold = below_threshold
+        self.policy = policy
 
 
 def check_threshold(score_threshold: float | None) -> None:

@@ -35,14 +35,13 @@ from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.parts import imported, served_classes
-from backpack_rank.progress import printable
 from backpack_rank.reranking.left_out_words import LeftOutWords, fits_one_chunk
 from backpack_rank.reranking.pointwise import CALIBRATED, LOGITS, PointwiseReranker
 from backpack_rank.reranking.reading_plan import Pass, ReadingPlan, TextPair
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.senses.attribution import Explanation
 from backpack_rank.senses.policies import Policy
-from backpack_rank.senses.policy_names import POLICIES, default_name, named_policy
+from backpack_rank.senses.policy_names import POLICIES, default_name
 from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import ReadBody, RequestError
 
@@ -674,22 +673,15 @@ class ServedPointwise(Served):
         Raises:
             ValueError: the policy does not fit; those that do are named.
         """
-        if policy is not None and policy not in POLICIES:
-            raise ValueError(
-                f"policy={printable(policy[:80])}: use one of {', '.join(self.policies)}"
-            )
-        if alpha == 1:
+        if alpha == 1 and (policy is None or policy in POLICIES):
             return self._reranker
-        try:
-            if policy not in self._policies:
-                own = None if policy is not None else self._reranker.hook.policy
-                name = policy or self.default_policy
-                self._policies[policy] = own or named_policy(name, self.attribute)
-            return self._reranker.at(alpha, self._policies[policy])
-        except ValueError as error:
-            raise ValueError(
-                f"{error}; policies of model {self.name}: {', '.join(self.policies)}"
-            ) from None
+        if policy not in self._policies:
+            # Under its name, so that the sentence on one that does not fit says which do.
+            turned = self._reranker.at(alpha, policy)
+            assert turned.hook.policy is not None
+            self._policies[policy] = turned.hook.policy
+            return turned
+        return self._reranker.at(alpha, self._policies[policy])
 
     def _tokenizer_of_thread(self) -> PairTokenizer:
         if not hasattr(self._tokenizers, "tokenizer"):

@@ -29,7 +29,7 @@ from backpack_rank.pipelines.certificate import (
 )
 from backpack_rank.pipelines.evaluate import evaluate, task_of
 from backpack_rank.pipelines.evaluation_data import EvaluationData
-from backpack_rank.pipelines.evaluation_notes import rendition_notes
+from backpack_rank.pipelines.evaluation_notes import group_query_notes, rendition_notes
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.senses.policies import LowestSenses, PairedTokens
@@ -302,6 +302,14 @@ def test_a_promise_that_is_not_kept_is_said() -> None:
     broken = Certificate("renditions_keep", "Backpack", "dl19", "float32 on cpu", parts)
     assert broken.kept is False
     assert "NOT KEPT" in broken.sentences[0]
+
+
+def test_queries_that_keep_their_scores_are_named(reranker) -> None:
+    texts = Collection("t/test", MemoryStore({"d": "a road"}), {"q": "soup", "w": "her soup"}, {})
+    data = EvaluationData(texts, texts, "gender", False, "BM25", {}, {})
+    (note,) = group_query_notes(reranker.with_policy("renditions", 0.5), data)
+    assert note == "1 of 2 queries ask for a group and keep their scores of alpha=1 (w)"
+    assert group_query_notes(reranker.with_policy("renditions", 1), data) == []
 
 
 def test_what_renditions_cost_is_said() -> None:

@@ -121,6 +121,16 @@ def test_no_door_turns_a_query_that_asks_for_a_group(rerankers, kind, policy, tm
     assert np.abs(moved).max() > 1e-4, "a neutral query is turned"
 
 
+def test_what_is_ranked_says_which_policy_acted(rerankers):
+    reranker = rerankers["cross_encoder"]
+    neutral, asking = reranker.rank_many([NEUTRAL, ASKING[0]], [DOCUMENTS, DOCUMENTS], alpha=0)
+    assert (neutral.policy, asking.policy) == ("renditions_keep", None)
+    assert reranker.rank(NEUTRAL, DOCUMENTS).policy is None
+    policy = type(named_policy("renditions", GENDER)).of(GENDER, queries="all")
+    turned = reranker.rank(ASKING[0], DOCUMENTS, alpha=0, policy=policy)
+    assert turned.policy == "renditions_keep_all_queries"
+
+
 def test_queries_all_turns_them_too(rerankers):
     reranker = rerankers["cross_encoder"]
     policy = type(named_policy("renditions", GENDER)).of(GENDER, queries="all")

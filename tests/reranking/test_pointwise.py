@@ -240,6 +240,13 @@ def test_long_documents_are_cut_and_counted_or_read_in_parts(reranker, caplog):
 def test_policies_of_a_ranker_are_those_that_turn_it(reranker, without_senses):
     assert without_senses.policies == ("paired_tokens", "renditions")
     assert {"lowest_senses", "uniform", "paired_tokens", "renditions"} <= set(reranker.policies)
+    fitting = "paired_tokens, renditions"
+    for name, sentence in (
+        ("lowest", f"policy=lowest: use one of {fitting}, or a Policy of your own"),
+        ("uniform", f"policies of this ranker: {fitting}"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=sentence):
+            without_senses.rank(QUERY, DOCUMENTS, alpha=0.5, policy=name)
 
 
 def test_one_text_in_place_of_documents_is_refused(reranker):

@@ -80,7 +80,7 @@ CASES = {
     "no senses": (
         {"model": "gpt2", "alpha": 0.5, "policy": "uniform"},
         400,
-        "needs them; policies of model gpt2: paired_tokens, renditions",
+        "needs them; policies of this ranker: paired_tokens, renditions",
     ),
     "listwise with alpha": (
         {"model": "lists", "alpha": 1},
