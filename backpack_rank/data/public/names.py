@@ -41,6 +41,8 @@ GROUPS = {
     "minilm": ("squad_train", "msmarco_dev600", "dl19", "trec_dl", "gender_bias_ir", "grep_biasir"),
 }
 """Names for several: what ``recipe=minilm`` and its measures need."""
+_READ_WITH = {"dl19": ("trec_dl", "gender_bias_ir"), "dl20": ("trec_dl",)}
+"""Folders that ``data=dl19`` reads beside its own."""
 
 
 def how_to_get(path: str | Path) -> str:
@@ -48,14 +50,15 @@ def how_to_get(path: str | Path) -> str:
 
     >>> how_to_get("/data/wikiqa/corpus.jsonl")
     '; `backpack-rank data get wikiqa` gets it'
-    >>> how_to_get("/data/dl19/corpus.jsonl")
-    '; `backpack-rank data get dl19` gets it, `data get minilm` all that recipe=minilm needs'
+    >>> how_to_get("/data/dl20/corpus.jsonl")
+    '; `backpack-rank data get dl20 trec_dl` gets it'
 
     Empty where no folder of the path is a public one.
     """
     for part in reversed(Path(path).parts):
         if part in NAMES:
-            command = f"; `{called('data')} get {part}` gets it"
+            names = " ".join((part, *_READ_WITH.get(part, ())))
+            command = f"; `{called('data')} get {names}` gets it"
             for group, members in GROUPS.items():
                 if part in members:
                     command += f", `data get {group}` all that recipe={group} needs"
