@@ -150,8 +150,8 @@ class Plan:
         if differing:
             raise ValueError(
                 f"{self.folder} holds the plan of another re-ranking; it differs in "
-                f"{', '.join(differing.values())}. Give the options that it was planned with, or another "
-                "folder="
+                f"{', '.join(differing.values())}. Give the options that it was planned with, or "
+                "another folder="
             )
 
     def pairs(self, number: int) -> Iterator[tuple[str, str]]:
