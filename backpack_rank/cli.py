@@ -397,9 +397,15 @@ def _serve_parser() -> ArgumentParser:
     # What a request may ask for, and for how long.
     add("--allow-amplification", action="store_true", help="take alpha above 1")
     add("--timeout", type=float, default=60.0, metavar="SECONDS", help="default: %(default)s")
-    limits = {"documents": 1_000, "body": 8_000_000, "queue-tokens": 1_000_000, "requests": 256}
-    for name, default in limits.items():
-        add(f"--max-{name}", type=int, default=default, metavar="N", help="default: %(default)s")
+    limits = {
+        "documents": (1_000, "N", "of a request"),
+        "body": (8_000_000, "BYTES", "of a request"),
+        "queue-tokens": (1_000_000, "TOKENS", "that wait or are scored at a time"),
+        "requests": (256, "N", "that are read, wait or are scored at a time"),
+    }
+    for name, (default, unit, of_what) in limits.items():
+        explained = f"{of_what}; default: %(default)s"
+        add(f"--max-{name}", type=int, default=default, metavar=unit, help=explained)
     return parser
 
 

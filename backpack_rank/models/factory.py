@@ -413,6 +413,11 @@ def ranker_folder(folder: str | Path, option: str) -> Path:
     Raises:
         FileNotFoundError: it is neither.
     """
+    if not str(folder).strip():
+        # Path("") would be the current folder.
+        raise FileNotFoundError(
+            f"{option}='' names no ranker: give the folder of a run or of a ranker, or a hub id"
+        )
     given = Path(folder).expanduser()
     for candidate in (given / RANKER, given):
         if (candidate / "config.json").is_file() or is_lora(candidate):

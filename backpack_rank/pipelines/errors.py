@@ -115,14 +115,18 @@ def set_up_log() -> None:
 
 
 def errors_to_stderr() -> None:
-    """Let the log's errors go to standard error; Hydra's handler writes all to standard output."""
+    """Let the log's errors go to standard error, as bare sentences.
+
+    Hydra's handler writes all to standard output, behind the time and the module's name. The file
+    of a run's log keeps these.
+    """
     root = logging.getLogger()
     for handler in list(root.handlers):
         if type(handler) is logging.StreamHandler and handler.stream is sys.stdout:
             handler.addFilter(lambda record: record.levelno < logging.ERROR)
             errors = logging.StreamHandler(sys.stderr)
             errors.setLevel(logging.ERROR)
-            errors.setFormatter(handler.formatter)
+            errors.setFormatter(PrintableLines(None))
             root.addHandler(errors)
 
 

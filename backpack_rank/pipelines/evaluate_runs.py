@@ -58,8 +58,10 @@ class MeasureRuns(EvaluationTask):
         if isinstance(system, str):
             system = [system] * len(run)
         if system is not None and len(system) != len(run):
+            names = "1 system" if len(system) == 1 else f"{len(system)} systems"
+            runs = "1 run" if len(run) == 1 else f"{len(run)} runs"
             raise ValueError(
-                f"system={list(system)} names {len(system)} systems for {len(run)} runs: give one "
+                f"system={list(system)} names {names} for {runs}: give one "
                 "name for all runs, or a name for each"
             )
         self.system = system

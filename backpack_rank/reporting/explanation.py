@@ -80,7 +80,7 @@ def score_sentence(row: Explanation) -> str:
         )
     if row.score_before is not None:
         change = row.score - row.score_before
-        text += f" Without the control: {row.score_before:.4f}, a change of {change:+.4f}."
+        text += f" At alpha 1: {row.score_before:.4f}, a change of {change:+.4f}."
     if row.cut:
         text += f" The last {row.cut} tokens of the document did not fit and had no part in it."
     return text

@@ -18,6 +18,7 @@ from backpack_rank.digests import digest
 from backpack_rank.reranking.planned_scores import scores_of_pairs, scores_of_tokens
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.reading_plan import rewrites
+from backpack_rank.scale.shard_plan import POLICY_DIGEST
 from backpack_rank.senses.cache import weights_digest
 from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import Policy
@@ -129,7 +130,7 @@ class AlphaSweep:
             "tokenizer": self.scorer.pair_tokenizer.fingerprint,
             "policy": self.policy,
             "alpha": list(self.alphas),
-            "what the policy does": digest(json.dumps(views)),
+            POLICY_DIGEST: digest(json.dumps(views)),
             "number format": self.scorer.number_format,
             "tokens per batch": self.scorer.tokens_per_batch,
             "documents": collection.documents.fingerprint,

@@ -40,6 +40,8 @@ SHARDS = 40
 """Shards at least, where there are as many queries: 20 for each of two workers, so that workers end
 at about the same time.
 """
+POLICY_DIGEST = "what the policy does"
+"""Name in a fingerprint of the digest of a policy at all alphas."""
 _ROWS = 4096
 """Pairs whose texts are fetched together."""
 _SAMPLE = 256
@@ -135,18 +137,21 @@ class Plan:
         Raises:
             ValueError: with what was planned and what is there now.
         """
-        differing = []
+        differing = {}
         for name, value in fingerprint.items():
             planned = self.fingerprint.get(name)
             if planned != value:
-                differing.append(
+                differing[name] = (
                     f"{name} ({_shortened(planned)} was planned, now it is {_shortened(value)})"
                 )
+        if differing.keys() & {"alpha", "policy"}:
+            # It differs with them, and two digests would say no more.
+            differing.pop(POLICY_DIGEST, None)
         if differing:
             raise ValueError(
                 f"{self.folder} holds the plan of another re-ranking; it differs in "
-                f"{', '.join(differing)}. Give the options that it was planned with, or another "
-                "folder="
+                f"{', '.join(differing.values())}. Give the options that it was planned with, or "
+                "another folder="
             )
 
     def pairs(self, number: int) -> Iterator[tuple[str, str]]:

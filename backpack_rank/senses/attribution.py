@@ -132,7 +132,7 @@ class Explanation(ShownInNotebooks):
         empty_score: of the empty mix; words and senses each add up to the difference of the two.
             None by words, whose contributions need not add up.
         residual: score - empty_score - sum of the contributions: rounding.
-        score_before: score without the control, None where there is none to compare with.
+        score_before: score at alpha 1, None where the score is that.
         cut: tokens of the document that did not fit and had no part in the score.
         groups: by words, what the listed words of each group do together.
         renditions: by words, what the attribute's words do: the score less the mean over the

@@ -17,7 +17,7 @@ from backpack_rank.models.utils import eval_mode
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sensitivity:
     """What :func:`sensitivity` returns: s_l of each sense, and the words it was computed from.
 
@@ -39,6 +39,11 @@ class Sensitivity:
     def pairs(self) -> int:
         """How many pairs of token variants went in."""
         return len(self.cosines)
+
+    def __repr__(self) -> str:
+        """s_l of each sense, and of how many pairs it is the mean."""
+        values = ", ".join(f"{value:.3f}" for value in self.values.tolist())
+        return f"Sensitivity(s_l=[{values}], pairs={self.pairs})"
 
 
 @torch.no_grad()

@@ -50,6 +50,8 @@ ALPHA_HEADER, POLICY_HEADER = "X-Alpha", "X-Policy"
 """Headers of every answer: where the dial stood, and what acted."""
 IGNORED_HEADER, TRUNCATED_HEADER = "X-Ignored-Fields", "X-Truncated"
 """Those of some: fields that did nothing, and how many pairs are read in part."""
+_REASONED = (401, 413, 422)
+"""Statuses whose log lines have a reason; sentences of others may quote a client's texts."""
 _GONE = 499  # nginx's status for a client that has closed the connection
 
 
@@ -421,8 +423,10 @@ def _response(error: RequestError) -> Response:
     return JSONResponse(error_body(error), error.status, headers=error.headers)
 
 
-async def _error_response(_request: Request, error: Exception) -> Response:
+async def _error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
+    if error.status in _REASONED:
+        request.scope["state"]["notes"]["reason"] = error.for_log
     return _response(error)
 
 

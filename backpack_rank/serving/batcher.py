@@ -148,12 +148,16 @@ class Batcher:
                     self._queue.remove(job)
 
     def _run(self) -> None:
+        started = time.monotonic()
         try:
             for name, load in self._loaders.items():
                 ranker = load()
                 ranker.warm_up()
                 self.rankers[name] = ranker
             self._ready.set()
+            seconds = round(time.monotonic() - started, 1)
+            fields = {"models": list(self.rankers), "seconds": seconds}
+            log.info("rankers are ready", extra={"fields": fields})
             while self._work():
                 pass
         except Exception as error:

@@ -52,14 +52,23 @@ class RequestError(Exception):
     Attributes:
         status: of HTTP.
         message: what to do about it.
+        for_log: the message without a client's words, where it has some.
         headers: of the answer.
         as_text: whether ``error`` is the message itself, as clients of TEI read it.
     """
 
-    def __init__(self, status: int, message: str, as_text: bool = False, **headers: str) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        as_text: bool = False,
+        for_log: str | None = None,
+        **headers: str,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.for_log = message if for_log is None else for_log
         self.as_text = as_text
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
@@ -380,7 +389,11 @@ def _check_names(content: dict[str, Any], kind: type[ReadBody]) -> None:
             continue
         close = get_close_matches(name, [*known, *FOREIGN_FIELDS], n=1)
         hint = f": did you mean {close[0]}?" if close else ""
-        raise RequestError(422, f"{printable(name[:80])} is no field of a request{hint}")
+        raise RequestError(
+            422,
+            f"{printable(name[:80])} is no field of a request{hint}",
+            for_log=f"a name is no field of a request{hint}",
+        )
 
 
 def _place(location: Sequence[int | str]) -> str:
@@ -436,7 +449,11 @@ def _check_rerank(body: RerankBody) -> None:
         for name in body.read_fields:
             if not isinstance(document.get(name), str):
                 shown = printable(name[:80])
-                raise RequestError(422, f"documents[{number}]: an object needs a {shown}")
+                raise RequestError(
+                    422,
+                    f"documents[{number}]: an object needs a {shown}",
+                    for_log=f"documents[{number}]: an object lacks a field that is read",
+                )
     if not body.query.strip():
         raise RequestError(400, "query is empty")
     if not body.passages:

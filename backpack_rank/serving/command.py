@@ -19,7 +19,6 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from backpack_rank._threads import choice
 from backpack_rank.checks import UsageError
 from backpack_rank.data.long_documents import CUT
 from backpack_rank.files import RANKER
@@ -170,7 +169,6 @@ def _run(options: Namespace) -> None:
     logging.info(
         "http://%s:%d, API at /docs; loading rankers", settings.host, listening.getsockname()[1]
     )
-    logging.info(choice())
     server = Server(app)
     server.run([listening])
     if (failure := app.state.batcher.failure) is not None:
@@ -230,7 +228,9 @@ def loaders_of(options: Namespace) -> dict[str, Callable[[], Served]]:
     """
     sources: dict[str, str] = {}
     if options.ranker is not None or not options.model:
-        source = options.ranker or str(find_ranker(None, "outputs"))
+        source = options.ranker
+        if source is None:
+            source = str(find_ranker(None, "outputs"))
         sources[_name_of(source)] = source
     for text in options.model:
         name, equals, source = text.partition("=")

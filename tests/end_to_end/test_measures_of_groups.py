@@ -96,5 +96,7 @@ def test_a_name_for_each_run_or_one_for_all(folder_of_runs: Path) -> None:
     run = f"run=[{folder_of_runs / 'a_seed0.trec'},{folder_of_runs / 'a_seed1.trec'}]"
     with pytest.raises(ValueError, match=r"names 3 systems for 2 runs"):
         task_of(configured("evaluate", run, "system=[a,b,c]", *COLLECTION))
+    with pytest.raises(ValueError, match=r"names 1 system for 2 runs"):
+        task_of(configured("evaluate", run, "system=[a]", *COLLECTION))
     with pytest.raises((ValueError, UsageError), match="system=a does nothing to aggregate"):
         task_of(configured("evaluate", run, "system=a", "aggregate=borda", *COLLECTION))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from backpack_rank.files import resource_folder
-from backpack_rank.pipelines.errors import LogFile, PrintableLines, friendly_errors
+from backpack_rank.pipelines.errors import (
+    LogFile,
+    PrintableLines,
+    errors_to_stderr,
+    friendly_errors,
+)
 
 
 def test_the_log_follows_no_link(tmp_path: Path) -> None:
@@ -35,6 +41,27 @@ def test_line_breaks_in_logged_values_are_written_out(tmp_path: Path) -> None:
     lines = (tmp_path / "train.log").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("option\\n. ~/evil: refused after 3 tries ('x\\\\ny')"), lines[0]
     assert lines[1:] == ["a\\nb has", "two lines of ours", "é of a", "one\\ntwo"]
+
+
+def test_errors_are_bare_sentences_on_the_terminal_and_have_a_prefix_in_the_file(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    file, terminal = LogFile(tmp_path / "train.log"), logging.StreamHandler(sys.stdout)
+    for handler in (file, terminal):
+        handler.setFormatter(logging.Formatter("[%(name)s][%(levelname)s] - %(message)s"))
+    root = logging.Logger("root")
+    root.handlers = [file, terminal]
+    monkeypatch.setattr(logging, "getLogger", lambda *_: root)
+    errors_to_stderr()
+    root.info("working")
+    root.error("%s (HYDRA_FULL_ERROR=1 shows where)", "alpha=-1 must be\x1b at least 0")
+    file.close()
+    shown = capsys.readouterr()
+    assert shown.out == "[root][INFO] - working\n"
+    assert shown.err == r"alpha=-1 must be\x1b at least 0 (HYDRA_FULL_ERROR=1 shows where)" + "\n"
+    written = (tmp_path / "train.log").read_text().splitlines()
+    assert written[0] == "[root][INFO] - working"
+    assert written[1].startswith("[root][ERROR] - alpha=-1 must be")
 
 
 def test_hydra_s_log_is_this_one() -> None:

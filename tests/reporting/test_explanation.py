@@ -125,7 +125,7 @@ def test_the_print_has_score_text_words_and_senses():
     assert "The last 3 tokens of the document did not fit" in text
     assert "query: good nurse" in text
     assert 'document: She <b>, "[red] She' in text
-    assert "Without the control" not in text
+    assert "At alpha 1" not in text
 
 
 def test_equal_words_are_added_up_and_the_strongest_stand_first():
@@ -147,7 +147,7 @@ def test_senses_show_contribution_sensitivity_and_weight():
 
 def test_changes_by_a_control_are_shown_against_the_score_without_it():
     text = printed(CHANGED)
-    assert "Without the control: 2.0000, a change of -0.8125." in text
+    assert "At alpha 1: 2.0000, a change of -0.8125." in text
     assert re.search(r"0 │ +\+0\.9375 │ +-0\.3750 │ +0\.250 │", text)
 
 
@@ -205,7 +205,7 @@ def test_spaces_stand_where_the_text_has_them():
 def test_the_fragment_says_what_changed_and_lists_the_senses():
     page = Page(explanation_html(CHANGED))
     assert page.spans[0][0]["title"] == "+0.2500, changed by +0.1250"
-    assert "Without the control: 2.0000" in page.text
+    assert "At alpha 1: 2.0000" in page.text
     assert page.tags.count("tr") == 3
     assert "-0.3750" in page.text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import backpack_rank
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.factory import find_ranker, save_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import Reranker
 from backpack_rank.reranking.scorer import Scorer
@@ -57,3 +57,15 @@ def test_save_pretrained_of_a_reranker_is_that_of_the_package(folder: Path, tmp_
     assert (tmp_path / "a/README.md").read_text() == (tmp_path / "b/README.md").read_text()
     again = backpack_rank.load(tmp_path / "a", device="cpu")
     assert again.predict(PAIRS).tolist() == reranker.predict(PAIRS).tolist()
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_refused_and_is_not_the_current_folder(
+    folder: Path, monkeypatch, name: str
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(FileNotFoundError, match="load='' names no ranker: give the folder"):
+        backpack_rank.load(name)
+    with pytest.raises(FileNotFoundError, match="checkpoint='' names no ranker: give the folder"):
+        find_ranker(name, "outputs")
+    assert repr(backpack_rank.load(".")).startswith("PointwiseReranker")

@@ -329,7 +329,8 @@ def test_the_plan_of_another_re_ranking_is_refused_and_the_difference_is_named(
 
     def refused(message: str, **options) -> None:
         with pytest.raises(
-            ValueError, match=rf"holds the plan of another re-ranking; it differs in .*{message}"
+            ValueError,
+            match=rf"(?=holds the plan of another re-ranking; it differs in ).*{message}",
         ):
             planned(**options)
 
@@ -337,6 +338,11 @@ def test_the_plan_of_another_re_ranking_is_refused_and_the_difference_is_named(
     refused("weights", sweep=AlphaSweep(other, ALPHAS, "lowest_senses"))
     refused(
         r"alpha \(\[1.0, 0.5, 0.0\] was planned, now",
+        sweep=AlphaSweep(reranker, [1.0, 0.4, 0.0], "lowest_senses"),
+    )
+    refused(
+        # The digest of what the policy does differs as well, and is left out.
+        r"re-ranking; it differs in alpha \([^()]*\)\. Give the options",
         sweep=AlphaSweep(reranker, [1.0, 0.4, 0.0], "lowest_senses"),
     )
     refused("policy", sweep=AlphaSweep(reranker, ALPHAS, "uniform"))

@@ -64,6 +64,8 @@ def test_every_variant_that_is_one_token_for_both_words_is_a_pair():
     assert result.in_parts == ()
     assert result.unknown == ()
     assert max(result.values.tolist()) < 0.95
+    values = ", ".join(f"{value:.3f}" for value in result.values.tolist())
+    assert repr(result) == f"Sensitivity(s_l=[{values}], pairs=3)"
 
 
 def test_byte_level_variants_with_and_without_space_are_pairs(tokenizer, make_backpack):

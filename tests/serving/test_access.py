@@ -156,6 +156,46 @@ def test_log_lines_say_what_happened_and_quote_no_text(server, caplog):
     assert "secret" not in shown
 
 
+def test_log_lines_of_refused_requests_carry_the_reason_without_texts(locked_server, caplog):
+    key = {"Authorization": "Bearer kitten-7"}
+    many = {**GOOD, "documents": ["secret"] * 1_001}
+    fieldless = {"query": "a", "documents": [{"secret": 1}], "rank_fields": ["secret"]}
+    refused = {
+        "no-key": ({}, GOOD, "send the key as Authorization: Bearer KEY"),
+        "many": (key, many, "1,001 documents: this server takes 1,000 in a request"),
+        "types": (key, {**GOOD, "top_n": "secret"}, "top_n: Input should be a valid integer"),
+        "name": (key, {**GOOD, "secret of 7": 1}, "a name is no field of a request"),
+        "close": (
+            key,
+            {**GOOD, "alhpa": 1},
+            "a name is no field of a request: did you mean alpha?",
+        ),
+        "object": (key, fieldless, "documents[0]: an object lacks a field that is read"),
+        "dial": (key, {**GOOD, "policy": "secret"}, None),
+    }
+    with caplog.at_level(logging.INFO, "backpack_rank.serving"):
+        for name, (headers, body, _) in refused.items():
+            locked_server.client.post(
+                "/v1/rerank", json=body, headers={**headers, "X-Request-Id": name}
+            )
+        wait_for(lambda: len(_logged(caplog, *refused)) == len(refused))
+    lines = _logged(caplog, *refused)
+    assert [line["status"] for line in lines] == [401, 413, 422, 422, 422, 422, 400]
+    reasons = [reason for _, _, reason in refused.values()]
+    assert [line.get("reason") for line in lines] == reasons
+    shown = "\n".join(JsonLines().format(record) for record in caplog.records)
+    assert "secret" not in shown
+
+
+def test_limits_say_their_units(capsys):
+    with pytest.raises(SystemExit):
+        cli.serve(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for limit in ("--max-body BYTES of a request", "--max-queue-tokens TOKENS that wait"):
+        assert limit in shown
+    assert "--max-requests N that are read, wait or are scored at a time; default: 256" in shown
+
+
 def test_a_mistake_of_the_server_is_a_500_that_quotes_no_text(pointwise, monkeypatch, caplog):
     with gated(pointwise()) as (server, gate):
 

@@ -75,8 +75,14 @@ def test_it_serves_is_healthy_drains_and_logs_no_text(folder, tmp_path):
     assert subprocess.run(health).returncode != 0
     log = (tmp_path / "log").read_text()
     assert '"route": "/rerank", "status": 401' in log
-    events = [json.loads(line)["event"] for line in log.splitlines()]  # no other lines among them
+    lines = [json.loads(line) for line in log.splitlines()]  # no other lines among them
+    events = [line["event"] for line in lines]
     assert events.count("request") > 4
+    assert events[0].endswith("loading rankers")
+    (ready,) = (line for line in lines if line["event"] == "rankers are ready")
+    assert len(ready["models"]) == 1
+    assert ready["seconds"] >= 0
+    assert "waiting threads" not in log
     assert "secret" not in log
 
 
