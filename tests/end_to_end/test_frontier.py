@@ -161,6 +161,20 @@ def test_a_measure_that_is_not_taken_is_refused(measured: Workplace, tmp_path: P
         evaluated(measured, tmp_path / "out", *options(measured.folder, *wrong))
 
 
+def test_contrast_is_one_of_the_measures(measured: Workplace, tmp_path: Path) -> None:
+    more = (
+        "contrast=true",
+        "task.biases=['swap change/std (swapped)',contrast]",
+        "task.methods.leace=null",
+        "task.methods.paired_tokens=null",
+        f"task.points={tmp_path / 'points'}",
+    )
+    evaluated(measured, tmp_path / "out", *options(measured.folder, *more))
+    rows = {row["method"]: row for row in rows_of(tmp_path / "out") if row["measure"] == "contrast"}
+    # The rule: such queries are scored as if there were no dial.
+    assert rows["renditions"]["mean"] == rows["unchanged"]["mean"] != ""
+
+
 def test_runs_that_come_and_go_are_ranked_each_by_itself(measured: Workplace) -> None:
     (folder,) = (measured.folder / "cross_encoder-seed0").glob("train/*/ranker")
     together = frontier.ReadTogether([backpack_rank.load(folder)])
