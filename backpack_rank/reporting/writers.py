@@ -28,6 +28,8 @@ GAP = "|gap|/std"
 # a cell begins anew.
 _FORMULA = re.compile(r"['\t\r\n ]*[=+\-@\uff1d\uff0b\uff0d\uff20;|].", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
+_MOST_COLUMNS, _COLUMNS_OF_PART = 6, 4
+"""Columns of a LaTeX table without groups at most, and of each part of one that has more."""
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -133,8 +135,10 @@ def _markdown_cell(cell: Cell, escape: Callable[[str], str]) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A ``table`` environment with its notes below; it needs the package booktabs."""
-    columns = _columns_of_cells(table)
+    """A ``table`` environment with its notes below; it needs the package booktabs.
+
+    More columns than fit a page stand in several parts below each other.
+    """
     lines = [
         "% Needs \\usepackage{booktabs} in the preamble.",
         r"\begin{table}",
@@ -142,18 +146,35 @@ def to_latex(table: Table) -> str:
         rf"\caption{{{latex_escape(table.title)}}}",
         rf"\label{{tab:{table.name}}}",
     ]
+    columns = len(table.headings)
+    # Groups of columns, as papers have them, are not torn apart.
+    is_grouped = any(group.name for group in table.groups)
+    width = columns if is_grouped or columns <= _MOST_COLUMNS else _COLUMNS_OF_PART
+    if width < columns:
+        lines.append(r"\setlength{\tabcolsep}{4pt}")
+    for first in range(0, max(1, columns), max(1, width)):
+        if first:
+            lines.append(r"\medskip")
+        lines += [*_tabular(table, slice(first, first + width)), ""]
+    lines += [rf"\par\footnotesize {latex_escape(note)}" for note in table.notes]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def _tabular(table: Table, part: slice) -> list[str]:
+    """Lines of a ``tabular`` environment with some of the columns."""
+    columns = _columns_of_cells(table)[part]
     # Marks behind some figures of a column would shift the others if it were aligned to the right.
     alignment = "l" * len(table.labels)
     for cells in columns:
         alignment += "l" if any(cell.raised for cell in cells) else "r"
-    lines += [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
+    lines = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
     if any(group.name for group in table.groups):
         names = [""] * len(table.labels)
         for group in table.groups:
             span = len(group.columns)
             names.append(rf"\multicolumn{{{span}}}{{c}}{{{latex_escape(group.name)}}}")
         lines.append(_latex_row(names))
-    lines.append(_latex_row(list(map(latex_escape, (*table.labels, *table.headings)))))
+    lines.append(_latex_row(list(map(latex_escape, (*table.labels, *table.headings[part])))))
     # Column by column, because a figure leaves room for the signs of those above and below it.
     texts_by_column = list(map(_latex_column, columns))
     number = 0  # of the row, over all sections
@@ -167,9 +188,7 @@ def to_latex(table: Table) -> str:
             texts += [column[number] for column in texts_by_column]
             lines.append(_latex_row(texts))
             number += 1
-    lines += [r"\bottomrule", r"\end{tabular}", ""]
-    lines += [rf"\par\footnotesize {latex_escape(note)}" for note in table.notes]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
+    return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
 def _columns_of_cells(table: Table) -> list[list[Cell]]:

@@ -207,6 +207,30 @@ def test_a_terminal_without_utf8_gets_ascii() -> None:
     )
 
 
+def test_more_columns_than_fit_a_page_stand_in_parts_of_a_latex_table() -> None:
+    names = [f"measure {number}" for number in range(9)]
+    rows = []
+    for label in ("alpha 1", "alpha 0"):
+        rows.append(Row((label,), [Cell(f"{label[-1]}.{number}") for number in range(9)]))
+    table = Table(
+        name="sweep",
+        title="",
+        labels=("",),
+        groups=[Group("", names)],
+        sections=[Section("", rows)],
+    )
+    text = to_latex(table)
+    assert re.findall(r"begin\{tabular\}\{(\w+)\}", text) == ["lrrrr", "lrrrr", "lr"]
+    assert re.findall(r"[01]\.\d", text) == [
+        *("1.0", "1.1", "1.2", "1.3", "0.0", "0.1", "0.2", "0.3"),
+        *("1.4", "1.5", "1.6", "1.7", "0.4", "0.5", "0.6", "0.7"),
+        *("1.8", "0.8"),
+    ]
+    assert [text.count(name) for name in names] == [1] * 9
+    grouped = replace(table, groups=[Group("published", names[:5]), Group("here", names[5:])])
+    assert to_latex(grouped).count("begin{tabular}") == 1
+
+
 def test_a_table_without_rows_has_its_headings() -> None:
     empty = replace(TABLE, sections=())
     assert "nDCG@10" in printed(empty)
