@@ -31,7 +31,8 @@ from backpack_rank.data.first_stage import Bm25
 from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.evaluation.bootstrap import bootstrap_intervals
 from backpack_rank.evaluation.effectiveness import effectiveness
-from backpack_rank.evaluation.swap_stability import swap_stability, swapped_collection
+from backpack_rank.evaluation.swap_stability import swap_stability
+from backpack_rank.pipelines.evaluation_data import swapped_candidates
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.senses.policy_names import DefaultPolicy
 from benchmarks.report import command_line, machine, record_file, write_record
@@ -103,16 +104,13 @@ def swap_change(
     reranker: PointwiseReranker, run: Run, collection: Collection, attribute: Attribute
 ) -> Mapping[str, float]:
     """Of the queries with a candidate that a swap changes, in standard deviations of the scores."""
-    doc_ids = [doc_id for scores in run.values() for doc_id in scores]
-    swapped, counts = swapped_collection(collection, attribute.swap(), doc_ids)
-    changed: Run = {}
+    swapped = swapped_candidates(attribute, collection, run)
+    assert swapped is not None
+    after = reranker.rerank(swapped.candidates, swapped.collection)
+    both: Run = {}
     for query_id, scores in run.items():
-        changed[query_id] = {
-            doc_id: score for doc_id, score in scores.items() if doc_id in counts.changed
-        }
-    after = reranker.rerank(changed, swapped)
-    both = {query_id: {**scores, **after[query_id]} for query_id, scores in run.items()}
-    return swap_stability(run, both, counts.changed).swapped.values[SWAP]
+        both[query_id] = {**scores, **after.get(query_id, {})}
+    return swap_stability(run, both, swapped.counts.changed).swapped.values[SWAP]
 
 
 def asking(name: str, split: str, most: int, attribute: Attribute) -> Collection:

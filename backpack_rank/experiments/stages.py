@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -50,7 +51,7 @@ class Place(NamedTuple):
     document: str
 
 
-class Swapped(NamedTuple):
+class SwapEffect(NamedTuple):
     """What happens to a candidate whose words alone are swapped.
 
     Attributes:
@@ -78,6 +79,11 @@ class Stages(Experiment):
 
     ignores: ClassVar[tuple[str, ...]] = ("variants", "contrast", "budget")
 
+    @property
+    def positions(self) -> list[tuple[float, float]]:
+        """Every pair of positions of the two dials, as rows of the table stand."""
+        return list(product(self.first, self.second))
+
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Retrieve and re-rank at every pair of positions; write ``stages`` as a table."""
         dataset = settings.needed_dataset()
@@ -97,12 +103,11 @@ class Stages(Experiment):
 
         systems = []
         swaps: list[PerQuery] = []
-        for first in self.first:
-            for second in self.second:
-                final = pipeline.final(retrieved[first], second)
-                name = f"first stage {first:g}, reranker {second:g}"
-                systems.append(SystemRuns(name, second, final, select_queries(final, data.bias)))
-                swaps.append(pipeline.swapped_one_by_one(retrieved[first], first, second))
+        for first, second in self.positions:
+            final = pipeline.final(retrieved[first], second)
+            name = f"first stage {first:g}, reranker {second:g}"
+            systems.append(SystemRuns(name, second, final, select_queries(final, data.bias)))
+            swaps.append(pipeline.swapped_one_by_one(retrieved[first], first, second))
         cut = sorted_run(retrieved[self.first[0]], depth=stage.depth)
         data = replace(data, candidates=cut, bias_candidates=select_queries(cut, data.bias))
         measured = metrics.measure(systems, data)
@@ -123,18 +128,15 @@ class Stages(Experiment):
         Args:
             rows: values of each measure by query, for every pair of positions.
         """
-        means: dict[tuple[float, float], dict[str, float]] = {}
-        places = [(first, second) for first in self.first for second in self.second]
-        for place, values in zip(places, rows, strict=True):
-            means[place] = {
-                name: float(np.mean(list(of_queries.values())))
-                for name, of_queries in values.items()
-            }
+        effectiveness = next(iter(rows[0]))
         panels = {}
-        for measure in (next(iter(rows[0])), MOVED):
+        for measure in (effectiveness, MOVED):
+            means: dict[tuple[float, float], float] = {}
+            for positions, values in zip(self.positions, rows, strict=True):
+                means[positions] = float(np.mean(list(values[measure].values())))
             drawn = []
             for second in self.second:
-                y = [means[first, second][measure] for first in self.first]
+                y = [means[first, second] for first in self.first]
                 drawn.append(Line(f"reranker at {second:g}", list(self.first), y))
             # From 0, so that differences in the third digit look as small as they are.
             panels[measure] = lines(drawn, "alpha of the first stage", measure, zero=True)
@@ -151,8 +153,7 @@ class Stages(Experiment):
         columns = (*names, "texts read")
         shown = []
         records: list[tuple[Any, ...]] = []
-        places = [(first, second) for first in self.first for second in self.second]
-        for (first, second), values in zip(places, rows, strict=True):
+        for (first, second), values in zip(self.positions, rows, strict=True):
             cells = []
             for name in names:
                 of_queries = np.array([list(values[name].values())], dtype=np.float64)
@@ -351,7 +352,7 @@ class Pipeline:
         final: Mapping[str, float],
         first: float,
         second: float,
-    ) -> Swapped:
+    ) -> SwapEffect:
         """What happens to a candidate whose words alone are swapped.
 
         Args:
@@ -378,7 +379,7 @@ class Pipeline:
             moved = abs(
                 _place(doc_id, {**final, doc_id: final[doc_id] + difference}) - place_before
             )
-        return Swapped(moved, is_lost, abs(difference) / spread)
+        return SwapEffect(moved, is_lost, abs(difference) / spread)
 
     def promise(self) -> list[str]:
         """What is certain at alpha = 0 of both stages, and of how many candidates."""

@@ -280,7 +280,8 @@ def certify(
     policy = reranker.hook.policy
     assert policy is not None
     pairs = Pairs.from_run(candidates, collection)
-    kinds, differences, others = _under_swap(reranker, policy, promise, pairs)
+    kinds, others = _kinds_and_wordings(reranker, policy, promise, pairs)
+    differences = _largest_differences(reranker, promise, pairs, others)
     human = []
     if variants is not None:
         wordings, texts = variants
@@ -343,25 +344,19 @@ def _what_is_done(policy: Policy) -> str:
     return "their class words are swapped"
 
 
-def _under_swap(
+def _kinds_and_wordings(
     reranker: PointwiseReranker, policy: Policy, promise: Promise, pairs: Pairs
-) -> tuple[list[str], list[float], list[list[str]]]:
-    """The kind of every candidate, the difference of its scores in both wordings, and the other.
-
-    That is a list, which renditions of one's own give several texts, and is empty where a candidate
-    has no other wording.
-    """
+) -> tuple[list[str], list[list[str]]]:
+    """The kind of every candidate, and its other wordings: none where nothing is swapped."""
     if isinstance(policy, MeanOfRenditions) and policy.own is not None:
-        return _among_renditions(reranker, policy, policy.own, promise, pairs)
+        return _among_renditions(reranker, policy, policy.own, pairs)
     swap = reranker.attribute.swap()
     gendered_words = _words_outside_swaps(reranker.attribute)
     promise_of_whole = _promise_of_whole_texts(reranker, promise)
     leaves_out = reranker.hook.views[0].leaves_out
     kinds: list[str] = []
-    rows_to_compare: list[int] = []
-    wordings_to_compare: list[tuple[str, str, str]] = []
     others: list[list[str]] = []
-    for row, (query, text) in enumerate(pairs.texts()):
+    for query, text in pairs.texts():
         if isinstance(policy, MeanOfRenditions) and policy.names:
             assert isinstance(policy.renditions, Renditions)  # renditions of one's own: above
             swapped = policy.renditions.swapped(query, text)
@@ -372,38 +367,38 @@ def _under_swap(
         )
         kinds.append(kind)
         others.append([] if kind == NO_WORDS else [swapped.text])
-        if kind != NO_WORDS:
-            rows_to_compare.append(row)
-            wordings_to_compare.append((query, text, swapped.text))
-
-    # A candidate without class words is its own swapped wording, with a difference of exactly 0.
-    differences = np.zeros(len(kinds))
-    differences[rows_to_compare], _ = _differences(reranker, promise, wordings_to_compare)
-    return kinds, differences.tolist(), others
+    return kinds, others
 
 
 def _among_renditions(
-    reranker: PointwiseReranker,
-    policy: MeanOfRenditions,
-    own: OwnRenditions,
-    promise: Promise,
-    pairs: Pairs,
-) -> tuple[list[str], list[float], list[list[str]]]:
-    """The same of renditions of one's own: the largest difference to any of them."""
+    reranker: PointwiseReranker, policy: MeanOfRenditions, own: OwnRenditions, pairs: Pairs
+) -> tuple[list[str], list[list[str]]]:
+    """The same of renditions of one's own, which give several other wordings."""
     kinds: list[str] = []
     others: list[list[str]] = []
+    for query, text in pairs.texts():
+        kinds.append(_own_kind(policy, own, query, text, _in_order(reranker, own, query)))
+        others.append([written for written in dict.fromkeys(own.texts(text)) if written != text])
+    return kinds, others
+
+
+def _largest_differences(
+    reranker: PointwiseReranker, promise: Promise, pairs: Pairs, others: Sequence[Sequence[str]]
+) -> list[float]:
+    """How far the scores of each candidate and of its other wordings are apart, at most.
+
+    A candidate without another wording has exactly 0.
+    """
     rows: list[int] = []
     triples: list[tuple[str, str, str]] = []
     for row, (query, text) in enumerate(pairs.texts()):
-        others.append([written for written in dict.fromkeys(own.texts(text)) if written != text])
-        kinds.append(_own_kind(policy, own, query, text, _in_order(reranker, own, query)))
         for other in others[row]:
             rows.append(row)
             triples.append((query, text, other))
     found, _ = _differences(reranker, promise, triples)
-    differences = np.zeros(len(kinds))
-    np.maximum.at(differences, rows, found)
-    return kinds, differences.tolist(), others
+    largest = np.zeros(len(others))
+    np.maximum.at(largest, rows, found)
+    return [float(difference) for difference in largest]
 
 
 def _in_order(reranker: PointwiseReranker, own: OwnRenditions, query: str) -> bool:

@@ -140,7 +140,7 @@ def load_evaluation_data(
         bias_candidates=bias_candidates,
     )
     if swap:
-        data = replace(data, swapped=_swapped(attribute, bias, bias_candidates, cut))
+        data = replace(data, swapped=swapped_candidates(attribute, bias, bias_candidates, cut))
     if variants is None and dataset.variants is not None:
         variants = dataset
     if variants is not None:
@@ -202,8 +202,8 @@ def _bias_set(
     return chosen
 
 
-def _swapped(
-    attribute: Attribute, bias: Collection, candidates: Run, cut: Callable[[str], str] | None
+def swapped_candidates(
+    attribute: Attribute, bias: Collection, candidates: Run, cut: Callable[[str], str] | None = None
 ) -> CounterfactualSet | None:
     """The candidates in their swapped wording; None where there are none."""
     doc_ids: dict[str, None] = {}

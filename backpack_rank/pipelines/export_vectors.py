@@ -84,11 +84,8 @@ def document_vectors(stage: Dense, collection: Collection, alpha: float | None) 
 
 def query_vectors(stage: Dense, collection: Collection) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of the queries [Q, d], and which are searched for without the dial [Q]."""
-    asks = np.zeros(len(collection.queries), dtype=bool)
-    if stage.policy.queries != "all":
-        of_group = stage.attribute.group_queries
-        asks[:] = [of_group(text) for text in collection.queries.values()]
-    return stage.encoding.queries(collection.queries), asks
+    asks_for_group = ~stage.is_turned(list(collection.queries.values()))
+    return stage.encoding.queries(collection.queries), asks_for_group
 
 
 def _write_npy(folder: Path, stage: Dense, collection: Collection, alpha: float | None) -> None:

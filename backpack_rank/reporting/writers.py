@@ -152,6 +152,7 @@ def to_latex(table: Table) -> str:
     width = columns if is_grouped or columns <= _MOST_COLUMNS else _COLUMNS_OF_PART
     if width < columns:
         lines.append(r"\setlength{\tabcolsep}{4pt}")
+    # A table without columns has one part too.
     for first in range(0, max(1, columns), max(1, width)):
         if first:
             lines.append(r"\medskip")

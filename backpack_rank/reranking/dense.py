@@ -157,7 +157,7 @@ class Dense:
                 self.encoding,
             ).astype(np.float16)
         scores = np.empty((len(alphas), len(pairs)), dtype=np.float32)
-        is_turned = self._is_turned([query for query, _ in pairs])
+        is_turned = self.is_turned([query for query, _ in pairs])
         for place, (query, _) in enumerate(pairs):
             of_query = queries[row_of_query[query]]
             row = row_of_text[cut[place]]
@@ -189,7 +189,7 @@ class Dense:
             raise ValueError(f"collection {collection.name!r} has no documents to search")
         queries = self.encoding.queries(collection.queries)
         known = self.vectors(collection.documents)
-        is_turned = self._is_turned(list(collection.queries.values()))
+        is_turned = self.is_turned(list(collection.queries.values()))
         order = np.argsort(known.doc_ids, kind="stable")  # UTF-8 bytes sort as their characters do
         ranks = np.empty(len(order), dtype=np.int64)
         ranks[order] = np.arange(len(order))
@@ -219,7 +219,7 @@ class Dense:
             runs.append(run)
         return runs
 
-    def _is_turned(self, queries: Sequence[str]) -> np.ndarray:
+    def is_turned(self, queries: Sequence[str]) -> np.ndarray:
         """Which queries the dial acts on: those that ask for a group are searched for without it.
 
         bool [Q]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -192,9 +193,7 @@ class PointwiseReranker(TextReranker):
         None at alpha = 1, and where the query asks for a group.
         """
         policy = self.hook.policy
-        if policy is None or self.hook.alpha == 1:
-            return None
-        if policy.queries != "all" and self.attribute.group_queries(query):
+        if policy is None or self.hook.alpha == 1 or self.hook.leaves_out(query):
             return None
         return policy.name
 
@@ -598,9 +597,9 @@ class PointwiseReranker(TextReranker):
             return False
         return self.hook.view.pooled_map is None
 
-    @property
+    @cached_property
     def policies(self) -> tuple[str, ...]:
-        """Names of the policies that fit this ranker.
+        """Names of the policies that fit this ranker; found when first asked for.
 
         They are of :data:`backpack_rank.senses.policy_names.POLICIES`.
 

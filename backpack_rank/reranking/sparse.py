@@ -218,7 +218,7 @@ class Sparse(Dense):
         queries = of_queries[[places_of_queries[query] for query, _ in pairs]]
         at_one = np.asarray(own[rows].multiply(queries).sum(axis=1), dtype=np.float32)
         at_zero = np.asarray(neutral[rows].multiply(queries).sum(axis=1), dtype=np.float32)
-        is_turned = self._is_turned([query for query, _ in pairs])
+        is_turned = self.is_turned([query for query, _ in pairs])
         scores = np.empty((len(alphas), len(pairs)), dtype=np.float32)
         for place, alpha in enumerate(alphas):
             positions = np.where(is_turned, alpha, 1.0).astype(np.float32)

@@ -195,6 +195,13 @@ def test_an_error_about_a_missing_folder_ends_with_the_command_that_gets_it(tmp_
         load_beir(tmp_path / "dl19", "test")
     with pytest.raises(FileNotFoundError, match=r"in it$"):
         load_beir(tmp_path / "my_own", "test")
+    for name in ("dl19", "dl20"):
+        options = Path(ROOT, "conf/data", f"{name}.yaml").read_text()
+        command = how_to_get(f"/data/{name}/corpus.jsonl").split("`")[1]
+        read_beside = command.removeprefix(f"backpack-rank data get {name} ").split()
+        assert read_beside
+        for folder in read_beside:
+            assert f"root}}/{folder}/" in options
     assert "data get trec_dl` gets it" in how_to_get("/data/trec_dl/qrels.dl19-passage.txt")
 
 
