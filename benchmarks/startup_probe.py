@@ -40,7 +40,7 @@ PARTS = (
     ("network", "backpack_rank.senses.profiles", "attribute_batch"),
     ("keys and files of the cache", "backpack_rank.reranking.scorer", "Scorer._cache_key"),
     ("keys and files of the cache", "backpack_rank.senses.cache", "SenseCache.get"),
-    ("swapped texts", "backpack_rank.pipelines.evaluation_data", "_swapped"),
+    ("swapped texts", "backpack_rank.pipelines.evaluation_data", "swapped_candidates"),
     ("measures", "backpack_rank.pipelines.metrics", "MetricSuite.measure"),
     ("averages, intervals", "backpack_rank.evaluation.result_table", "ResultTable.report"),
     ("paired tests", "backpack_rank.evaluation.result_table", "ResultTable.compare"),
