@@ -328,13 +328,22 @@ def _serve_parser() -> ArgumentParser:
     add = parser.add_argument
 
     # What is served.
-    add("ranker", nargs="?", help="folder or hub id; default: the ranker trained last")
+    add(
+        "ranker",
+        nargs="?",
+        help="folder, hub id, or http://... of another server; default: the ranker trained last",
+    )
     add(
         "--model",
         action="append",
         default=[],
         metavar="NAME=FOLDER",
         help="serve this too, under this name",
+    )
+    add(
+        "--server-model",
+        metavar="NAME",
+        help="of RANKER=http://...: which of its rankers is asked, as hosted ones want it",
     )
 
     # Where it listens.

@@ -57,21 +57,32 @@ class Curve:
         return min(means), max(means)
 
 
-def curves_of(points: Iterable[Point], methods: Sequence[str] | None = None) -> list[Curve]:
+def curves_of(
+    points: Iterable[Point],
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+) -> list[Curve]:
     """The curves of the points of one collection.
 
-    A method that turns a dial begins at alpha 1, with the ranker as it is. All curves have the
-    seeds that every method has, and of each measure the queries of which every method has a value
-    at its smallest alpha: means over different seeds or queries could not be compared. AWRF_JS, for
-    example, has no value where the first documents of a ranking are of no known group.
+    A method that turns a dial begins at alpha 1, with the ranker as it is. All curves have the same
+    seeds, and of each measure the queries of which every method has a value at its smallest alpha:
+    means over different seeds or queries could not be compared. AWRF_JS, for example, has no value
+    where the first documents of a ranking are of no known group.
 
     Args:
         points: as of :class:`~backpack_rank.evaluation.frontier_points.PointFile`.
         methods: which are wanted, in order; those without points are left out. None: all.
+        seeds: which are wanted; a method that lacks one of them is left out. None: those that
+            every method has.
     """
     values: dict[tuple[str, float], dict[int, PerQuery]] = {}
     rankers: dict[str, str] = {}
     unchanged: dict[str, str] = {}
+    points = list(points)
+    if seeds is not None:
+        incomplete = _without_a_seed(points, seeds)
+        points = [point for point in points if point.method not in incomplete]
+        points = [point for point in points if point.seed in seeds]
     for point in points:
         if methods is not None and point.method not in methods:
             continue
@@ -87,10 +98,11 @@ def curves_of(points: Iterable[Point], methods: Sequence[str] | None = None) -> 
         _, largest_alpha = of_method[0]
         if largest_alpha != 1 and start is not None:
             of_method.insert(0, (start, 1.0))
-    seeds: set[int] = set.intersection(*map(set, values.values())) if values else set()
-    if not seeds:
+    if not values:
         return []
-    shared = tuple(sorted(seeds))
+    shared = tuple(sorted(set.intersection(*map(set, values.values()))))
+    if not shared:
+        return []
     curves = []
     for method in methods or places:
         if method not in places:
@@ -101,6 +113,14 @@ def curves_of(points: Iterable[Point], methods: Sequence[str] | None = None) -> 
         alphas = tuple(alpha for _, alpha in places[method])
         curves.append(Curve(method, rankers[method], alphas, shared, tuple(by_seed)))
     return _of_common_queries(curves)
+
+
+def _without_a_seed(points: Iterable[Point], seeds: Sequence[int]) -> set[str]:
+    """Methods of which a position of the dial was not measured with one of the seeds."""
+    measured: dict[tuple[str, float], set[int]] = {}
+    for point in points:
+        measured.setdefault((point.method, point.alpha), set()).add(point.seed)
+    return {method for (method, _), there in measured.items() if not there.issuperset(seeds)}
 
 
 def _of_common_queries(curves: Sequence[Curve]) -> list[Curve]:

@@ -28,6 +28,7 @@ from backpack_rank.progress import Progress
 from backpack_rank.reporting.frontier import frontier_chart, frontier_table, is_measured
 from backpack_rank.reporting.vega import save_chart
 from backpack_rank.reporting.writers import write_table
+from backpack_rank.reranking.load import local_folder
 from backpack_rank.reranking.planned_scores import scores_of_all_texts
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import Reranker
@@ -62,12 +63,13 @@ class Frontier(Experiment):
     Attributes:
         points: folder of the measured points, a file for each collection; what stands there is not
             measured again.
-        rankers: names, and the options of ``train.py`` that they differ in.
+        rankers: names, and the options of ``train.py`` that they differ in; or a ranker that needs
+            no training: a folder or a hub id.
         methods: what is compared; None leaves one out.
         folder: a ranker that was trained below ``NAME-seedN`` in it is taken, one that is not there
             is trained.
         train: options of ``train.py`` for all rankers.
-        seeds: of the trainings.
+        seeds: of the trainings; a method that was not measured with each of them is in no table.
         alphas: positions of the dial besides 1, of a method with a policy that names none.
         effectiveness: the measure of it.
         biases: measures of bias; the first one is drawn in the picture that comes first.
@@ -77,7 +79,7 @@ class Frontier(Experiment):
 
     points: PathText
     folder: PathText
-    rankers: Mapping[str, Sequence[str]]
+    rankers: Mapping[str, Sequence[str] | str]
     methods: Mapping[str, Method | None]
     train: Sequence[str] = ()
     seeds: Annotated[Sequence[Seed], Length(1)] = (0, 1, 2)
@@ -124,7 +126,7 @@ class Frontier(Experiment):
         curves: dict[str, list[Curve]] = {}
         for path in sorted(Path(self.points).glob("*.jsonl")):
             of_collection = PointFile(path).by_place.values()
-            measured = curves_of(of_collection, list(self.compared))
+            measured = curves_of(of_collection, list(self.compared), self.seeds)
             if measured:
                 curves[path.stem] = measured
         if not curves:
@@ -169,21 +171,31 @@ class Frontier(Experiment):
             )
         if absent:
             log.warning("left out, as not measured on %s: %s", dataset.name, ", ".join(absent))
+        # A ranker that is not trained has the same values with every seed.
+        of_checkpoint: dict[tuple[str, tuple[tuple[str, float], ...]], list[PerQuery]] = {}
         with Progress(total=len(missing), desc="frontier", unit="ranker") as bar:
             for (seed, ranker), places in missing.items():
-                checkpoint = trained_ranker(
-                    Path(self.folder, f"{ranker}-seed{seed}"),
-                    [*self.train, *self.rankers[ranker], f"seed={seed}"],
-                    f"task.rankers.{ranker}",
-                )
-                unchanged = settings.reranker(checkpoint)
-                values = self._values(unchanged, dataset, places, metrics, data)
+                checkpoint = self._checkpoint(ranker, seed)
+                key = str(checkpoint), tuple(places)
+                if key not in of_checkpoint:
+                    unchanged = settings.reranker(checkpoint)
+                    of_checkpoint[key] = self._values(unchanged, dataset, places, metrics, data)
+                values = of_checkpoint[key]
                 measured = []
                 for (name, alpha), of_place in zip(places, values, strict=True):
                     measured.append(Point(name, ranker, alpha, seed, of_place))
                 # Only now: a ranker that was interrupted is measured once more.
                 points.add(measured)
                 bar.update()
+
+    def _checkpoint(self, ranker: str, seed: int) -> Path:
+        """Folder of a ranker: one to be trained is there after it, another one is downloaded."""
+        option = f"task.rankers.{ranker}"
+        given = self.rankers[ranker]
+        if isinstance(given, str):
+            return local_folder(given, option)
+        folder = Path(self.folder, f"{ranker}-seed{seed}")
+        return trained_ranker(folder, [*self.train, *given, f"seed={seed}"], option)
 
     def _values(
         self,

@@ -150,6 +150,11 @@ class TextScorer(ABC):
         """The number format that scores are computed in, as far as it is known here."""
         return "a format that is not known here"
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What scores depend on beside the texts, as far as it is known here; values of JSON."""
+        return {"weights": f"those of {self.ranker.label}", "number format": self.number_format}
+
     def cut(self, text: str) -> str:
         """The beginning of a text, with at least all that is ever read of it."""
         return text
@@ -215,6 +220,17 @@ class Scorer(TextScorer):
     def number_format(self) -> str:
         """The number format that scores are computed in, such as ``float32 on cpu``."""
         return f"{format_of(self.ranker)} on {self.device.type}"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Weights, configuration, tokenizer and number format, as values of JSON."""
+        return {
+            "weights": weights_digest(self.ranker),
+            "configuration": digest(self.ranker.config.to_json_string()),
+            "tokenizer": self.pair_tokenizer.fingerprint,
+            "number format": self.number_format,
+            "tokens per batch": self.tokens_per_batch,
+        }
 
     def cut(self, text: str) -> str:
         """The beginning of a text, with more than the ranker reads."""

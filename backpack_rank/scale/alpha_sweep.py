@@ -14,12 +14,13 @@ import numpy as np
 
 from backpack_rank.data.batching import Pairs, join_pairs
 from backpack_rank.data.collection import Collection
+from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.digests import digest
 from backpack_rank.reranking.planned_scores import scores_of_pairs, scores_of_tokens
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.reading_plan import rewrites
+from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.scale.shard_plan import POLICY_DIGEST
-from backpack_rank.senses.cache import weights_digest
 from backpack_rank.senses.hook import InferenceHook
 from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.views import View
@@ -39,7 +40,7 @@ class AlphaSweep:
     (20000, 3)
 
     Attributes:
-        scorer: the ranker with its tokenizer.
+        scorer: the ranker with its tokenizer, or a server's.
         policy: name of the policy; empty at alpha = 1 alone.
         alphas: positions of the dial.
         labels: of the rankings, such as ``alpha=0.5``.
@@ -53,20 +54,20 @@ class AlphaSweep:
     ) -> None:
         """
         Args:
-            reranker: with weights on this machine.
+            reranker: with weights on this machine, or behind a server.
             alphas: positions of the dial, each once.
             policy: see :meth:`PointwiseReranker.at`.
 
         Raises:
-            ValueError: no alpha, one twice or one that is no number >= 0, a policy that does not
-                fit the ranker, or a ranker behind a server.
+            ValueError: no alpha, one twice or one that is no number >= 0, or a policy that does not
+                fit the ranker.
         """
         if not alphas:
             raise ValueError(
                 "alpha=[] names no position of the dial: "
                 "give alpha=1, or several as alpha=[1,0.5,0]"
             )
-        self.scorer = reranker.local_scorer
+        self.scorer = reranker.scorer
         self.hooks: list[InferenceHook] = []
         labels: list[str] = []
         for alpha in alphas:
@@ -85,6 +86,11 @@ class AlphaSweep:
                 self.policy = hook.policy.name
                 break
 
+    @property
+    def pair_tokenizer(self) -> PairTokenizer | None:
+        """The ranker's tokenizer; None where a server has it."""
+        return self.scorer.pair_tokenizer if isinstance(self.scorer, Scorer) else None
+
     def scores(self, pairs: Pairs) -> np.ndarray:
         """Raw logits of every pair at every alpha. [N, A] float32
 
@@ -95,9 +101,9 @@ class AlphaSweep:
         if not len(pairs):
             return np.empty((0, len(self.alphas)), dtype=np.float32)
         policies = [hook.views for hook in self.hooks]
-        if rewrites(policies):
+        if rewrites(policies) or not isinstance(self.scorer, Scorer):
             # Several texts of each pair: they are tokenised as they are read, and no sense vectors
-            # are held.
+            # are held. A server has its own tokens.
             scores_by_alpha = scores_of_pairs(policies, self.scorer, pairs)
         else:
             names = [f"query {query_id} of {pairs.collection.name}" for query_id in pairs.query_ids]
@@ -125,14 +131,10 @@ class AlphaSweep:
             chunks = {"long documents": asdict(self.scorer.long_documents)}
         return {
             **chunks,
-            "weights": weights_digest(self.scorer.ranker),
-            "configuration": digest(self.scorer.ranker.config.to_json_string()),
-            "tokenizer": self.scorer.pair_tokenizer.fingerprint,
+            **self.scorer.identity,
             "policy": self.policy,
             "alpha": list(self.alphas),
             POLICY_DIGEST: digest(json.dumps(views)),
-            "number format": self.scorer.number_format,
-            "tokens per batch": self.scorer.tokens_per_batch,
             "documents": collection.documents.fingerprint,
             "queries": digest(queries),
         }

@@ -152,7 +152,7 @@ def _plan(settings: RerankSettings, sweep: AlphaSweep) -> Plan:
         settings.folder,
         settings.candidates(),
         settings.collection,
-        sweep.scorer.pair_tokenizer,
+        sweep.pair_tokenizer,
         sweep.fingerprint(settings.collection),
         tuple(run_tag(label) for label in sweep.labels),
         sharding=settings.sharding,

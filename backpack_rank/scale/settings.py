@@ -18,6 +18,7 @@ from backpack_rank.constructors import (
     Count,
     CountOrZero,
     FilePath,
+    Name,
     Options,
     PathText,
     Range,
@@ -77,6 +78,7 @@ class RerankOptions(Options):
     checkpoint: FilePath | None
     template: Annotated[PromptTemplate, Called("one of list=template")] | None
     labels: Labels | None
+    server_model: Name | None
     pooling: Pooling
 
 

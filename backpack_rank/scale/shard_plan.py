@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -46,6 +47,8 @@ _ROWS = 4096
 """Pairs whose texts are fetched together."""
 _SAMPLE = 256
 """Texts that are tokenised to estimate the characters per token of all."""
+_CHARACTERS = 4.0
+"""Of a token of English prose, about."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +252,7 @@ def make_plan(
     folder: str | Path,
     candidates: Candidates,
     collection: Collection,
-    pair_tokenizer: PairTokenizer,
+    pair_tokenizer: PairTokenizer | None,
     fingerprint: Mapping[str, Any],
     labels: tuple[str, ...],
     *,
@@ -260,7 +263,7 @@ def make_plan(
     """Cut candidates into shards, or get the plan that the folder has already.
 
         plan = make_plan(
-            folder, candidates, collection, sweep.scorer.pair_tokenizer,
+            folder, candidates, collection, sweep.pair_tokenizer,
             sweep.fingerprint(collection), sweep.labels,
         )
 
@@ -271,7 +274,7 @@ def make_plan(
         folder: of the re-ranking.
         candidates: of the collection's queries.
         collection: texts.
-        pair_tokenizer: of the ranker.
+        pair_tokenizer: of the ranker; None: its tokens are a server's, and estimated too.
         fingerprint: what the scores depend on, beside the candidates.
         labels: of the rankings.
         sharding: how many shards.
@@ -385,13 +388,14 @@ def _read_candidates(
     table: sqlite3.Connection,
     candidates: Candidates,
     collection: Collection,
-    pair_tokenizer: PairTokenizer,
+    pair_tokenizer: PairTokenizer | None,
     long_documents: LongDocuments,
 ) -> dict[str, _Size]:
     """Fill the table; gives pairs and tokens of every query that is in the collection."""
     sizes: dict[str, _Size] = {}
     unknown_queries: set[str] = set()
     per_token = 0.0
+    most_tokens = sys.maxsize if pair_tokenizer is None else pair_tokenizer.max_length
     rows = iter(candidates.rows())
     with Progress(total=candidates.total, desc="planning", unit="pair") as bar:
         while chunk := list(islice(rows, _ROWS)):
@@ -412,12 +416,11 @@ def _read_candidates(
                 size = sizes.get(query_id)
                 if size is None:
                     with located(f"query {query_id} of {collection.name}"):
-                        tokens = len(pair_tokenizer.encode_query(collection.queries[query_id]))
-                    size = _Size(tokens)
+                        size = _Size(_query_tokens(pair_tokenizer, collection.queries[query_id]))
                     sizes[query_id] = size
                 size.pairs += 1
                 size.tokens += long_documents.estimated_tokens(
-                    size.query_tokens, len(texts[doc_id]) / per_token, pair_tokenizer.max_length
+                    size.query_tokens, len(texts[doc_id]) / per_token, most_tokens
                 )
     if not sizes:
         raise ValueError(
@@ -446,14 +449,24 @@ def _texts(candidates: Candidates, collection: Collection, doc_ids: list[str]) -
         ) from None
 
 
-def _characters_per_token(pair_tokenizer: PairTokenizer, texts: list[str]) -> float:
+def _query_tokens(pair_tokenizer: PairTokenizer | None, query: str) -> int:
+    if pair_tokenizer is None:
+        if not query.strip():
+            raise ValueError("the query is empty")
+        return math.ceil(len(query) / _CHARACTERS)
+    return len(pair_tokenizer.encode_query(query))
+
+
+def _characters_per_token(pair_tokenizer: PairTokenizer | None, texts: list[str]) -> float:
+    if pair_tokenizer is None:
+        return _CHARACTERS
     # Only beginnings are tokenised, so their characters are counted and not those of the texts.
     tokens = characters = 0
     for beginning in pair_tokenizer.beginnings(texts):
         tokens += len(beginning.ids)
         characters += len(beginning.text)
     if not tokens:
-        return 4.0  # of English prose, about
+        return _CHARACTERS
     return max(characters / tokens, 0.1)
 
 

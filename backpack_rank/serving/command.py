@@ -28,7 +28,8 @@ from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.serving.app import create_app
 from backpack_rank.serving.demo import examples_of_run
-from backpack_rank.serving.jobs import Served, served
+from backpack_rank.serving.jobs import Served
+from backpack_rank.serving.kinds import served
 from backpack_rank.serving.settings import KEY_VARIABLE, Example, ServerSettings, read_api_key
 
 DRAIN = 30
@@ -227,6 +228,8 @@ def loaders_of(options: Namespace) -> dict[str, Callable[[], Served]]:
         ValueError: a name is given twice, or ``--model`` is not NAME=FOLDER.
     """
     sources: dict[str, str] = {}
+    if options.ranker is None:
+        _refuse_without_ranker(options)
     if options.ranker is not None or not options.model:
         source = options.ranker
         if source is None:
@@ -247,6 +250,14 @@ def loaders_of(options: Namespace) -> dict[str, Callable[[], Served]]:
     return {name: partial(_load, name, source, options) for name, source in sources.items()}
 
 
+def _refuse_without_ranker(options: Namespace) -> None:
+    """Raise ``ValueError`` for what is said of RANKER where none is given."""
+    for option in ("server_model", "template", "labels", "pooling"):
+        if getattr(options, option) is not None:
+            flag = option.replace("_", "-")
+            raise ValueError(f"--{flag} is about RANKER, and none is given: name it first")
+
+
 def _name_of(source: str) -> str:
     """The folder's name, that of its run for a folder ``ranker``, or the hub id."""
     folder = Path(source).expanduser().resolve()
@@ -264,6 +275,7 @@ def _load(name: str, source: str, options: Namespace) -> Served:
         more["template"] = options.template
         more["labels"] = None if options.labels is None else options.labels.split(",")
         more["pooling"] = options.pooling
+        more["model"] = options.server_model
     reranker = load(
         source,
         attribute=options.attribute,

@@ -31,7 +31,8 @@ from backpack_rank.reranking.reading_plan import ReadingPlan
 from backpack_rank.senses.attribution import Explanation
 from backpack_rank.senses.policy_names import POLICIES
 from backpack_rank.serving.bodies import RequestError, RerankBody, body_schema
-from backpack_rank.serving.jobs import Budget, Job, Served, ServedPointwise, Slice, readable
+from backpack_rank.serving.dial import ServedWithDial
+from backpack_rank.serving.jobs import Budget, Job, Served, Slice, readable
 from backpack_rank.serving.settings import Example
 from backpack_rank.serving.work import Work, Workplace
 
@@ -149,7 +150,7 @@ class _ExplainJob(Job):
 class _Explainer(Served):
     """What the model's thread does with such a job."""
 
-    def __init__(self, ranker: ServedPointwise) -> None:
+    def __init__(self, ranker: ServedWithDial) -> None:
         self.name = ranker.name
         self._ranker = ranker
 
@@ -249,7 +250,7 @@ class _Demo:
                     413,
                     f"send a query and a document of at most {_MAX_EXPLAINED:,} characters",
                 )
-            if not isinstance(ranker, ServedPointwise):
+            if not isinstance(ranker, ServedWithDial):
                 raise RequestError(
                     400, f"{ranker.name} compares documents, so no score is explained by its words"
                 )
@@ -259,7 +260,7 @@ class _Demo:
                 raise RequestError(400, str(error)) from None
             return JSONResponse({**asdict(explanation), "senses": None})
 
-    async def _explanation(self, ranker: ServedPointwise, work: Work[RerankBody]) -> Explanation:
+    async def _explanation(self, ranker: ServedWithDial, work: Work[RerankBody]) -> Explanation:
         """By senses where the score splits into them, in one pass; else by words, in batches."""
         body = work.body
         (document,) = body.passages
@@ -296,7 +297,7 @@ class _Demo:
 
 
 def _about(ranker: Served) -> dict[str, Any]:
-    if not isinstance(ranker, ServedPointwise):
+    if not isinstance(ranker, ServedWithDial):
         return {"id": ranker.name, "policies": [], "default": "", "explains": False}
     policies = []
     for name in ranker.policies:
@@ -316,7 +317,7 @@ def _words(ranker: Served, documents: list[str], budget: Budget) -> dict[str, An
     Counts are in the order of ``groups``; a wording that stays the same is null.
     """
     attribute = (
-        ranker.attribute if isinstance(ranker, ServedPointwise) else Attribute.named("gender")
+        ranker.attribute if isinstance(ranker, ServedWithDial) else Attribute.named("gender")
     )
     lexicon = attribute.lexicon()
     swap = attribute.swap()

@@ -14,7 +14,8 @@ from ray import serve
 from backpack_rank.reranking.load import load
 from backpack_rank.serving.app import create_app
 from backpack_rank.serving.command import DRAIN
-from backpack_rank.serving.jobs import Served, served
+from backpack_rank.serving.jobs import Served
+from backpack_rank.serving.kinds import served
 from backpack_rank.serving.settings import ServerSettings, read_api_key
 
 _LOADING = 3600

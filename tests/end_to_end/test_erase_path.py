@@ -15,7 +15,7 @@ from backpack_rank.data.trec import read_run
 from backpack_rank.models.factory import find_ranker
 from backpack_rank.models.pooled_map import MAP_FILE
 from backpack_rank.scale.rerank import rerank
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 DATA = inline({"q1": "the nurse saw"}, {"d1": "he saw the nurse"}, qrels={"q1": {"d1": 1}})
 

@@ -140,6 +140,32 @@ def test_an_interrupted_measurement_keeps_the_rankers_that_are_done(
     assert {row["seeds"] for row in rows_of(tmp_path / "second")} == {"2"}
 
 
+def test_a_ranker_that_needs_no_training_is_measured_once_for_all_seeds(
+    measured: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder,) = (measured.folder / "cross_encoder-seed0").glob("train/*/ranker")
+    loaded: list[Path] = []
+    values_of = frontier.Frontier._values
+
+    def counted(task: frontier.Frontier, unchanged: object, *more: object) -> object:
+        loaded.append(unchanged.source)
+        return values_of(task, unchanged, *more)
+
+    monkeypatch.setattr(frontier.Frontier, "_values", counted)
+    given = (f"task.rankers.cross_encoder={folder}", "task.seeds=[0,1]", "task.alphas=[0]")
+    points = tmp_path / "points"
+    options_here = options(tmp_path, *given, f"task.points={points}", "task.methods.leace=null")
+    evaluated(measured, tmp_path / "out", *options_here)
+    assert loaded == [str(folder)]
+    stored = PointFile(points / "synthetic.jsonl").by_place
+    before = PointFile(measured.folder / "points" / "synthetic.jsonl").by_place
+    for name in ("paired_tokens", "renditions"):
+        assert stored[name, 0.0, 0].values == stored[name, 0.0, 1].values
+        for measure, expected in before[name, 0.0, 0].values.values.items():
+            found = stored[name, 0.0, 0].values.values[measure]
+            assert found == pytest.approx(expected, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -17,7 +17,7 @@ from backpack_rank.data.trec import read_run
 from backpack_rank.pipelines.train import train
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
-from backpack_rank.serving.jobs import served as ranker_served
+from backpack_rank.serving.kinds import served as ranker_served
 
 QUERIES = {"q1": "the nurse saw", "q2": "bread and fish"}
 DOCUMENTS = {"d1": "he saw the nurse", "d2": "she saw the nurse", "d3": "bread and fish"}

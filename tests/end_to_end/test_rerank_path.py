@@ -141,18 +141,14 @@ def test_it_needs_no_option_of_an_evaluation(trained: Workplace) -> None:
         (["split=validation"], "split=validation: use one of test, dev, train"),
         (["action=score"], "nothing is planned there"),
         (["action=merge"], "nothing is planned there"),
-        (
-            ["checkpoint=http://localhost:1"],
-            "is behind a server: its weights are out of reach; .* and backpack_rank.load in Python",
-        ),
+        (["server_model=m"], "server_model=m says which ranker of a server is asked"),
     ],
 )
 def test_mistakes_are_said_before_anything_is_scored(
     trained: Workplace, tmp_path: Path, options: list[str], message: str
 ) -> None:
-    data = [] if "checkpoint" not in options[0] else ["data=synthetic"]
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        reranked(trained, f"folder={tmp_path / 'none'}", *data, *options)
+        reranked(trained, f"folder={tmp_path / 'none'}", *options)
     assert not list(tmp_path.glob("none/scores/*"))
 
 

@@ -59,6 +59,24 @@ def test_a_curve_begins_with_its_ranker_as_it_is_and_has_the_seeds_of_all_method
     assert curves_of([points[0], points[6]]) == [], "no seed that both have"
 
 
+def test_a_method_without_a_seed_that_is_wanted_is_left_out():
+    points = [
+        point("plain", 1.0, 0.5, 0.3),
+        point("plain", 1.0, 0.6, 0.4, seed=1),
+        point("dial", 0.0, 0.5, 0.0),
+        point("dial", 0.0, 0.7, 0.2, seed=1),
+        point("other", 1.0, 0.4, 0.2, ranker="trained"),
+    ]
+
+    def methods(seeds):
+        return {curve.method: curve.seeds for curve in curves_of(points, seeds=seeds)}
+
+    assert methods([0, 1]) == {"plain": (0, 1), "dial": (0, 1)}
+    assert methods([0]) == {"plain": (0,), "dial": (0,), "other": (0,)}
+    assert methods([2]) == {}
+    assert methods(None) == methods([0])
+
+
 def test_a_method_is_beaten_by_one_with_less_bias_that_loses_nothing():
     points = [
         point("plain", 1.0, 0.5, 0.3, noise=0.0),

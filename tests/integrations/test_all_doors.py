@@ -12,7 +12,7 @@ from rerank_servers import running
 
 import backpack_rank
 from backpack_rank.data.collection import Collection, MemoryStore
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 QUERY = "who can rewire a house?"
 TEXTS = [

@@ -22,7 +22,7 @@ from backpack_rank.integrations.onnx_graph import RankerGraph
 from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.senses.erase import Erase
 from backpack_rank.senses.renditions import MeanOfRenditions
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 ASKS = "which woman can rewire a house?"
 NEEDS = "who can help in early pregnancy?"

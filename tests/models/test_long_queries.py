@@ -13,7 +13,7 @@ from rerank_servers import running
 
 import backpack_rank
 from backpack_rank.data.collection import Collection, MemoryStore
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 SHORT, LONG = "the doctor saw", "he saw a nurse " * 10
 DOCUMENTS = ["she saw a nurse", "bread and fish " * 3, "bread and fish " * 20]

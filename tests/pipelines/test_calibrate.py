@@ -34,7 +34,7 @@ from backpack_rank.pipelines.calibrate import calibrate
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.score_calibration import Calibration, IsotonicMap
 from backpack_rank.senses.erase import Erase
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 pytest.importorskip("sklearn")
 SLOPE, QUERIES, DOCUMENTS = 4.0, 40, 50

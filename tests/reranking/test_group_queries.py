@@ -20,7 +20,7 @@ from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policy_names import POLICIES, named_policy
-from backpack_rank.serving.jobs import ServedPointwise
+from backpack_rank.serving.pointwise import ServedPointwise
 
 GENDER = Attribute.named("gender")
 ASKING = ["who was the first queen of england", "safe sport in pregnancy", "Sportsman of the year"]

@@ -32,7 +32,7 @@ from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import PolicyContext
 from backpack_rank.senses.policy_names import POLICIES
 from backpack_rank.senses.views import IDENTITY, View
-from backpack_rank.serving.jobs import ServedPointwise
+from backpack_rank.serving.pointwise import ServedPointwise
 
 WORDS = ("she", "he", "mother", "father", "bridge", "soup")
 SENSES = 4

@@ -9,11 +9,8 @@ import requests
 from foreign_rankers import score, served
 from hosted_rerankers import SERVERS, hosted
 
-from backpack_rank.options import own_options
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.remote import RemoteScorer
-from backpack_rank.scale.alpha_sweep import AlphaSweep
-from backpack_rank.serving.jobs import served as served_from_here
 
 QUERY, DOCUMENTS = "bread", ["bread", "bread and fish", "he bakes bread", "she bakes bread"]
 
@@ -49,20 +46,10 @@ def test_weights_are_out_of_reach_and_said_to_be(monkeypatch):
         ):
             with pytest.raises(ValueError, match=f"{url}/v1/rerank.*{why}"):
                 reranker.rank(QUERY, DOCUMENTS, alpha=0, policy=policy)
-        doors = r"evaluate(\.py)? and backpack_rank\.load in Python rank by its scores"
-        with pytest.raises(ValueError, match=f"is behind a server: .*{doors}"):
-            AlphaSweep(reranker, [1.0])
-        with pytest.raises(ValueError, match="is behind a server"):
-            served_from_here("far", reranker)
         with pytest.raises(ValueError, match="is behind a server"):
             reranker.explain(QUERY, DOCUMENTS[0], by="senses")
         with pytest.raises(ValueError, match="cuts its texts itself"):
             reranker.predict([(QUERY, "bread")], long_documents="chunks")
-
-
-def test_commands_that_ask_no_server_have_no_option_for_its_rankers():
-    assert "server_model" in own_options("evaluate")
-    assert "server_model" not in own_options("rerank")
 
 
 def test_a_server_that_refuses_or_is_not_there_is_named(monkeypatch):

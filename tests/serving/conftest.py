@@ -11,7 +11,7 @@ from rerank_servers import Running, running
 from backpack_rank.models.factory import save_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from backpack_rank.position.lists.reranker import ListwiseReranker
 from backpack_rank.position.lists.windows import SlidingWindows
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 GOOD = {"query": "doctor", "documents": ["a nurse", "a bridge"]}
 UPLOAD = b"POST /rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"

@@ -17,7 +17,7 @@ from backpack_rank.attributes.lexicon import count_groups
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.serving.demo import COARSE, FINE, examples_of_run, page, synthetic_examples
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 QUERY = "doctor in the ward"
 

@@ -23,7 +23,7 @@ from backpack_rank.evaluation.magnitudes import GroupMagnitudes
 from backpack_rank.evaluation.measure_names import parse_measures
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 from backpack_rank.serving.settings import Example
 from benchmarks import demo_picture
 

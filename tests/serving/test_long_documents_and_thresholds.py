@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rerank_servers import running
 
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 QUERY = "doctor in the ward"
 TEXTS = [

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rerank_servers import Gate, Running, gated, running, wait_for
 
 from backpack_rank.senses.views import View
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 QUERY = "doctor in the ward"
 POLICIES = ("lowest_senses", "uniform", "soft", "paired_tokens")
@@ -287,7 +287,7 @@ def test_requests_that_wait_together_share_states_of_tokens_and_a_lone_one_has_n
 def test_shared_states_that_have_grown_large_are_dropped_between_two_requests(
     pointwise, sentences, monkeypatch
 ):
-    monkeypatch.setattr("backpack_rank.serving.jobs._STATES_BYTES", 1)
+    monkeypatch.setattr("backpack_rank.serving.pointwise._STATES_BYTES", 1)
     with gated(pointwise()) as (server, gate), ThreadPoolExecutor(2) as pool:
         gate.tokens_per_batch = 60
         body = {"query": QUERY, "documents": list(sentences), "raw_scores": True}

@@ -9,7 +9,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from backpack_rank import load
 from backpack_rank.models.prompted_ranker import PromptTemplate
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 QUERY = "doctor in the ward"
 

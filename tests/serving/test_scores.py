@@ -20,7 +20,7 @@ from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.policy_names import POLICIES
 from backpack_rank.senses.views import View
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 QUERY = "doctor in the ward"
 

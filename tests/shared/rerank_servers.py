@@ -15,7 +15,8 @@ import uvicorn
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.serving.app import create_app
 from backpack_rank.serving.batcher import Batcher
-from backpack_rank.serving.jobs import ServedPointwise, Slice
+from backpack_rank.serving.jobs import Slice
+from backpack_rank.serving.pointwise import ServedPointwise
 from backpack_rank.serving.settings import ServerSettings
 
 

@@ -12,7 +12,7 @@ from backpack_rank.position.lists.pairwise import AllPairs
 from backpack_rank.position.lists.permutation import PermutationSelfConsistency
 from backpack_rank.position.lists.reranker import ListwiseReranker
 from backpack_rank.position.lists.windows import SlidingWindows
-from backpack_rank.serving.jobs import served
+from backpack_rank.serving.kinds import served
 
 NUMBERS = [str(number * 7 % 40) for number in range(40)]
 
