@@ -10,7 +10,7 @@ from typing import Any
 from backpack_rank.files import read_yaml, resource_folder
 
 FOLDER = "published"
-_MAPPINGS = ("known_as", "headings", "says")
+_MAPPINGS = ("known_as", "headings", "says", "layout")
 _LISTS = ("columns", "shown", "labels", "notes")
 
 
@@ -49,6 +49,8 @@ class PublishedTable:
         headings: of columns, where a table names them otherwise than they are called here.
         known_as: names that a row has in our own results, beside its label.
         says: what the paper's text says of figures without numbers.
+        layout: words of :class:`~backpack_rank.reporting.layout.Layout`, where this table looks
+            otherwise than others of its kind.
     """
 
     name: str
@@ -66,6 +68,7 @@ class PublishedTable:
     headings: Mapping[str, str] = field(default_factory=dict)
     known_as: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     says: Mapping[str, str] = field(default_factory=dict)
+    layout: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> str:

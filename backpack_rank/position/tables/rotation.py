@@ -5,9 +5,11 @@ Rankers of original and of rotated passages are tested on both, and on other col
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,26 +32,20 @@ from backpack_rank.position.tables.checkpoints import (
     Checkpoint,
     Stages,
     TrainingStage,
-    find_checkpoints,
+    chosen_runs,
     group_by_seed,
-)
-from backpack_rank.position.tables.rotation_tables import (
-    RotationRow,
-    TransferRow,
-    chain_letters,
-    effect_table,
-    measures_on_both,
-    printed_on_both,
-    transfer_table,
+    ranker_notes,
+    trainings_on,
 )
 from backpack_rank.reporting.measure_files import write_per_query
-from backpack_rank.reporting.published import PublishedTable, published
+from backpack_rank.reporting.paper_layout import ColumnKey, Figure, PaperRow, lay_out
+from backpack_rank.reporting.published import Printed, PublishedTable, published
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.pointwise import PointwiseReranker
 
 log = logging.getLogger(__name__)
-ORIGINAL, ROTATED = "original", "rotated"
+ORIGINAL, ROTATED, CHANGE = "original", "rotated", "change"
 
 
 class RotationBenchmark:
@@ -132,7 +128,7 @@ class RotationEffect(Experiment):
 
     def __post_init__(self) -> None:
         with located("task.published"):
-            printed_on_both(published(self.published))
+            with_changes(published(self.published))
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure the rankers found; write the table and values per query.
@@ -145,7 +141,7 @@ class RotationEffect(Experiment):
         training_by_stages = trainings_on(table, source, settings)
         runs = chosen_runs(self.runs, self.models, settings, table, list(training_by_stages))
         bench = RotationBenchmark(settings, dataset, measures_on_both(table))
-        measured: dict[tuple[str, str], RotationRow] = {}
+        measured: dict[tuple[str, str], PaperRow] = {}
         values = []
         for (model, stages), runs_of_seeds in group_by_seed(runs).items():
             label = table.label_of(model)
@@ -155,14 +151,20 @@ class RotationEffect(Experiment):
             p_values = {}
             for measure in bench.measures:
                 p_values[measure] = p_wilcoxon(original, rotated, measure)
-            measured[label, training] = RotationRow(
-                figures_of(original), figures_of(rotated), p_values, len(runs_of_seeds)
+            measured[label, training] = PaperRow(
+                (label, training),
+                effect_figures(figures_of(original), figures_of(rotated), p_values),
+                record={"rankers": len(runs_of_seeds)},
             )
             for name, per_query in values_by_test.items():
                 values.append((f"{label} ({training}) on {name}", per_query.values))
-        notes = [*missing_effects(table, measured, source), *ranker_notes(table, runs)]
-        first_stage = (bench.stage, figures_of(bench.first_stage()))
-        shown = effect_table(table, measured, bench.in_words(), first_stage, notes)
+        shown = effect_table(
+            table,
+            measured,
+            bench.in_words(),
+            first_stage=(bench.stage, figures_of(bench.first_stage())),
+            notes=[*missing_effects(table, measured, source), *ranker_notes(table, runs)],
+        )
         finish(settings, folder, shown, values, quiet)
 
 
@@ -213,18 +215,25 @@ class RotationTransfer(Experiment):
         runs = [run for run in runs if run.stages in letters]
 
         bench = RotationBenchmark(settings, dataset, table.columns)
-        chains_by_model: dict[str, dict[str, tuple[PerQuery, int]]] = {}
+        values_by_chain: dict[tuple[str, str], PerQuery] = {}
+        rankers: dict[tuple[str, str], int] = {}
         for (model, stages), runs_of_seeds in group_by_seed(runs).items():
-            per_query = bench.measure(runs_of_seeds, (ORIGINAL,))[ORIGINAL]
-            chains = chains_by_model.setdefault(table.label_of(model), {})
-            chains[letters[stages]] = (per_query, len(runs_of_seeds))
+            chain = (table.label_of(model), letters[stages])
+            values_by_chain[chain] = bench.measure(runs_of_seeds, (ORIGINAL,))[ORIGINAL]
+            rankers[chain] = len(runs_of_seeds)
 
         measured = {}
         values = []
-        for model, chains in chains_by_model.items():
-            measured[model] = _rows_of_model(chains)
-            for letter, (per_query, _) in chains.items():
-                values.append((f"{model} ({letter})", per_query.values))
+        # A model's chains follow each other, whatever was found first.
+        models = list(dict.fromkeys(model for model, _ in values_by_chain))
+        for chain in sorted(values_by_chain, key=lambda chain: models.index(chain[0])):
+            model, letter = chain
+            measured[chain] = PaperRow(
+                (model, chain_label(letter, table, first, target.data), letter),
+                chain_figures(chain, values_by_chain),
+                record={"rankers": rankers[chain]},
+            )
+            values.append((f"{model} ({letter})", values_by_chain[chain].values))
         notes = [
             *missing_chains(table, measured, first, target.data),
             *ranker_notes(table, runs),
@@ -233,57 +242,185 @@ class RotationTransfer(Experiment):
         finish(settings, folder, shown, values, quiet)
 
 
-def chosen_runs(
-    folders: str | Sequence[str] | None,
-    models: Sequence[str] | None,
-    settings: EvaluationSettings,
-    table: PublishedTable,
-    stages: Sequence[Stages] | None = None,
-) -> list[Checkpoint]:
-    """Find the saved rankers of some models and training stages; None for any.
+def relative_change(original: float, rotated: float) -> float:
+    """What rotated passages change, relatively; NaN where their figure is 0.
 
-    Models have the names of their configurations, or those of the published table. There are none
-    when nothing was trained in ``output`` yet.
+    The paper divides by the figure of the rotated test set, not by that of the original one.
+
+    >>> round(relative_change(original=0.312, rotated=0.254), 3)
+    -0.228
+    """
+    return math.nan if rotated == 0 else (rotated - original) / rotated
+
+
+def measures_on_both(table: PublishedTable) -> tuple[str, ...]:
+    """The measures of a published table like 3 and 4.
+
+    >>> measures_on_both(published("rotation_table3"))
+    ('nDCG@10', 'MRR@10', 'R@10')
 
     Raises:
-        FileNotFoundError: a folder that is named does not exist or holds no ranker.
+        ValueError: it does not have two columns for each measure.
     """
-    output = Path(settings.output) / "train"
-    if folders is None and not output.is_dir():
-        return []
-    if folders is None:
-        folders = str(output)
-    if isinstance(folders, str):
-        folders = [folders]
-    runs = find_checkpoints(list(folders))
-    kept = []
-    for run in runs:
-        of_model = models is None or run.model in models or table.label_of(run.model) in models
-        of_stages = stages is None or run.stages in stages
-        if of_model and of_stages:
-            kept.append(run)
-    if len(kept) < len(runs):
-        log.info(
-            "%d of %d saved rankers are of another model or training data",
-            len(runs) - len(kept),
-            len(runs),
+    measures = tuple(column.removesuffix(" original") for column in table.columns[::2])
+    wanted = tuple(" ".join(names) for names in itertools.product(measures, (ORIGINAL, ROTATED)))
+    if table.columns != wanted:
+        raise ValueError(
+            f"the published table {table.name} must have the columns {', '.join(wanted)}"
         )
-    return kept
+    return measures
 
 
-def trainings_on(
-    table: PublishedTable, source: str, settings: EvaluationSettings
-) -> dict[Stages, str]:
-    """The paper's two trainings: on original passages of a collection, and on rotated.
+def with_changes(table: PublishedTable) -> PublishedTable:
+    """A published table like 3 and 4 with a further column for each measure, its change.
 
-    Returns:
-        Name of the training by its stages, of which there is one.
+    Raises:
+        ValueError: it does not have two columns for each measure, and two trainings.
     """
-    original, debiased = table.labels_at(1)
-    return {
-        (TrainingStage(source),): original,
-        (TrainingStage(source, settings.rotation.level),): debiased,
-    }
+    measures = measures_on_both(table)
+    if len(table.labels_at(-1)) != 2:
+        raise ValueError(
+            f"rows of the published table {table.name} must be of two trainings, on original and "
+            f"on rotated passages, and are of {', '.join(table.labels_at(-1))}"
+        )
+    columns: list[str] = []
+    rows: dict[tuple[str, ...], dict[str, Printed]] = {labels: {} for labels in table.rows}
+    for measure in measures:
+        both = [f"{measure} {ORIGINAL}", f"{measure} {ROTATED}"]
+        columns += [*both, f"{measure} {CHANGE}"]
+        for labels, printed in table.rows.items():
+            original, rotated = (printed[column] for column in both)
+            change = relative_change(original.value, rotated.value)
+            figures = (original, rotated, Printed(repr(change)))
+            rows[labels] |= dict(zip(columns[-3:], figures, strict=True))
+    return replace(table, columns=tuple(columns), shown=tuple(columns), rows=rows)
+
+
+def chain_letters(table: PublishedTable) -> tuple[str, str, str]:
+    """The letters of the chains of a published table like 5.
+
+    They are the last labels of rows: of the collection alone, another one before it, and that one
+    rotated.
+
+    Raises:
+        ValueError: rows are not ``model | chain | letter``, or there are not three letters.
+    """
+    if any(len(labels) != 3 for labels in table.rows) or len(table.labels_at(-1)) != 3:
+        raise ValueError(
+            f"rows of the published table {table.name} must be 'model | chain | letter', of three "
+            "letters"
+        )
+    alone, after_original, after_rotated = table.labels_at(-1)
+    return alone, after_original, after_rotated
+
+
+def effect_figures(
+    original: Mapping[str, Estimate], rotated: Mapping[str, Estimate], p_values: Mapping[str, float]
+) -> dict[ColumnKey, Figure | Estimate]:
+    """Figures of both test sets and of the change; a dagger where they differ."""
+    figures: dict[ColumnKey, Figure | Estimate] = {}
+    for measure in original:
+        p = p_values[measure]
+        figures[measure, ORIGINAL] = original[measure]
+        figures[measure, ROTATED] = rotated[measure]
+        figures[measure, CHANGE] = Figure(
+            relative_change(original[measure].mean, rotated[measure].mean),
+            marks="†" if p < SIGNIFICANCE else "",
+            record={"p_wilcoxon": p},
+        )
+    return figures
+
+
+def effect_table(
+    table: PublishedTable,
+    measured: Mapping[tuple[str, str], PaperRow],
+    collection: str,
+    first_stage: tuple[str, Mapping[str, Estimate]] | None = None,
+    notes: Sequence[str] = (),
+) -> Table:
+    """Table 3 (MS MARCO) or 4 (SQuAD): every training on both test sets.
+
+    Args:
+        table: the published figures.
+        measured: by model and training.
+        collection: what was measured on.
+        first_stage: name and figures of the ranking that the candidates come from.
+        notes: further sentences.
+    """
+    rows = rows_of_trainings(table, measured)
+    name = None
+    if first_stage is not None:
+        # The same of both test sets, so it stands once.
+        name, figures = first_stage
+        on_original = {(measure, ORIGINAL): figures[measure] for measure in measures_on_both(table)}
+        rows.append(PaperRow((name, ""), on_original))
+    facts = {"collection": collection, "first_stage": name}
+    return lay_out("rotation_effect", rows, with_changes(table), facts=facts, notes=notes)
+
+
+def rows_of_trainings(
+    table: PublishedTable, measured: Mapping[tuple[str, str], PaperRow]
+) -> list[PaperRow]:
+    """Rows of both trainings of all models, with dashes for what was not measured."""
+    rows = []
+    for key in itertools.product(_models(table, measured), table.labels_at(1)):
+        rows.append(measured.get(key, PaperRow(key, {})))
+    return rows
+
+
+def chain_label(letter: str, table: PublishedTable, source: str, target: str) -> str:
+    """What a chain was trained on in turn, such as ``nq(Debiased) -> squad(Original)``."""
+    last = f"{target}(Original)"
+    labels = (last, f"{source}(Original) -> {last}", f"{source}(Debiased) -> {last}")
+    return labels[chain_letters(table).index(letter)]
+
+
+def chain_figures(
+    chain: tuple[str, str], values_by_chain: Mapping[tuple[str, str], PerQuery]
+) -> dict[ColumnKey, Figure]:
+    """Figures of a model's chain, with the letters of those of its chains that it is better than.
+
+    Better is a higher mean, significant by Wilcoxon's signed-rank test over the queries.
+    """
+    model, letter = chain
+    values = values_by_chain[chain]
+    figures = {}
+    for measure, estimate in figures_of(values).items():
+        better_than = ""
+        for other_model, other in sorted(values_by_chain):
+            if other_model != model or other == letter:
+                continue
+            other_values = values_by_chain[model, other]
+            is_higher = values.mean(measure) > other_values.mean(measure)
+            if is_higher and p_wilcoxon(values, other_values, measure) < SIGNIFICANCE:
+                better_than += other
+        figures["", measure] = Figure(estimate, marks=better_than)
+    return figures
+
+
+def transfer_table(
+    table: PublishedTable,
+    measured: Mapping[tuple[str, str], PaperRow],
+    target: str,
+    source: str,
+    collection: str,
+    notes: Sequence[str] = (),
+) -> Table:
+    """Table 5: models by what they were trained on, one collection after another.
+
+    Args:
+        table: the published figures.
+        measured: by model and letter of the chain.
+        target: what every chain was trained on last.
+        source: what the longer chains were trained on first.
+        collection: what was measured on.
+        notes: further sentences.
+    """
+    rows = []
+    for model, letter in itertools.product(_models(table, measured), chain_letters(table)):
+        labels = (model, chain_label(letter, table, source, target), letter)
+        rows.append(measured.get((model, letter), PaperRow(labels, {})))
+    return lay_out("rotation_transfer", rows, table, facts={"collection": collection}, notes=notes)
 
 
 def mean_values(values: Sequence[PerQuery]) -> PerQuery:
@@ -305,11 +442,12 @@ def figures_of(values: PerQuery) -> dict[str, Estimate]:
 
 
 def missing_effects(
-    table: PublishedTable, measured: Mapping[tuple[str, str], RotationRow], source: str
+    table: PublishedTable, measured: Iterable[tuple[str, str]], source: str
 ) -> list[str]:
     """Which rankers of the paper's table are missing, and how to train them."""
     lines = []
-    for model in dict.fromkeys([*table.labels_at(0), *(model for model, _ in measured)]):
+    measured = list(measured)
+    for model in _models(table, measured):
         for training, rotation in zip(table.labels_at(1), ("none", "train"), strict=True):
             if (model, training) not in measured:
                 # The first name that a model of the paper has here is that of its configuration.
@@ -325,36 +463,19 @@ def missing_effects(
 
 
 def missing_chains(
-    table: PublishedTable,
-    measured: Mapping[str, Mapping[str, TransferRow]],
-    first: str,
-    target: str,
+    table: PublishedTable, measured: Iterable[tuple[str, str]], first: str, target: str
 ) -> list[str]:
     """Which chains of training the paper's models lack, and how to train them."""
     lines = []
-    for model in dict.fromkeys([*table.labels_at(0), *measured]):
-        chains = measured.get(model, {})
-        lacking = [letter for letter in chain_letters(table) if letter not in chains]
+    measured = list(measured)
+    for model in _models(table, measured):
+        lacking = [letter for letter in chain_letters(table) if (model, letter) not in measured]
         if lacking:
             lines.append(
                 f"Not measured, as there is no such ranker: {model}, {', '.join(lacking)} "
                 f"({called('train')} data={target} [checkpoint=FOLDER of a ranker trained with "
                 f"data={first} data.rotation=none or train])."
             )
-    return lines
-
-
-def ranker_notes(table: PublishedTable, runs: Sequence[Checkpoint]) -> list[str]:
-    """Say below a table which rankers it has, of which training data and seeds."""
-    lines = []
-    for (model, stages), runs_of_seeds in group_by_seed(runs).items():
-        data = []
-        for stage in stages:
-            data.append(stage.data if stage.rotation is None else f"{stage.data}, rotated")
-        seeds = ", ".join(str(run.seed) for run in runs_of_seeds)
-        figures = f"seed {seeds}" if len(runs_of_seeds) == 1 else f"means over seeds {seeds}"
-        folders = ", ".join(str(run.ranker.parent) for run in runs_of_seeds)
-        lines.append(f"{table.label_of(model)} ({' -> '.join(data)}): {figures}; {folders}.")
     return lines
 
 
@@ -373,22 +494,9 @@ def finish(
     show([table], paths_in_words(written), quiet)
 
 
-def _rows_of_model(chains: Mapping[str, tuple[PerQuery, int]]) -> dict[str, TransferRow]:
-    """A model's rows by letter of the chain, each with the letters that it is better than.
-
-    Better is a higher mean, significant by Wilcoxon's signed-rank test over the queries.
-    """
-    rows = {}
-    for letter, (values, rankers) in sorted(chains.items()):
-        better_than = dict.fromkeys(values.measures, "")
-        for other in sorted(chains.keys() - {letter}):
-            other_values, _ = chains[other]
-            for measure in values.measures:
-                is_higher = values.mean(measure) > other_values.mean(measure)
-                if is_higher and p_wilcoxon(values, other_values, measure) < SIGNIFICANCE:
-                    better_than[measure] += other
-        rows[letter] = TransferRow(figures_of(values), better_than, rankers)
-    return rows
+def _models(table: PublishedTable, measured: Iterable[tuple[str, str]]) -> list[str]:
+    """Models of the paper, and behind them others that were measured."""
+    return list(dict.fromkeys([*table.labels_at(0), *(model for model, _ in measured)]))
 
 
 def _first_data(runs: Sequence[Checkpoint]) -> str:
