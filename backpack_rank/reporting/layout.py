@@ -4,12 +4,17 @@ table.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeAlias
 
 from backpack_rank.files import read_yaml, resource_folder
 from backpack_rank.reporting.published import FOLDER, PublishedTable
+from backpack_rank.reporting.table import percent
+
+ColumnKey: TypeAlias = tuple[str, str]
+"""Name of the group that a column stands in, which may be empty, and its own."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Layout:
         decimals: of a figure that is not multiplied; one in hundredths has two less.
         paper_decimals: of published figures; None shows them as they are printed.
         leading_zero: whether a figure that is not multiplied reads 0.5 rather than .5.
-        scale: what figures are multiplied with; that of the published table counts before it.
+        scale: what figures are multiplied with, 1 or 100.
         forms: of some columns or groups in place of decimals: ``percent``, or a format of Python.
         bold: ``largest`` or ``smallest`` (of absolute values) by column, or for ``all`` others;
             compared are rows of a section with the same source.
@@ -84,6 +89,34 @@ class Layout:
         """``largest``, ``smallest`` or None."""
         return self.bold.get(column, self.bold.get("all"))
 
+    def number(self, value: float, group: str, column: str, decimals: int) -> str:
+        """A figure as it is shown in a column.
+
+        >>> from backpack_rank.reporting.published import published
+        >>> layout_of("reranking_grid", published("capcal_table2")).number(0.5, "", "DL19", 4)
+        '50.00'
+        """
+        form = self.forms.get(column, self.forms.get(group))
+        if form == "percent":
+            return percent(value)
+        if form is None:
+            value *= self.scale
+            form = f".{decimals - 2 if self.scale == 100 else decimals}f"
+        text = format(value, form)
+        # Nothing reads -0.0000.
+        if not re.search("[1-9]", text):
+            text = format(0.0, form)
+        if not self.leading_zero and self.scale == 1:
+            text = text.removeprefix("0")
+        return text
+
+    def key(self, column: str) -> ColumnKey:
+        """The names of a column of the paper: ``MathSort PSC`` stands in a group ``MathSort``."""
+        if len(self.column_fields) < 2:
+            return "", column
+        group, _, name = column.rpartition(" ")
+        return group, name
+
     def record(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
         """A line of the CSV file; fields without a value are empty."""
         fields = [self.csv_fields.get(heading, heading) for heading in self.csv]
@@ -91,7 +124,7 @@ class Layout:
 
 
 def layout_of(name: str, table: PublishedTable) -> Layout:
-    """Read a layout; what the published table says of its own layout counts before it.
+    """Read a layout; what the published table says itself counts before it.
 
     Raises:
         ValueError: the table's ``layout`` has a word that layouts do not have.
@@ -105,4 +138,11 @@ def layout_of(name: str, table: PublishedTable) -> Layout:
             f"layout has {', '.join(unknown)} in the published table {table.name}; it may have "
             f"{', '.join(sorted(known))}"
         )
-    return Layout(**content)
+    layout = Layout(**content)
+    return replace(
+        layout,
+        file_name=table.file_name or layout.file_name,
+        labels=tuple(table.labels or layout.labels or ("",) * table.num_labels),
+        headings={**layout.headings, **table.headings},
+        scale=layout.scale * table.scale,
+    )

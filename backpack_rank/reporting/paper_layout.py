@@ -17,18 +17,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 from backpack_rank.evaluation.results import Estimate
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.reporting.layout import Layout, layout_of
+from backpack_rank.reporting.layout import ColumnKey, Layout, layout_of
 from backpack_rank.reporting.published import PublishedTable
-from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table, extreme, percent
+from backpack_rank.reporting.table import NONE, Cell, Group, Row, Section, Table, extreme
 
 PAPER, HERE = "paper", "here"
 """Who measured a figure."""
 _ORIGINS = {PAPER: "published", HERE: "measured"}
 _NOTES = "{notes}"
 """A sentence of a layout that the notes of the measurement stand in place of."""
-
-ColumnKey: TypeAlias = tuple[str, str]
-"""Name of the group that a column stands in, which may be empty, and its own."""
 
 
 @dataclass(frozen=True)
@@ -162,52 +159,43 @@ def lay_out(
             place = (line.section, source, key)
             if best.get(place) is not None:
                 bold = _size(look, key, figure) == best[place]
-            text = _text(look, table, source, key, figure)
+            text = _text(look, source, key, figure)
             cells.append(Cell(text, bold, raised=figure.marks, interval=figure.interval))
         rows_by_section.setdefault(line.section, []).append(Row(line.labels, cells))
     return Table(
-        name=table.file_name or look.file_name,
+        name=look.file_name,
         title=table.title or look.title.format_map(words) or table.source,
-        labels=tuple(table.labels or look.labels or ("",) * _num_labels(table)),
-        groups=_groups(look, table, keys),
+        labels=tuple(look.labels),
+        groups=_groups(look, keys),
         sections=[Section(heading, shown) for heading, shown in rows_by_section.items()],
         notes=_sentences(look, words, notes),
         columns=tuple(look.csv),
-        records=_records(look, table, lines) if records is None else records,
+        records=_records(look, lines) if records is None else records,
     )
 
 
 def _lines(
     look: Layout, table: PublishedTable, rows: Sequence[PaperRow], words: Mapping[str, Any]
 ) -> list[_Line]:
-    lines = []
+    """Rows with their section, their labels as they are shown, and whose figures they have."""
+    printed = _published_rows(look, table)
     if look.source_in == "columns":
-        for row in rows:
-            lines.append(_Line(row.section, row.labels, row, (PAPER, HERE)))
-        return lines
-    if look.source_in == "labels":
-        for row in _below_each_other(_published_rows(look, table), rows):
+        return [_Line(row.section, row.labels, row, (PAPER, HERE)) for row in rows]
+    lines = []
+    below = look.source_in == "labels"
+    for row in _below_each_other(printed, rows) if below else [*rows, *printed]:
+        source = PAPER if row.measured is None else HERE
+        if below:
             section, *labels = row.labels
-            source = _source(row)
-            lines.append(_Line(section, (*labels, source), row, (source,)))
-        return lines
-    for row in [*rows, *_published_rows(look, table)]:
-        source = _source(row)
-        section = row.section
-        if source in look.sections:
-            section = look.sections[source].format_map(words)
-        # A measured row may have fewer labels than those of the paper.
-        blank = [""] * (_num_labels(table) - len(row.labels))
-        lines.append(_Line(section, (*row.labels, *blank), row, (source,)))
+            labels.append(source)
+        else:
+            section = row.section
+            if source in look.sections:
+                section = look.sections[source].format_map(words)
+            # A measured row may have fewer labels than those of the paper.
+            labels = [*row.labels, *[""] * (table.num_labels - len(row.labels))]
+        lines.append(_Line(section, tuple(labels), row, (source,)))
     return lines
-
-
-def _source(row: PaperRow) -> str:
-    return PAPER if row.measured is None else HERE
-
-
-def _num_labels(table: PublishedTable) -> int:
-    return max(map(len, table.rows), default=1)
 
 
 def _published_rows(look: Layout, table: PublishedTable) -> list[PaperRow]:
@@ -215,7 +203,7 @@ def _published_rows(look: Layout, table: PublishedTable) -> list[PaperRow]:
     for labels, printed in table.rows.items():
         figures = {}
         for column, figure in printed.items():
-            figures[_key(look, column)] = Figure(
+            figures[look.key(column)] = Figure(
                 value=figure.value / table.scale,
                 text=figure.text,
                 marks=figure.marks,
@@ -247,20 +235,12 @@ def _below_each_other(
     return rows
 
 
-def _key(look: Layout, column: str) -> ColumnKey:
-    """A column of the paper by the names of its group and its own: ``MATHSORT PSC``."""
-    if len(look.column_fields) < 2:
-        return "", column
-    group, _, name = column.rpartition(" ")
-    return group, name
-
-
 def _columns(
     look: Layout, table: PublishedTable, lines: Sequence[_Line], first: Sequence[ColumnKey]
 ) -> list[ColumnKey]:
     if look.shown:
         return [(group, name) for group, name in look.shown]
-    of_paper = [_key(look, column) for column in table.shown]
+    of_paper = [look.key(column) for column in table.shown]
     measured = list(first)
     for line in lines:
         measured += line.row.measured or {}
@@ -275,12 +255,11 @@ def _columns(
     return list(itertools.product(groups, names))
 
 
-def _groups(look: Layout, table: PublishedTable, columns: Sequence[ColumnKey]) -> list[Group]:
-    headings = {**look.headings, **table.headings}
+def _groups(look: Layout, columns: Sequence[ColumnKey]) -> list[Group]:
     groups: list[Group] = []
     for group, name in columns:
-        group_heading = headings.get(group, group)
-        heading = headings.get(name, name)
+        group_heading = look.headings.get(group, group)
+        heading = look.headings.get(name, name)
         if look.source_in == "columns":
             pair = (f"({PAPER})", f"({HERE})")
             groups.append(Group(f"{group_heading} {heading}".strip(), pair))
@@ -316,27 +295,13 @@ def _size(look: Layout, key: ColumnKey, figure: Figure) -> float | None:
     return round(abs(figure.mean) if smallest else figure.mean, 4)
 
 
-def _text(look: Layout, table: PublishedTable, source: str, key: ColumnKey, figure: Figure) -> str:
+def _text(look: Layout, source: str, key: ColumnKey, figure: Figure) -> str:
     decimals = look.paper_decimals if source == PAPER else look.decimals
     if figure.text and (source == HERE or decimals is None):
         return figure.text
     if figure.mean is None or decimals is None:
         return NONE
-    group, name = key
-    form = look.forms.get(name, look.forms.get(group))
-    if form == "percent":
-        return percent(figure.mean)
-    value, scale = figure.mean, table.scale * look.scale
-    if form is None:
-        value *= scale
-        form = f".{decimals - 2 if scale == 100 else decimals}f"
-    text = format(value, form)
-    # What rounds to nothing is no loss: nothing reads -0.0000.
-    if not re.search("[1-9]", text):
-        text = format(0.0, form)
-    if not look.leading_zero and scale == 1:
-        text = text.removeprefix("0")
-    return text
+    return look.number(figure.mean, *key, decimals)
 
 
 def _sentences(look: Layout, words: Mapping[str, Any], notes: Sequence[str]) -> list[str]:
@@ -354,13 +319,13 @@ def _sentences(look: Layout, words: Mapping[str, Any], notes: Sequence[str]) -> 
     return sentences
 
 
-def _records(look: Layout, table: PublishedTable, lines: Sequence[_Line]) -> list[tuple[Any, ...]]:
+def _records(look: Layout, lines: Sequence[_Line]) -> list[tuple[Any, ...]]:
     """Lines of the CSV file: one for each figure, or one for each row."""
     records = []
     pairs = [(line, source) for line in lines for source in line.sources]
     for line, source in pairs:
         of_row: dict[str, Any] = {
-            "table": table.file_name or look.file_name,
+            "table": look.file_name,
             "section": line.section,
             "row": " | ".join(line.row.labels),
             "source": source,

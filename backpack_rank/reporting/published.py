@@ -75,6 +75,11 @@ class PublishedTable:
         """Paper and table."""
         return f"{self.paper}, {self.table}"
 
+    @property
+    def num_labels(self) -> int:
+        """Of the row that has most; 1 where there are no rows."""
+        return max(map(len, self.rows), default=1)
+
     def labels_at(self, place: int) -> list[str]:
         """The labels of rows at one place, each once, in the order of the rows.
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from backpack_rank.evaluation.results import Estimate
-from backpack_rank.reporting import paper_layout
-from backpack_rank.reporting.layout import Layout, layout_of
+from backpack_rank.reporting import layout
+from backpack_rank.reporting.layout import layout_of
 from backpack_rank.reporting.paper_layout import Figure, PaperRow, lay_out
 from backpack_rank.reporting.published import Printed, PublishedTable
 from backpack_rank.reporting.table import Group, Table
@@ -39,8 +39,7 @@ def laid_out(monkeypatch: pytest.MonkeyPatch):
 
     def with_layout(rows=MEASURED, table: PublishedTable | None = PAPER, **words: Any) -> Table:
         facts = words.pop("facts", {})
-        layout = Layout(**{"file_name": "mine", **words})
-        monkeypatch.setattr(paper_layout, "layout_of", lambda name, table: layout)
+        monkeypatch.setattr(layout, "read_yaml", lambda path: words)
         return lay_out("mine", rows, table, facts=facts, notes=["A note."])
 
     return with_layout
