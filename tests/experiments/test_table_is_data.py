@@ -26,7 +26,7 @@ LAYOUTS: dict[str, Callable[[str], Table]] = {
     "RerankingGrid": lambda path: grid_table(path, {}, "my ranker"),
     "SortingTask": lambda path: sorting_table(path, {}),
     "RotationEffect": lambda path: effect_table(published(path), {}, "squad"),
-    "RotationTransfer": lambda path: transfer_table(published(path), {}, "squad", "nq", "squad"),
+    "RotationTransfer": lambda path: transfer_table(published(path), {}, [()] * 3, "squad"),
     "RotationSimilarity": lambda path: similarity_table(published(path), {}),
 }
 """What a task writes before anything was measured."""

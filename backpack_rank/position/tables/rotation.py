@@ -6,28 +6,26 @@ Rankers of original and of rotated passages are tested on both, and on other col
 from __future__ import annotations
 
 import itertools
-import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from backpack_rank.checks import located
 from backpack_rank.commands import called
 from backpack_rank.constructors import Name, PathText
-from backpack_rank.data.collection import Collection
-from backpack_rank.data.dataset import Dataset
-from backpack_rank.data.rotation import rotated_collection
-from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import Estimate, PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.experiments.grid import fill_grid, paths_in_words, show
+from backpack_rank.experiments.grid import paths_in_words, show
 from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.option_types import Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.position.passages.rotation_benchmark import (
+    ORIGINAL,
+    ROTATED,
+    RotationBenchmark,
+)
 from backpack_rank.position.tables.checkpoints import (
     Checkpoint,
     Stages,
@@ -42,69 +40,8 @@ from backpack_rank.reporting.paper_layout import ColumnKey, Figure, PaperRow, la
 from backpack_rank.reporting.published import Printed, PublishedTable, published
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
-from backpack_rank.reranking.pointwise import PointwiseReranker
 
-log = logging.getLogger(__name__)
-ORIGINAL, ROTATED, CHANGE = "original", "rotated", "change"
-
-
-class RotationBenchmark:
-    """Measures rankers on a test collection and on its rotated passages::
-
-        bench = RotationBenchmark(settings, dataset, ["nDCG@10"])
-        values = bench.measure(checkpoints)  # per query, of "original" and of "rotated"
-
-    Both have the same candidates, so only the passages differ.
-
-    Attributes:
-        tests: ``original`` and ``rotated``.
-        stage: name of the first stage.
-        candidates: of both.
-        settings: of the evaluation.
-        measures: that are taken.
-    """
-
-    def __init__(
-        self, settings: EvaluationSettings, dataset: Dataset, measures: Sequence[str]
-    ) -> None:
-        """The test split of the data, whatever ``data.rotation`` says."""
-        test = dataset.with_rotation("none").split("test")
-        self.settings = settings
-        self.measures = measures
-        self.stage, self.candidates = dataset.candidates("test", test)
-        self.tests = {ORIGINAL: test, ROTATED: rotated_collection(test, settings.rotation)}
-
-    def measure(
-        self, runs: Sequence[Checkpoint], which: Sequence[str] = (ORIGINAL, ROTATED)
-    ) -> dict[str, PerQuery]:
-        """Values per query on each test collection, as means over rankers of several seeds."""
-
-        def prepare(run: Checkpoint) -> PointwiseReranker:
-            log.info("measuring %s", run.ranker)
-            return self.settings.reranker(run.ranker)
-
-        def measure(_: Path, reranker: PointwiseReranker, name: str, test: Collection) -> PerQuery:
-            ranked = reranker.rerank(self.candidates, test)
-            return effectiveness(ranked, test.qrels, self.measures)
-
-        run_by_folder = {run.ranker: run for run in runs}
-        tests = {name: self.tests[name] for name in which}
-        cells = fill_grid(run_by_folder, tests, prepare, measure)
-        means = {}
-        for name in which:
-            values_of_rankers = [cells[folder, name] for folder in run_by_folder]
-            means[name] = mean_values(values_of_rankers)
-        return means
-
-    def first_stage(self) -> PerQuery:
-        """Values of the candidates themselves; they are the same for both test collections."""
-        return effectiveness(self.candidates, self.tests[ORIGINAL].qrels, self.measures)
-
-    def in_words(self) -> str:
-        """Name and size of the test collection, and how it is rotated."""
-        test = self.tests[ORIGINAL]
-        rotation = self.settings.rotation.label
-        return f"{test.name} ({len(test.queries):,} queries, {self.stage}'s candidates; {rotation})"
+CHANGE = "change"
 
 
 @dataclass(frozen=True)
@@ -146,7 +83,7 @@ class RotationEffect(Experiment):
         for (model, stages), runs_of_seeds in group_by_seed(runs).items():
             label = table.label_of(model)
             training = training_by_stages[stages]
-            values_by_test = bench.measure(runs_of_seeds)
+            values_by_test = bench.measure([run.ranker for run in runs_of_seeds])
             original, rotated = values_by_test[ORIGINAL], values_by_test[ROTATED]
             p_values = {}
             for measure in bench.measures:
@@ -204,42 +141,39 @@ class RotationTransfer(Experiment):
                 runs.append(run)
         first = self.first or _first_data(runs)
         # The collection alone; another collection before it; the other one rotated.
-        before_target: list[Stages] = [
-            (),
-            (TrainingStage(first),),
-            (TrainingStage(first, settings.rotation.level),),
+        chains: list[Stages] = [
+            (target,),
+            (TrainingStage(first), target),
+            (TrainingStage(first, settings.rotation.level), target),
         ]
-        letters = {}
-        for stages, letter in zip(before_target, chain_letters(table), strict=True):
-            letters[(*stages, target)] = letter
+        letters = dict(zip(chains, chain_letters(table), strict=True))
         runs = [run for run in runs if run.stages in letters]
 
         bench = RotationBenchmark(settings, dataset, table.columns)
-        values_by_chain: dict[tuple[str, str], PerQuery] = {}
         rankers: dict[tuple[str, str], int] = {}
+        values_by_model: dict[str, dict[str, PerQuery]] = {}
         for (model, stages), runs_of_seeds in group_by_seed(runs).items():
-            chain = (table.label_of(model), letters[stages])
-            values_by_chain[chain] = bench.measure(runs_of_seeds, (ORIGINAL,))[ORIGINAL]
-            rankers[chain] = len(runs_of_seeds)
+            label, letter = table.label_of(model), letters[stages]
+            values = bench.measure([run.ranker for run in runs_of_seeds], (ORIGINAL,))[ORIGINAL]
+            values_by_model.setdefault(label, {})[letter] = values
+            rankers[label, letter] = len(runs_of_seeds)
 
         measured = {}
-        values = []
-        # A model's chains follow each other, whatever was found first.
-        models = list(dict.fromkeys(model for model, _ in values_by_chain))
-        for chain in sorted(values_by_chain, key=lambda chain: models.index(chain[0])):
-            model, letter = chain
-            measured[chain] = PaperRow(
-                (model, chain_label(letter, table, first, target.data), letter),
-                chain_figures(chain, values_by_chain),
-                record={"rankers": rankers[chain]},
-            )
-            values.append((f"{model} ({letter})", values_by_chain[chain].values))
+        per_query = []
+        for model, values_by_letter in values_by_model.items():
+            for letter, values in values_by_letter.items():
+                measured[model, letter] = PaperRow(
+                    (model, letter),
+                    chain_figures(letter, values_by_letter),
+                    record={"rankers": rankers[model, letter]},
+                )
+                per_query.append((f"{model} ({letter})", values.values))
         notes = [
             *missing_chains(table, measured, first, target.data),
             *ranker_notes(table, runs),
         ]
-        shown = transfer_table(table, measured, target.data, first, bench.in_words(), notes)
-        finish(settings, folder, shown, values, quiet)
+        shown = transfer_table(table, measured, chains, bench.in_words(), notes)
+        finish(settings, folder, shown, per_query, quiet)
 
 
 def relative_change(original: float, rotated: float) -> float:
@@ -347,7 +281,7 @@ def effect_table(
         first_stage: name and figures of the ranking that the candidates come from.
         notes: further sentences.
     """
-    rows = rows_of_trainings(table, measured)
+    rows = every_row(table, measured)
     name = None
     if first_stage is not None:
         # The same of both test sets, so it stands once.
@@ -358,39 +292,38 @@ def effect_table(
     return lay_out("rotation_effect", rows, with_changes(table), facts=facts, notes=notes)
 
 
-def rows_of_trainings(
-    table: PublishedTable, measured: Mapping[tuple[str, str], PaperRow]
+def every_row(
+    table: PublishedTable,
+    measured: Mapping[tuple[str, str], PaperRow],
+    chains: Mapping[str, str] | None = None,
 ) -> list[PaperRow]:
-    """Rows of both trainings of all models, with dashes for what was not measured."""
+    """Rows of all models with each last label of the paper, dashes where nothing was measured.
+
+    Args:
+        table: the published figures.
+        measured: by model and last label.
+        chains: what a chain of trainings is called here, by last label, which it stands before.
+    """
     rows = []
-    for key in itertools.product(_models(table, measured), table.labels_at(1)):
-        rows.append(measured.get(key, PaperRow(key, {})))
+    for model, last in itertools.product(_models(table, measured), table.labels_at(-1)):
+        row = measured.get((model, last), PaperRow((model, last), {}))
+        if chains is not None:
+            row = replace(row, labels=(model, chains[last], last))
+        rows.append(row)
     return rows
 
 
-def chain_label(letter: str, table: PublishedTable, source: str, target: str) -> str:
-    """What a chain was trained on in turn, such as ``nq(Debiased) -> squad(Original)``."""
-    last = f"{target}(Original)"
-    labels = (last, f"{source}(Original) -> {last}", f"{source}(Debiased) -> {last}")
-    return labels[chain_letters(table).index(letter)]
-
-
-def chain_figures(
-    chain: tuple[str, str], values_by_chain: Mapping[tuple[str, str], PerQuery]
-) -> dict[ColumnKey, Figure]:
+def chain_figures(letter: str, values_by_letter: Mapping[str, PerQuery]) -> dict[ColumnKey, Figure]:
     """Figures of a model's chain, with the letters of those of its chains that it is better than.
 
     Better is a higher mean, significant by Wilcoxon's signed-rank test over the queries.
     """
-    model, letter = chain
-    values = values_by_chain[chain]
+    values = values_by_letter[letter]
     figures = {}
     for measure, estimate in figures_of(values).items():
         better_than = ""
-        for other_model, other in sorted(values_by_chain):
-            if other_model != model or other == letter:
-                continue
-            other_values = values_by_chain[model, other]
+        for other in sorted(values_by_letter.keys() - {letter}):
+            other_values = values_by_letter[other]
             is_higher = values.mean(measure) > other_values.mean(measure)
             if is_higher and p_wilcoxon(values, other_values, measure) < SIGNIFICANCE:
                 better_than += other
@@ -401,8 +334,7 @@ def chain_figures(
 def transfer_table(
     table: PublishedTable,
     measured: Mapping[tuple[str, str], PaperRow],
-    target: str,
-    source: str,
+    chains: Sequence[Stages],
     collection: str,
     notes: Sequence[str] = (),
 ) -> Table:
@@ -411,29 +343,19 @@ def transfer_table(
     Args:
         table: the published figures.
         measured: by model and letter of the chain.
-        target: what every chain was trained on last.
-        source: what the longer chains were trained on first.
+        chains: what rankers of each letter were trained on.
         collection: what was measured on.
         notes: further sentences.
     """
-    rows = []
-    for model, letter in itertools.product(_models(table, measured), chain_letters(table)):
-        labels = (model, chain_label(letter, table, source, target), letter)
-        rows.append(measured.get((model, letter), PaperRow(labels, {})))
+    names = {}
+    for letter, stages in zip(chain_letters(table), chains, strict=True):
+        trainings = []
+        for stage in stages:
+            training = "Original" if stage.rotation is None else "Debiased"
+            trainings.append(f"{stage.data}({training})")
+        names[letter] = " -> ".join(trainings)
+    rows = every_row(table, measured, names)
     return lay_out("rotation_transfer", rows, table, facts={"collection": collection}, notes=notes)
-
-
-def mean_values(values: Sequence[PerQuery]) -> PerQuery:
-    """Means over rankers (seeds) of every query's values; all rank the same queries."""
-    first = values[0]
-    means: dict[str, dict[str, float]] = {}
-    for measure, by_query in first.values.items():
-        total = np.zeros(len(by_query))
-        for values_of_ranker in values:
-            total += values_of_ranker.array(measure, by_query)
-        mean = total / len(values)
-        means[measure] = dict(zip(by_query, mean.tolist(), strict=True))
-    return PerQuery(means, first.left_out, first.missing)
 
 
 def figures_of(values: PerQuery) -> dict[str, Estimate]:
@@ -442,11 +364,10 @@ def figures_of(values: PerQuery) -> dict[str, Estimate]:
 
 
 def missing_effects(
-    table: PublishedTable, measured: Iterable[tuple[str, str]], source: str
+    table: PublishedTable, measured: Mapping[tuple[str, str], PaperRow], source: str
 ) -> list[str]:
     """Which rankers of the paper's table are missing, and how to train them."""
     lines = []
-    measured = list(measured)
     for model in _models(table, measured):
         for training, rotation in zip(table.labels_at(1), ("none", "train"), strict=True):
             if (model, training) not in measured:
@@ -463,11 +384,10 @@ def missing_effects(
 
 
 def missing_chains(
-    table: PublishedTable, measured: Iterable[tuple[str, str]], first: str, target: str
+    table: PublishedTable, measured: Mapping[tuple[str, str], PaperRow], first: str, target: str
 ) -> list[str]:
     """Which chains of training the paper's models lack, and how to train them."""
     lines = []
-    measured = list(measured)
     for model in _models(table, measured):
         lacking = [letter for letter in chain_letters(table) if (model, letter) not in measured]
         if lacking:
@@ -494,7 +414,7 @@ def finish(
     show([table], paths_in_words(written), quiet)
 
 
-def _models(table: PublishedTable, measured: Iterable[tuple[str, str]]) -> list[str]:
+def _models(table: PublishedTable, measured: Mapping[tuple[str, str], PaperRow]) -> list[str]:
     """Models of the paper, and behind them others that were measured."""
     return list(dict.fromkeys([*table.labels_at(0), *(model for model, _ in measured)]))
 

@@ -25,6 +25,7 @@ from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.option_types import Alphas, Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.position.passages.answer_positions import query_positions
+from backpack_rank.position.passages.rotation_benchmark import ORIGINAL, ROTATED, mean_values
 from backpack_rank.position.tables.checkpoints import (
     Checkpoint,
     chosen_runs,
@@ -32,14 +33,7 @@ from backpack_rank.position.tables.checkpoints import (
     ranker_notes,
     trainings_on,
 )
-from backpack_rank.position.tables.rotation import (
-    CHANGE,
-    ORIGINAL,
-    ROTATED,
-    finish,
-    mean_values,
-    relative_change,
-)
+from backpack_rank.position.tables.rotation import CHANGE, finish, relative_change
 from backpack_rank.reporting.paper_layout import ColumnKey, Figure, PaperRow, lay_out
 from backpack_rank.reporting.published import published
 from backpack_rank.reranking.pointwise import PointwiseReranker

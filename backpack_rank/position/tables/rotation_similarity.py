@@ -28,7 +28,7 @@ from backpack_rank.position.tables.checkpoints import (
     ranker_notes,
     trainings_on,
 )
-from backpack_rank.position.tables.rotation import rows_of_trainings
+from backpack_rank.position.tables.rotation import every_row
 from backpack_rank.position.tables.term_similarity import TermSimilarity
 from backpack_rank.reporting.paper_layout import ColumnKey, PaperRow, lay_out
 from backpack_rank.reporting.published import PublishedTable, published
@@ -135,7 +135,7 @@ def similarity_table(
     rows = {key: PaperRow(key, figures) for key, figures in figures_by_row.items()}
     return lay_out(
         "rotation_similarity",
-        rows_of_trainings(table, rows),
+        every_row(table, rows),
         table,
         columns=columns,
         notes=[*table.notes, *notes],

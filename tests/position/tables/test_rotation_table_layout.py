@@ -10,8 +10,8 @@ import pytest
 from shown import cells
 
 from backpack_rank.evaluation.results import Estimate
+from backpack_rank.position.tables.checkpoints import TrainingStage
 from backpack_rank.position.tables.rotation import (
-    chain_label,
     effect_figures,
     effect_table,
     relative_change,
@@ -29,6 +29,8 @@ from backpack_rank.reporting.writers import csv_text
 PRINTED3 = """
 -9.4 -10.7 -6.1 | -0.2 -0.6 0.0 | -13.4 -14.5 -11.4 | +0.6 +0.7 -0.2 | -20.8 -22.8 -17.1 | -0.3 -0.7 +0.2
 """
+SQUAD = TrainingStage("squad")
+CHAINS = [(SQUAD,), (TrainingStage("nq"), SQUAD), (TrainingStage("nq", "word"), SQUAD)]
 PRINTED4 = "-0.7 -0.9 -0.1 | -0.6 -1.0 -0.3 | +0.4 +0.5 -0.5 | -0.1 -0.1 0.0 | -0.7 -0.9 -0.3 | -0.5 -0.5 -0.1"
 
 
@@ -136,9 +138,8 @@ def test_table_5_marks_what_is_better() -> None:
         row = {}
         for measure, figure in figures(*means).items():
             row["", measure] = Figure(figure, marks=better if measure == "nDCG@10" else "")
-        labels = (model, chain_label(letter, paper, "nq", "squad"), letter)
-        measured[model, letter] = PaperRow(labels, row)
-    table = transfer_table(paper, measured, "squad", "nq", "squad/test")
+        measured[model, letter] = PaperRow((model, letter), row)
+    table = transfer_table(paper, measured, CHAINS, "squad/test")
     assert cells(table, "TK", "MS(Debiased) -> SQuAD(Original)", "c", "paper") == [
         "*0.857ab",
         "*0.832ab",
