@@ -15,6 +15,7 @@ from backpack_rank.reporting.table import percent
 
 ColumnKey: TypeAlias = tuple[str, str]
 """Name of the group that a column stands in, which may be empty, and its own."""
+_CHOICES = {"source_in": ("columns", "labels", "sections"), "lines": ("figure", "row")}
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def layout_of(name: str, table: PublishedTable) -> Layout:
     """Read a layout; what the published table says itself counts before it.
 
     Raises:
-        ValueError: the table's ``layout`` has a word that layouts do not have.
+        ValueError: the table's ``layout`` has a word or a choice that layouts do not have.
     """
     path = resource_folder("conf") / FOLDER / "layouts" / f"{name}.yaml"
     content: dict[str, Any] = {"file_name": name, **read_yaml(path), **table.layout}
@@ -139,6 +140,12 @@ def layout_of(name: str, table: PublishedTable) -> Layout:
             f"{', '.join(sorted(known))}"
         )
     layout = Layout(**content)
+    for word, choices in _CHOICES.items():
+        if getattr(layout, word) not in choices:
+            raise ValueError(
+                f"layout.{word}={getattr(layout, word)} of the published table {table.name} must "
+                f"be one of {', '.join(choices)}"
+            )
     return replace(
         layout,
         file_name=table.file_name or layout.file_name,

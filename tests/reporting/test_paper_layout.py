@@ -147,3 +147,6 @@ def test_a_published_table_may_look_otherwise_and_names_what_layouts_lack() -> N
     unknown = PublishedTable("t", "Me et al.", "Table 1", layout={"digits": 2})
     with pytest.raises(ValueError, match="layout has digits in the published table t; it may have"):
         layout_of("sorting", unknown)
+    wrong = PublishedTable("t", "Me et al.", "Table 1", layout={"source_in": "rows"})
+    with pytest.raises(ValueError, match=r"layout.source_in=rows of the published table t must be"):
+        layout_of("sorting", wrong)

@@ -82,7 +82,7 @@ class RerankingGrid(ListTask):
 
     def __post_init__(self) -> None:
         with located("task.published"):
-            published(self.published)
+            grid_table(self.published, {}, "")  # before anything is ranked
         if self.baseline is not None and self.baseline not in self.rows:
             raise ValueError(
                 f"task.baseline={self.baseline} is none of the rows {', '.join(self.rows)}"

@@ -65,7 +65,7 @@ class RotationEffect(Experiment):
 
     def __post_init__(self) -> None:
         with located("task.published"):
-            with_changes(published(self.published))
+            effect_table(published(self.published), {}, "")  # before anything is measured
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure the rankers found; write the table and values per query.
@@ -125,7 +125,8 @@ class RotationTransfer(Experiment):
 
     def __post_init__(self) -> None:
         with located("task.published"):
-            chain_letters(published(self.published))
+            # Before anything is measured.
+            transfer_table(published(self.published), {}, [(), (), ()], "")
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure the rankers found on the original test set.

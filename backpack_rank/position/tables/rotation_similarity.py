@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from backpack_rank.checks import located
 from backpack_rank.constructors import PathText
 from backpack_rank.experiments.grid import paths_in_words, show
 from backpack_rank.pipelines.experiment import Experiment
@@ -56,6 +57,10 @@ class RotationSimilarity(Experiment):
     similarity: TermSimilarity
     runs: Files | None = None
     models: Names | None = ("tk",)
+
+    def __post_init__(self) -> None:
+        with located("task.published"):
+            similarity_table(published(self.published), {})  # before anything is measured
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure every ranker on the passages that it was trained for.
