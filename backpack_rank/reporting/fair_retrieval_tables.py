@@ -156,7 +156,7 @@ def figure2(
             records.append(_record(key, measure, None, figure))
         rows.append(PaperRow((label,), figures))
     facts = _facts(table, measured_on, sign_in_words, rows)
-    return lay_out(FIGURE2, rows, table, facts=facts, notes=table.notes, records=records)
+    return lay_out("fair_retrieval", rows, table, facts=facts, notes=table.notes, records=records)
 
 
 def _rows_of_cutoff(

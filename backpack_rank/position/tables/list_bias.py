@@ -14,13 +14,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from backpack_rank.constructors import Count, Length, OneOf, Seed
-from backpack_rank.data.collection import Qrels
-from backpack_rank.data.dataset import Dataset
 from backpack_rank.evaluation.results import Estimate
 from backpack_rank.experiments.grid import fill_grid, show
 from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
 from backpack_rank.position.lists.base import ListwiseRanker, Ranking
+from backpack_rank.position.lists.bias_lists import ListsToRank, lists_to_rank
 from backpack_rank.position.lists.evaluate import (
     ListTask,
     check_rows,
@@ -33,12 +32,9 @@ from backpack_rank.position.lists.list_positions import (
     controlled_positions,
     order_robustness,
     reversals,
-    with_one_relevant,
     wrong_pairs,
 )
-from backpack_rank.position.lists.list_runs import lists_of
 from backpack_rank.position.lists.page import ListPage, write_list_page
-from backpack_rank.position.lists.passages import ListwiseExample, PassageList
 from backpack_rank.position.lists.permutation import rank_shuffled
 from backpack_rank.position.lists.position_curves import (
     PositionReport,
@@ -50,7 +46,6 @@ from backpack_rank.position.lists.propensity import Transitions
 from backpack_rank.position.lists.settings import RankerFactory
 from backpack_rank.position.lists.sorting_scores import sorting_scores
 from backpack_rank.position.lists.sources import (
-    COLLECTION,
     KINDS,
     ListSize,
     ListwiseDataConfig,
@@ -67,34 +62,6 @@ from backpack_rank.reporting.writers import write_table
 log = logging.getLogger(__name__)
 MEASURE = "nDCG@10"
 INSTRUMENTS = ("positions", "shuffles", "orders", "sorting")
-_POOL = 100
-"""Candidates of a query among which a relevant passage and others that are not relevant are looked
-for.
-"""
-
-
-@dataclass(frozen=True)
-class ListsToRank:
-    """Lists to measure position bias on, as :meth:`ListPositionBias.lists_to_rank` gives them.
-
-    Attributes:
-        name: what they are.
-        lists: all of the same size.
-        qrels: judgements of a collection; empty for a sorting task.
-        targets: of a sorting task, the right place of the item at each input position, equal ones
-            tied; empty for a collection.
-        controlled: lists with exactly one relevant passage.
-        relevant: its position in each of them.
-        notes: sentences about them.
-    """
-
-    name: str
-    lists: tuple[PassageList, ...]
-    qrels: Qrels
-    targets: tuple[np.ndarray, ...]
-    controlled: tuple[PassageList, ...]
-    relevant: tuple[int, ...]
-    notes: tuple[str, ...]
 
 
 class _BiasResults:
@@ -170,7 +137,7 @@ class ListPositionBias(ListTask):
         kind, size = trained_lists(checkpoint, self.lists, self.size)
         dataset = dataset_of_lists(settings, checkpoint, kind)
         source = ListwiseDataConfig(kind, size, self.number, held_out=self.number, seed=self.seed)
-        given = self.lists_to_rank(dataset, source)
+        given = lists_to_rank(dataset, source, self.minimum)
         settings.save(folder, checkpoint)
         results = _BiasResults()
         rankers = RankerFactory()
@@ -187,40 +154,6 @@ class ListPositionBias(ListTask):
             after_each=lambda _: self._write(folder, given, results),
         )
         show(_tables(given, results), f"Report: {folder / 'report.html'}", quiet)
-
-    def lists_to_rank(self, dataset: Dataset | None, settings: ListwiseDataConfig) -> ListsToRank:
-        """The lists of the test split, or of the sorting task in random order."""
-        if settings.kind != COLLECTION:
-            return _sorting_lists(settings.kind, settings.held_out_lists(dataset))
-        assert dataset is not None
-        test = dataset.split("test")
-        _, candidates = dataset.candidates("test", test)
-        pool = lists_of(candidates, test, _POOL, judged=True)
-        grades = []
-        lists = []
-        for passages in pool:
-            judgements = test.qrels.get(passages.query_id, {})
-            grades.append([judgements.get(doc_id, 0) for doc_id in passages.ids])
-            if len(passages) >= settings.size:
-                lists.append(passages.select(range(settings.size)))
-        lists = lists[: self.number]
-        chosen = with_one_relevant(pool, grades, settings.size, self.minimum)
-        notes = (
-            f"Lists for the position of the relevant passage: {len(chosen.lists)} queries, from "
-            f"which {chosen.removed} further relevant passages were taken out; "
-            f"{len(chosen.without_relevant)} queries have no relevant candidate and "
-            f"{len(chosen.too_short)} too few others.",
-            f"All else: the first {settings.size} candidates of {len(lists)} judged queries.",
-        )
-        return ListsToRank(
-            name=test.name,
-            lists=tuple(lists),
-            qrels=test.qrels,
-            targets=(),
-            controlled=chosen.lists[: self.number],
-            relevant=chosen.relevant[: self.number],
-            notes=notes,
-        )
 
     def _measure(
         self, label: str, ranker: ListwiseRanker, given: ListsToRank, results: _BiasResults
@@ -308,32 +241,6 @@ class ListPositionBias(ListTask):
             write_table(folder, table)
         page = ListPage(f"Position bias in lists: {given.name}", tuple(tables), pictures)
         write_list_page(folder / "report.html", page)
-
-
-def _sorting_lists(task: str, items: Sequence[ListwiseExample]) -> ListsToRank:
-    lists = []
-    targets = []
-    controlled = []
-    relevant = []
-    for item in items:
-        lists.append(item.passages)
-        targets.append(item.relevance_levels)
-        # Two items may tie for the first place, and then none is the relevant one.
-        if (item.relevance_levels == 0).sum() == 1:
-            controlled.append(item.passages)
-            relevant.append(int(item.relevance_levels.argmin()))
-    return ListsToRank(
-        name=task,
-        lists=tuple(lists),
-        qrels={},
-        targets=tuple(targets),
-        controlled=tuple(controlled),
-        relevant=tuple(relevant),
-        notes=(
-            "The relevant item is the one that belongs first; "
-            f"{len(items) - len(controlled)} lists have several.",
-        ),
-    )
 
 
 def _positions(label: str, ranker: ListwiseRanker, given: ListsToRank) -> SystemPositions:
