@@ -101,7 +101,7 @@ class _Line(NamedTuple):
 
 
 def lay_out(
-    layout: str,
+    name: str,
     rows: Iterable[PaperRow],
     table: PublishedTable | None = None,
     *,
@@ -110,7 +110,7 @@ def lay_out(
     notes: Sequence[str] = (),
     records: Sequence[tuple[Any, ...]] | None = None,
 ) -> Table:
-    """Every table that shows what was measured here, beside what a paper prints or alone.
+    """The table of what was measured here, beside what a paper prints or alone.
 
     >>> from backpack_rank.reporting.published import published
     >>> row = PaperRow(("Base",), {("", "DL19"): 0.5058})
@@ -126,7 +126,7 @@ def lay_out(
     (('Base', ''), '50.58')
 
     Args:
-        layout: name of a file of ``conf/published/layouts``.
+        name: of a file of ``conf/published/layouts``.
         rows: what was measured. Rows with the same first and last label as one of the paper belong
             to it.
         table: the published figures.
@@ -135,8 +135,8 @@ def lay_out(
         notes: sentences below the table.
         records: lines of the CSV file, by default made of the figures.
     """
-    table = table or PublishedTable(layout, paper="", table="")
-    look = layout_of(layout, table)
+    table = table or PublishedTable(name, paper="", table="")
+    layout = layout_of(name, table)
     words = {
         "source": table.source,
         "data": table.data,
@@ -144,45 +144,46 @@ def lay_out(
         "significance": f"{SIGNIFICANCE:g}",
         **(facts or {}),
     }
-    lines = _lines(look, table, list(rows), words)
-    keys = _columns(look, table, lines, columns)
-    best = _best(look, lines)
+    lines = _lines(layout, table, list(rows), words)
+    keys = _columns(layout, table, lines, columns)
+    best = _best(layout, lines)
     rows_by_section: dict[str, list[Row]] = {}
     for line in lines:
+        figures = {source: line.row.figures(source) for source in line.sources}
         cells = []
         for key, source in itertools.product(keys, line.sources):
-            figure = line.row.figures(source).get(key)
+            figure = figures[source].get(key)
             if figure is None:
                 cells.append(Cell())
                 continue
             bold = figure.bold
             place = (line.section, source, key)
             if best.get(place) is not None:
-                bold = _size(look, key, figure) == best[place]
-            text = _text(look, source, key, figure)
+                bold = _size(layout, key, figure) == best[place]
+            text = _text(layout, source, key, figure)
             cells.append(Cell(text, bold, raised=figure.marks, interval=figure.interval))
         rows_by_section.setdefault(line.section, []).append(Row(line.labels, cells))
     return Table(
-        name=look.file_name,
-        title=table.title or look.title.format_map(words) or table.source,
-        labels=tuple(look.labels),
-        groups=_groups(look, keys),
+        name=layout.file_name,
+        title=table.title or layout.title.format_map(words) or table.source,
+        labels=tuple(layout.labels),
+        groups=_groups(layout, keys),
         sections=[Section(heading, shown) for heading, shown in rows_by_section.items()],
-        notes=_sentences(look, words, notes),
-        columns=tuple(look.csv),
-        records=_records(look, lines) if records is None else records,
+        notes=_sentences(layout, words, notes),
+        columns=tuple(layout.csv),
+        records=_records(layout, lines) if records is None else records,
     )
 
 
 def _lines(
-    look: Layout, table: PublishedTable, rows: Sequence[PaperRow], words: Mapping[str, Any]
+    layout: Layout, table: PublishedTable, rows: Sequence[PaperRow], words: Mapping[str, Any]
 ) -> list[_Line]:
     """Rows with their section, their labels as they are shown, and whose figures they have."""
-    printed = _published_rows(look, table)
-    if look.source_in == "columns":
+    printed = _published_rows(layout, table)
+    if layout.source_in == "columns":
         return [_Line(row.section, row.labels, row, (PAPER, HERE)) for row in rows]
     lines = []
-    below = look.source_in == "labels"
+    below = layout.source_in == "labels"
     for row in _below_each_other(printed, rows) if below else [*rows, *printed]:
         source = PAPER if row.measured is None else HERE
         if below:
@@ -190,20 +191,20 @@ def _lines(
             labels.append(source)
         else:
             section = row.section
-            if source in look.sections:
-                section = look.sections[source].format_map(words)
+            if source in layout.sections:
+                section = layout.sections[source].format_map(words)
             # A measured row may have fewer labels than those of the paper.
             labels = [*row.labels, *[""] * (table.num_labels - len(row.labels))]
         lines.append(_Line(section, tuple(labels), row, (source,)))
     return lines
 
 
-def _published_rows(look: Layout, table: PublishedTable) -> list[PaperRow]:
+def _published_rows(layout: Layout, table: PublishedTable) -> list[PaperRow]:
     rows = []
     for labels, printed in table.rows.items():
         figures = {}
         for column, figure in printed.items():
-            figures[look.key(column)] = Figure(
+            figures[layout.key(column)] = Figure(
                 value=figure.value / table.scale,
                 text=figure.text,
                 marks=figure.marks,
@@ -236,18 +237,18 @@ def _below_each_other(
 
 
 def _columns(
-    look: Layout, table: PublishedTable, lines: Sequence[_Line], first: Sequence[ColumnKey]
+    layout: Layout, table: PublishedTable, lines: Sequence[_Line], first: Sequence[ColumnKey]
 ) -> list[ColumnKey]:
-    if look.shown:
-        return [(group, name) for group, name in look.shown]
-    of_paper = [look.key(column) for column in table.shown]
+    if layout.shown:
+        return [(group, name) for group, name in layout.shown]
+    of_paper = [layout.key(column) for column in table.shown]
     measured = list(first)
     for line in lines:
         measured += line.row.measured or {}
-    if look.source_in == "columns":
+    if layout.source_in == "columns":
         of_paper = []  # its rows have the figures of both
-    keys = [*measured, *of_paper] if look.measured_first else [*of_paper, *measured]
-    if len(look.column_fields) < 2:
+    keys = [*measured, *of_paper] if layout.measured_first else [*of_paper, *measured]
+    if len(layout.column_fields) < 2:
         return list(dict.fromkeys(keys))
     # Every group has the columns of all of them, also those that were measured for one alone.
     groups = dict.fromkeys(group for group, _ in keys)
@@ -255,12 +256,12 @@ def _columns(
     return list(itertools.product(groups, names))
 
 
-def _groups(look: Layout, columns: Sequence[ColumnKey]) -> list[Group]:
+def _groups(layout: Layout, columns: Sequence[ColumnKey]) -> list[Group]:
     groups: list[Group] = []
     for group, name in columns:
-        group_heading = look.headings.get(group, group)
-        heading = look.headings.get(name, name)
-        if look.source_in == "columns":
+        group_heading = layout.headings.get(group, group)
+        heading = layout.headings.get(name, name)
+        if layout.source_in == "columns":
             pair = (f"({PAPER})", f"({HERE})")
             groups.append(Group(f"{group_heading} {heading}".strip(), pair))
         elif groups and groups[-1].name == group_heading:
@@ -270,42 +271,42 @@ def _groups(look: Layout, columns: Sequence[ColumnKey]) -> list[Group]:
     return groups
 
 
-def _best(look: Layout, lines: Sequence[_Line]) -> dict[_Place, float | None]:
+def _best(layout: Layout, lines: Sequence[_Line]) -> dict[_Place, float | None]:
     """The figure that is bold in each place where there are several to compare."""
     figures_by_place: dict[_Place, list[float | None]] = {}
     for line in lines:
         for source in line.sources:
             for key, figure in line.row.figures(source).items():
-                if look.bold_of(key[1]):
+                if layout.bold_of(key[1]):
                     figures = figures_by_place.setdefault((line.section, source, key), [])
-                    figures.append(_size(look, key, figure))
+                    figures.append(_size(layout, key, figure))
     best = {}
     for place, figures in figures_by_place.items():
-        if len(figures) > 1 or look.bold_alone:
+        if len(figures) > 1 or layout.bold_alone:
             _, _, (_, name) = place
-            best[place] = extreme(figures, smallest=look.bold_of(name) == "smallest")
+            best[place] = extreme(figures, smallest=layout.bold_of(name) == "smallest")
     return best
 
 
-def _size(look: Layout, key: ColumnKey, figure: Figure) -> float | None:
-    """What decides which figure is bold; rounded, so that all that look like the best are bold."""
+def _size(layout: Layout, key: ColumnKey, figure: Figure) -> float | None:
+    """What decides which figure is bold; rounded, so that all that read like the best are bold."""
     if figure.mean is None:
         return None
-    smallest = look.bold_of(key[1]) == "smallest"
+    smallest = layout.bold_of(key[1]) == "smallest"
     return round(abs(figure.mean) if smallest else figure.mean, 4)
 
 
-def _text(look: Layout, source: str, key: ColumnKey, figure: Figure) -> str:
-    decimals = look.paper_decimals if source == PAPER else look.decimals
+def _text(layout: Layout, source: str, key: ColumnKey, figure: Figure) -> str:
+    decimals = layout.paper_decimals if source == PAPER else layout.decimals
     if figure.text and (source == HERE or decimals is None):
         return figure.text
     if figure.mean is None or decimals is None:
         return NONE
-    return look.number(figure.mean, *key, decimals)
+    return layout.number(figure.mean, *key, decimals)
 
 
-def _sentences(look: Layout, words: Mapping[str, Any], notes: Sequence[str]) -> list[str]:
-    templates = list(look.sentences)
+def _sentences(layout: Layout, words: Mapping[str, Any], notes: Sequence[str]) -> list[str]:
+    templates = list(layout.sentences)
     if _NOTES not in templates:
         templates.append(_NOTES)
     sentences: list[str] = []
@@ -319,37 +320,37 @@ def _sentences(look: Layout, words: Mapping[str, Any], notes: Sequence[str]) -> 
     return sentences
 
 
-def _records(look: Layout, lines: Sequence[_Line]) -> list[tuple[Any, ...]]:
+def _records(layout: Layout, lines: Sequence[_Line]) -> list[tuple[Any, ...]]:
     """Lines of the CSV file: one for each figure, or one for each row."""
     records = []
     pairs = [(line, source) for line in lines for source in line.sources]
     for line, source in pairs:
         of_row: dict[str, Any] = {
-            "table": look.file_name,
+            "table": layout.file_name,
             "section": line.section,
             "row": " | ".join(line.row.labels),
             "source": source,
             "origin": _ORIGINS[source],
-            **look.record_of_all,
-            **_fields(look.label_fields, line.row.labels),
+            **layout.record_of_all,
+            **_fields(layout.label_fields, line.row.labels),
             **line.row.record,
         }
         figures = line.row.figures(source)
-        if look.lines == "row":
+        if layout.lines == "row":
             for (_, name), figure in figures.items():
                 of_row[name] = figure.mean
-            records.append(look.record(of_row))
+            records.append(layout.record(of_row))
             continue
         for key, figure in figures.items():
-            if key[1] not in look.only_in_table:
-                records.append(look.record(of_row | _fields_of_figure(look, key, figure)))
+            if key[1] not in layout.only_in_table:
+                records.append(layout.record(of_row | _fields_of_figure(layout, key, figure)))
     return records
 
 
-def _fields_of_figure(look: Layout, key: ColumnKey, figure: Figure) -> dict[str, Any]:
-    names = key[-len(look.column_fields) :] if look.column_fields else ()
+def _fields_of_figure(layout: Layout, key: ColumnKey, figure: Figure) -> dict[str, Any]:
+    names = key[-len(layout.column_fields) :] if layout.column_fields else ()
     fields: dict[str, Any] = {
-        **_fields(look.column_fields, [look.csv_names.get(name, name) for name in names]),
+        **_fields(layout.column_fields, [layout.csv_names.get(name, name) for name in names]),
         "value": figure.mean,
         "printed": figure.mean,
         "marks": figure.marks,

@@ -225,7 +225,8 @@ def with_changes(table: PublishedTable) -> PublishedTable:
         columns += [*both, f"{measure} {CHANGE}"]
         for labels, printed in table.rows.items():
             original, rotated = (printed[column] for column in both)
-            change = relative_change(original.value, rotated.value)
+            # Relative, whatever the printed figures are multiplied with.
+            change = table.scale * relative_change(original.value, rotated.value)
             figures = (original, rotated, Printed(repr(change)))
             rows[labels] |= dict(zip(columns[-3:], figures, strict=True))
     return replace(table, columns=tuple(columns), shown=tuple(columns), rows=rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 
 import pytest
 from shown import cells
@@ -21,7 +22,7 @@ from backpack_rank.position.tables.rotation import (
 from backpack_rank.position.tables.rotation_alpha import figures_at_alpha
 from backpack_rank.position.tables.rotation_similarity import similarity_table
 from backpack_rank.reporting.paper_layout import Figure, PaperRow, lay_out
-from backpack_rank.reporting.published import published
+from backpack_rank.reporting.published import Printed, published
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import csv_text
 
@@ -112,6 +113,17 @@ def test_table_4_has_the_papers_rows_and_ours_below(effect: Table) -> None:
     assert cells(effect, "knrm", "Original", "here")[6:] == ["0.0000", "0.0000", "-"]
     assert cells(effect, "BM25", "", "here")[::3] == ["0.6000", "0.5000", "0.8000"]
     assert effect.notes[-1] == "A note."
+
+
+def test_changes_are_relative_also_of_figures_times_100(effect: Table) -> None:
+    paper = published("rotation_table4")
+    rows = {}
+    for labels, printed in paper.rows.items():
+        rows[labels] = {name: Printed(f"{100 * each.value:.1f}") for name, each in printed.items()}
+    table = effect_table(replace(paper, rows=rows, scale=100), {}, "squad/test")
+    in_hundredths = cells(table, "TK", "Original", "paper")
+    assert in_hundredths[:3] == ["84.6", "84.0", "-0.7%"]
+    assert in_hundredths[2::3] == cells(effect, "TK", "Original", "paper")[2::3]
 
 
 def test_lines_have_all_digits_and_say_how_many_rankers(effect: Table) -> None:
