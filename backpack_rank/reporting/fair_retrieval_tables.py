@@ -196,7 +196,7 @@ def _rows_of_cutoff(
             here[_heading(name)] = _measured_figure(measure, figure)
             records.append(_record(key, measure, printed.get(name), figure))
         section = "" if cutoff is None else f"Cut-off: {cutoff}"
-        yield PaperRow((label,), here, of_paper, section), records
+        yield PaperRow((label,), measured=here, published=of_paper, section=section), records
 
 
 def _system_by_label(

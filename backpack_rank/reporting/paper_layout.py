@@ -77,6 +77,11 @@ class PaperRow:
     section: str = ""
     record: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def source(self) -> str:
+        """Who measured, where the row is not of both."""
+        return PAPER if self.measured is None else HERE
+
     def figures(self, source: str) -> dict[ColumnKey, Figure]:
         """What the paper or the measurement has, by column."""
         given = self.published if source == PAPER else self.measured
@@ -179,23 +184,22 @@ def _lines(
     layout: Layout, table: PublishedTable, rows: Sequence[PaperRow], words: Mapping[str, Any]
 ) -> list[_Line]:
     """Rows with their section, their labels as they are shown, and whose figures they have."""
-    printed = _published_rows(layout, table)
     if layout.source_in == "columns":
         return [_Line(row.section, row.labels, row, (PAPER, HERE)) for row in rows]
+    printed = _published_rows(layout, table)
     lines = []
-    below = layout.source_in == "labels"
-    for row in _below_each_other(printed, rows) if below else [*rows, *printed]:
-        source = PAPER if row.measured is None else HERE
-        if below:
+    if layout.source_in == "labels":
+        for row in _below_each_other(printed, rows):
             section, *labels = row.labels
-            labels.append(source)
-        else:
-            section = row.section
-            if source in layout.sections:
-                section = layout.sections[source].format_map(words)
-            # A measured row may have fewer labels than those of the paper.
-            labels = [*row.labels, *[""] * (table.num_labels - len(row.labels))]
-        lines.append(_Line(section, tuple(labels), row, (source,)))
+            lines.append(_Line(section, (*labels, row.source), row, (row.source,)))
+        return lines
+    for row in [*rows, *printed]:
+        section = row.section
+        if row.source in layout.sections:
+            section = layout.sections[row.source].format_map(words)
+        # A measured row may have fewer labels than those of the paper.
+        blank = [""] * (table.num_labels - len(row.labels))
+        lines.append(_Line(section, (*row.labels, *blank), row, (row.source,)))
     return lines
 
 
@@ -323,8 +327,8 @@ def _sentences(layout: Layout, words: Mapping[str, Any], notes: Sequence[str]) -
 def _records(layout: Layout, lines: Sequence[_Line]) -> list[tuple[Any, ...]]:
     """Lines of the CSV file: one for each figure, or one for each row."""
     records = []
-    pairs = [(line, source) for line in lines for source in line.sources]
-    for line, source in pairs:
+    parts = [(line, source) for line in lines for source in line.sources]
+    for line, source in parts:
         of_row: dict[str, Any] = {
             "table": layout.file_name,
             "section": line.section,

@@ -93,8 +93,13 @@ class FirstStages(ListTask):
                 before = stage.before.summary().figures[self.measure]
                 after = stage.after.summary().figures[self.measure]
                 p = p_wilcoxon(stage.after, stage.before, self.measure)
-                record = {"queries": stage.queries, "measure": self.measure}
-                rows.append(PaperRow((label,), stage_figures(before, after, p), None, name, record))
+                row = PaperRow(
+                    (label,),
+                    stage_figures(before, after, p),
+                    section=name,
+                    record={"queries": stage.queries, "measure": self.measure},
+                )
+                rows.append(row)
                 dot = DotRow(label, {"before": before, "after": after})
                 dots_by_collection.setdefault(name, []).append(dot)
                 tag = f"{slugify(label)}__{slugify(name)}"
