@@ -6,29 +6,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from backpack_rank.evaluation.measure_names import measure_of
 from backpack_rank.evaluation.results import Estimate, SystemResult
-from backpack_rank.reporting.paper_layout import Column, PaperRow, beside_published
+from backpack_rank.reporting.paper_layout import HERE, ColumnKey, Figure, PaperRow, lay_out
 from backpack_rank.reporting.published import Printed, PublishedTable, published
-from backpack_rank.reporting.table import Cell, Table, number
+from backpack_rank.reporting.table import Table, number
 
-COLUMNS = (
-    "table",
-    "cutoff",
-    "row",
-    "system",
-    "measure",
-    "published",
-    "measured",
-    "mean",
-    "low",
-    "high",
-)
-"""Of the CSV files: ``measured`` is as shown (absolute for bias); ``mean``, ``low`` and ``high``
-have their signs."""
 FIGURE2 = "fair_retrieval_figure2"
 BIAS = ("RaB(tf)", "ARaB(tf)", "RaB(bool)", "ARaB(bool)")
 BELOW_ZERO = "*"
@@ -105,21 +92,20 @@ def paper_table(
     for labels in table.rows:
         cutoffs[labels[0] if len(labels) > 1 else None] = None
     rows: list[PaperRow] = []
+    records: list[tuple[Any, ...]] = []
     for cutoff in cutoffs:
-        rows += _rows_of_cutoff(table, cutoff, measured, system_by_label)
-    columns = []
-    for name in table.columns:
-        magnitude, heading = _heading(name)
-        columns.append(Column(name, heading, magnitude))
+        for row, lines in _rows_of_cutoff(table, cutoff, measured, system_by_label):
+            rows.append(row)
+            records += lines
     has_bias = any(map(is_bias, table.columns))
-    return beside_published(
-        table,
-        columns,
+    return lay_out(
+        "fair_retrieval",
         rows,
-        source_in="columns",
-        csv_columns=COLUMNS,
-        notes=_notes(table, measured_on, sign_in_words if has_bias else "", rows),
-        labels=table.labels[-1:] or ("System",),
+        # The cut-off is the heading of a section, and no label of a row.
+        replace(table, labels=table.labels[-1:]),
+        facts=_facts(table, measured_on, sign_in_words if has_bias else "", rows),
+        notes=table.notes,
+        records=records,
     )
 
 
@@ -152,32 +138,25 @@ def figure2(
             f"none of the systems {sorted(measured)} has an alpha: call them alpha=..., or give "
             "alphas"
         )
-    columns = [Column("nDCG@10", "nDCG@10")]
+    columns: dict[str, ColumnKey] = {"nDCG@10": ("", "nDCG@10")}
     for name in BIAS:
         magnitude, heading = _heading(name)
-        columns.append(Column(f"{name}@{cutoff}", heading, f"{magnitude} @{cutoff}"))
+        columns[f"{name}@{cutoff}"] = (f"{magnitude} @{cutoff}", heading)
     references = [system for system in measured if system not in alphas]
     dial = sorted(alphas, key=lambda system: -alphas[system])
     rows = []
+    records = []
     for system in [*references, *dial]:
         label = f"alpha = {alphas[system]:g}" if system in alphas else system
-        cells = {}
-        records = []
-        for column in columns:
-            measure = str(column.key)
+        figures = {}
+        for measure, column in columns.items():
             figure = _estimate(measured[system].get(measure))
-            cells[measure] = _measured_cell(measure, figure)
+            figures[column] = _measured_figure(measure, figure)
             key = (table.file_name, None, label, system)
             records.append(_record(key, measure, None, figure))
-        rows.append(PaperRow((label,), measured=cells, records=records))
-    return beside_published(
-        table,
-        columns,
-        rows,
-        source_in="sections",
-        csv_columns=COLUMNS,
-        notes=_notes(table, measured_on, sign_in_words, rows),
-    )
+        rows.append(PaperRow((label,), figures))
+    facts = _facts(table, measured_on, sign_in_words, rows)
+    return lay_out("fair_retrieval", rows, table, facts=facts, notes=table.notes, records=records)
 
 
 def _rows_of_cutoff(
@@ -185,9 +164,10 @@ def _rows_of_cutoff(
     cutoff: str | None,
     measured: Measured,
     system_by_label: Mapping[str, str],
-) -> list[PaperRow]:
-    """The paper's rows of a cut-off (None: it has none), then further systems that have a
-    figure.
+) -> Iterator[tuple[PaperRow, list[tuple[Any, ...]]]]:
+    """The paper's rows of a cut-off (None: it has none), then further systems that have a figure.
+
+    Each comes with its lines of the CSV file.
     """
     measures = {}
     for name in table.columns:
@@ -203,28 +183,20 @@ def _rows_of_cutoff(
         if not in_paper and any(measure in figures for measure in measures.values()):
             lines[system] = (system, {})
 
-    rows = []
     for label, (measured_system, printed) in lines.items():
         figures_here = {} if measured_system is None else measured[measured_system]
         key = (table.file_name, cutoff, label, measured_system)
-        published_cells = {}
-        measured_cells = {}
+        of_paper: dict[ColumnKey, Figure | None] = {}
+        here: dict[ColumnKey, Figure | None] = {}
         records = []
         for name, measure in measures.items():
             figure = _estimate(figures_here.get(measure))
             if name in printed:
-                published_cells[name] = _published_cell(printed[name])
-            measured_cells[name] = _measured_cell(measure, figure)
+                of_paper[_heading(name)] = _published_figure(printed[name])
+            here[_heading(name)] = _measured_figure(measure, figure)
             records.append(_record(key, measure, printed.get(name), figure))
-        row = PaperRow(
-            labels=(label,),
-            section="" if cutoff is None else f"Cut-off: {cutoff}",
-            published=published_cells,
-            measured=measured_cells,
-            records=records,
-        )
-        rows.append(row)
-    return rows
+        section = "" if cutoff is None else f"Cut-off: {cutoff}"
+        yield PaperRow((label,), measured=here, published=of_paper, section=section), records
 
 
 def _system_by_label(
@@ -260,21 +232,21 @@ def _estimate(figure: Estimate | float | None) -> Estimate | None:
     return figure if math.isfinite(figure.mean) else None
 
 
-def _published_cell(figure: Printed) -> Cell:
+def _published_figure(printed: Printed) -> Figure:
     """A published figure with its decimals, but with the zero before the point."""
-    decimals = len(figure.text.partition(".")[2])
-    return Cell(number(figure.value, decimals))
+    decimals = len(printed.text.partition(".")[2])
+    return Figure(printed.value, text=number(printed.value, decimals))
 
 
-def _measured_cell(measure: str, figure: Estimate | None) -> Cell:
+def _measured_figure(measure: str, figure: Estimate | None) -> Figure | None:
     if figure is None:
-        return Cell()
+        return None
     low, high = figure.low, figure.high
     if is_bias(measure):
         low, high = figure.absolute_mean_interval or (None, None)
     interval = "" if low is None or high is None else f"[{low:.4f}, {high:.4f}]"
     mark = BELOW_ZERO if is_bias(measure) and figure.mean < 0 else ""
-    return Cell(number(_as_shown(measure, figure)), raised=mark, interval=interval)
+    return Figure(_as_shown(measure, figure), marks=mark, interval=interval)
 
 
 def _as_shown(measure: str, figure: Estimate) -> float:
@@ -302,30 +274,27 @@ def _alphas(measured: Measured) -> dict[str, float]:
     return alphas
 
 
-def _notes(
+def _facts(
     table: PublishedTable, measured_on: str, sign: str, rows: Sequence[PaperRow]
-) -> list[str]:
-    about = ". ".join(filter(None, (table.source, table.data)))
-    notes = [f"{about}.", f"Measured figures: {measured_on.rstrip('.')}."]
+) -> dict[str, str | None]:
+    """For the sentences below a table; None leaves one out."""
+    below_zero = None
+    for row in rows:
+        for figure in row.figures(HERE).values():
+            if figure.marks:
+                below_zero = BELOW_ZERO
+    comparable = ""
     if table.rows:
-        notes[-1] += (
+        comparable = (
             " They are comparable with the published ones only where data and queries are the same."
         )
-    if sign:
-        notes.append(
-            "Bias: absolute values of means over queries, closer to 0 is better. "
-            f"Before that the measured means are {sign.rstrip('.')}."
-        )
-    notes += table.notes
-    cells: list[Cell] = []
-    for row in rows:
-        cells += (row.measured or {}).values()
-    if any(cell.raised for cell in cells):
-        notes.append(
-            f"{BELOW_ZERO} The mean is below 0: its absolute value hides that it leans the other "
-            "way."
-        )
-    return notes
+    return {
+        "about": ". ".join(filter(None, (table.source, table.data))),
+        "measured_on": measured_on.rstrip("."),
+        "comparable": comparable,
+        "sign": sign.rstrip(".") or None,
+        "below_zero": below_zero,
+    }
 
 
 def _heading(measure: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from backpack_rank.files import read_yaml, resource_folder
 
 FOLDER = "published"
-_MAPPINGS = ("known_as", "headings", "says")
+_MAPPINGS = ("known_as", "headings", "says", "layout")
 _LISTS = ("columns", "shown", "labels", "notes")
 
 
@@ -49,6 +49,8 @@ class PublishedTable:
         headings: of columns, where a table names them otherwise than they are called here.
         known_as: names that a row has in our own results, beside its label.
         says: what the paper's text says of figures without numbers.
+        layout: words of :class:`~backpack_rank.reporting.layout.Layout`, where this table looks
+            otherwise than others of its kind.
     """
 
     name: str
@@ -66,11 +68,17 @@ class PublishedTable:
     headings: Mapping[str, str] = field(default_factory=dict)
     known_as: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     says: Mapping[str, str] = field(default_factory=dict)
+    layout: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
         """Paper and table."""
         return f"{self.paper}, {self.table}"
+
+    @property
+    def num_labels(self) -> int:
+        """Of the row that has most; 1 where there are no rows."""
+        return max(map(len, self.rows), default=1)
 
     def labels_at(self, place: int) -> list[str]:
         """The labels of rows at one place, each once, in the order of the rows.

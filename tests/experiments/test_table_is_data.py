@@ -11,12 +11,10 @@ from in_process import configured
 from omegaconf import OmegaConf
 
 from backpack_rank.files import resource_folder
-from backpack_rank.position.tables.list_tables import list_table, sorting_table
-from backpack_rank.position.tables.rotation_tables import (
-    effect_table,
-    similarity_table,
-    transfer_table,
-)
+from backpack_rank.position.tables.reranking_grid import grid_table
+from backpack_rank.position.tables.rotation import effect_table, transfer_table
+from backpack_rank.position.tables.rotation_similarity import similarity_table
+from backpack_rank.position.tables.sorting import sorting_table
 from backpack_rank.reporting.fair_retrieval_tables import paper_table
 from backpack_rank.reporting.published import published
 from backpack_rank.reporting.table import Table
@@ -25,10 +23,10 @@ from backpack_rank.reporting.writers import to_markdown
 CONF = resource_folder("conf")
 LAYOUTS: dict[str, Callable[[str], Table]] = {
     "FairRetrievalTable": lambda path: paper_table(published(path), {}, "12 queries"),
-    "RerankingGrid": lambda path: list_table(path, {}, {}, "my ranker"),
-    "SortingTask": lambda path: sorting_table(path, []),
+    "RerankingGrid": lambda path: grid_table(path, {}, "my ranker"),
+    "SortingTask": lambda path: sorting_table(path, {}),
     "RotationEffect": lambda path: effect_table(published(path), {}, "squad"),
-    "RotationTransfer": lambda path: transfer_table(published(path), {}, "squad", "nq", "squad"),
+    "RotationTransfer": lambda path: transfer_table(published(path), {}, [()] * 3, "squad"),
     "RotationSimilarity": lambda path: similarity_table(published(path), {}),
 }
 """What a task writes before anything was measured."""

@@ -9,14 +9,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from backpack_rank.evaluation.results import Estimate
 from backpack_rank.reporting.charts import DotRow, Line, boxes, dots, lines
+from backpack_rank.reporting.table import NONE
 from backpack_rank.reporting.vega import Spec, save_chart
 
 SINGLE = "single run"
+RRF = "rrf"
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,96 @@ def aggregators_chart(scores: Sequence[AggregationScores]) -> Spec:
             figures[name] = _figure(task_scores.aggregate(name))
         rows.append(DotRow(f"{task_scores.task}\n{task_scores.measure}", figures))
     return dots({"": rows}, "score x 100")
+
+
+def findings(scores: Sequence[AggregationScores]) -> dict[str, Any]:
+    """What was measured of all that the paper says of its figures; None where nothing was."""
+    at_first_temperature = _first_temperature(scores)
+    return {
+        "main": scores[0].main,
+        "runs": len(scores[0].singles),
+        "most": scores[0].numbers[-1],
+        "against_best_run": _against_best_run(at_first_temperature),
+        "gain_of_five": _gain_of_five(at_first_temperature),
+        "largest_change": _largest_change_by_temperature(scores),
+        **_against_rrf(at_first_temperature),
+    }
+
+
+def _against_best_run(scores: Sequence[AggregationScores]) -> str:
+    differences = []
+    for task_scores in scores:
+        best = max(task_scores.singles)
+        aggregate = task_scores.aggregate()
+        difference = f"{task_scores.task} {100 * (aggregate - best):+.2f}"
+        if best > 0:
+            difference += f" ({100 * (aggregate / best - 1):+.1f}%)"
+        differences.append(difference)
+    return "; ".join(differences)
+
+
+def _gain_of_five(scores: Sequence[AggregationScores]) -> str | None:
+    """None where five runs were not aggregated, or were the most that were."""
+    numbers = scores[0].numbers
+    if 5 not in numbers[:-1]:
+        return None
+    place = numbers.index(5)
+    shares = {}
+    for task_scores in scores:
+        of_five = task_scores.aggregates[task_scores.main][place]
+        shares[task_scores.task] = task_scores.share_of_gain(of_five)
+    return _in_words(shares)
+
+
+def _largest_change_by_temperature(scores: Sequence[AggregationScores]) -> str | None:
+    """None where there is one temperature."""
+    first = scores[0].temperature
+    aggregate_at_first: dict[str, float] = {}
+    changes = []
+    for task_scores in scores:
+        aggregate = task_scores.aggregate()
+        if task_scores.temperature == first:
+            aggregate_at_first.setdefault(task_scores.task, aggregate)
+        else:
+            change = 100 * (aggregate - aggregate_at_first[task_scores.task])
+            changes.append((change, task_scores))
+    if not changes:
+        return None
+    change, changed = max(changes, key=lambda pair: abs(pair[0]))
+    other = _of_temperature(changed.temperature)
+    return (
+        f"{change:+.2f} points ({changed.task}, temperature {other} in place of "
+        f"{_of_temperature(first)})"
+    )
+
+
+def _against_rrf(scores: Sequence[AggregationScores]) -> dict[str, str | None]:
+    """None where reciprocal rank fusion is not among the aggregators, or is the first of them."""
+    if RRF not in scores[0].aggregates or scores[0].main == RRF:
+        return {"ahead_of_rrf": None, "gain_of_rrf": None}
+    differences, shares = [], {}
+    for of_task in scores:
+        rrf = of_task.aggregate(RRF)
+        differences.append(100 * (of_task.aggregate() - rrf))
+        shares[of_task.task] = of_task.share_of_gain(rrf)
+    ahead = sum(difference > 0 for difference in differences)
+    points = f"{np.mean(differences):+.2f} points"
+    return {
+        "ahead_of_rrf": f"{ahead} of {len(scores)} by {points}",
+        "gain_of_rrf": _in_words(shares),
+    }
+
+
+def _in_words(share_by_task: Mapping[str, float]) -> str:
+    words = []
+    for task, share in share_by_task.items():
+        percent = NONE if math.isnan(share) else f"{100 * share:.1f}%"
+        words.append(f"{percent} ({task})")
+    return ", ".join(words)
+
+
+def _of_temperature(temperature: float | None) -> str:
+    return "of the server" if temperature is None else f"{temperature:g}"
 
 
 def _by_task(scores: Sequence[AggregationScores]) -> dict[str, list[AggregationScores]]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
 from backpack_rank.checks import located
 from backpack_rank.constructors import Count, Length, NonNegative, PathText, Seed
 from backpack_rank.experiments.grid import fill_grid, show
@@ -18,7 +20,11 @@ from backpack_rank.pipelines.chosen_data import dataset_of, dataset_with
 from backpack_rank.pipelines.nodes import build
 from backpack_rank.pipelines.option_types import Names, Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
-from backpack_rank.position.aggregation.run_spread import AggregationScores, write_run_spread
+from backpack_rank.position.aggregation.run_spread import (
+    AggregationScores,
+    findings,
+    write_run_spread,
+)
 from backpack_rank.position.aggregation.study import (
     NUMBERS,
     AggregationStudy,
@@ -36,13 +42,17 @@ from backpack_rank.position.lists.ranking_cache import CachedRanker, RankingCach
 from backpack_rank.position.lists.reranker import RANKINGS_FILE, usage_in_words
 from backpack_rank.position.lists.settings import ListwiseSettings, RankerFactory
 from backpack_rank.position.lists.sources import ListSize
-from backpack_rank.position.tables.aggregation_tables import numbers_table, spread_table
 from backpack_rank.position.tables.sorting import TASKS, sorting_lists
+from backpack_rank.reporting.paper_layout import ColumnKey, Figure, PaperRow, lay_out
+from backpack_rank.reporting.published import published
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
 TAU, NDCG = "Kendall's tau", "nDCG@10"
+PUBLISHED = "psc_figures"
+"""What the paper says of these figures, of which it prints no numbers."""
+QUARTILES = ("minimum", "first_quartile", "median", "third_quartile", "maximum")
 _DEPTH = 20
 
 
@@ -230,6 +240,74 @@ class PermutationFigures(ListTask):
 
 def _tables(scores: Sequence[AggregationScores], notes: Sequence[str]) -> list[Table]:
     return [spread_table(scores, notes), numbers_table(scores)]
+
+
+def spread_table(scores: Sequence[AggregationScores], notes: Sequence[str] = ()) -> Table:
+    """How far single runs spread, and what each aggregator makes of all of them.
+
+    Rows are tasks, such as ``WordSort | Kendall's tau``, and sections are temperatures.
+    """
+    rows = []
+    for task_scores in scores:
+        temperature = task_scores.temperature
+        quartiles = np.quantile(task_scores.singles, [0, 0.25, 0.5, 0.75, 1]).tolist()
+        low, first, middle, third, high = quartiles
+        names = list(task_scores.aggregates)
+        # Rounded as in print, so that all that read like the best aggregate are bold.
+        hundredths = {name: round(100 * task_scores.aggregate(name), 2) for name in names}
+        figures: dict[ColumnKey, Figure | float] = {
+            ("single runs", "min"): low,
+            ("single runs", "median"): middle,
+            ("single runs", "max"): high,
+            ("single runs", "IQR"): third - first,
+        }
+        for name in names:
+            figures["aggregate", name] = Figure(
+                task_scores.aggregate(name),
+                bold=hundredths[name] == max(hundredths.values()),
+                record={"aggregator": name, "beaten": task_scores.share_beaten(name)},
+            )
+        figures["", "beats"] = task_scores.share_beaten(task_scores.main)
+        record = {
+            "temperature": temperature,
+            "lists": task_scores.lists,
+            "runs": len(task_scores.singles),
+            **dict(zip(QUARTILES, quartiles, strict=True)),
+            "mean": task_scores.mean,
+        }
+        heading = "" if temperature is None else f"Sampling temperature {temperature:g}"
+        labels = (task_scores.task, task_scores.measure)
+        rows.append(PaperRow(labels, figures, section=heading, record=record))
+    paper = published(PUBLISHED)
+    facts = {"paper": paper.paper, **paper.says, **findings(scores)}
+    return lay_out("single_runs", rows, facts=facts, notes=notes)
+
+
+def numbers_table(scores: Sequence[AggregationScores]) -> Table:
+    """How many rankings are worth aggregating.
+
+    The table has the first aggregator at the first temperature; the CSV file has all aggregators
+    at all temperatures.
+    """
+    main = scores[0].main
+    rows = []
+    records: list[tuple[Any, ...]] = []
+    for task_scores in scores:
+        labels = (task_scores.task, task_scores.measure)
+        if task_scores.temperature == scores[0].temperature:
+            figures: dict[ColumnKey, float] = {("", "single"): task_scores.mean}
+            of_main = task_scores.aggregates[main]
+            for number, score in zip(task_scores.numbers, of_main, strict=True):
+                figures["aggregated rankings", str(number)] = score
+            rows.append(PaperRow(labels, figures))
+        about = (*labels, task_scores.temperature, task_scores.lists)
+        for name, aggregates in task_scores.aggregates.items():
+            for number, score in zip(task_scores.numbers, aggregates, strict=True):
+                # NaN, which is no share, where an aggregate is without gain.
+                share = task_scores.share_of_gain(score, name)
+                records.append((*about, name, number, score, share))
+    facts = {"paper": published(PUBLISHED).paper, "main": main}
+    return lay_out("aggregated_rankings", rows, facts=facts, records=records)
 
 
 def _scores(given: _Lists, temperature: float | None, study: AggregationStudy) -> AggregationScores:

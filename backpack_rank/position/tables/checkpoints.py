@@ -13,6 +13,8 @@ from backpack_rank.data.dataset import Dataset
 from backpack_rank.files import RANKER
 from backpack_rank.pipelines.chosen_data import dataset_of, rotation_of
 from backpack_rank.pipelines.run_folder import CONFIG, plain_values, run_config
+from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.reporting.published import PublishedTable
 
 log = logging.getLogger(__name__)
 _LONGEST = 10
@@ -115,6 +117,73 @@ def group_by_seed(runs: Iterable[Checkpoint]) -> dict[tuple[str, Stages], list[C
     for run in runs:
         groups.setdefault((run.model, run.stages), []).append(run)
     return groups
+
+
+def chosen_runs(
+    folders: str | Sequence[str] | None,
+    models: Sequence[str] | None,
+    settings: EvaluationSettings,
+    table: PublishedTable,
+    stages: Sequence[Stages] | None = None,
+) -> list[Checkpoint]:
+    """Find the saved rankers of some models and training stages; None for any.
+
+    Models have the names of their configurations, or those of the published table. There are none
+    when nothing was trained in ``output`` yet.
+
+    Raises:
+        FileNotFoundError: a folder that is named does not exist or holds no ranker.
+    """
+    output = Path(settings.output) / "train"
+    if folders is None and not output.is_dir():
+        return []
+    if folders is None:
+        folders = str(output)
+    if isinstance(folders, str):
+        folders = [folders]
+    runs = find_checkpoints(list(folders))
+    kept = []
+    for run in runs:
+        of_model = models is None or run.model in models or table.label_of(run.model) in models
+        of_stages = stages is None or run.stages in stages
+        if of_model and of_stages:
+            kept.append(run)
+    if len(kept) < len(runs):
+        log.info(
+            "%d of %d saved rankers are of another model or training data",
+            len(runs) - len(kept),
+            len(runs),
+        )
+    return kept
+
+
+def trainings_on(
+    table: PublishedTable, source: str, settings: EvaluationSettings
+) -> dict[Stages, str]:
+    """The paper's two trainings: on original passages of a collection, and on rotated.
+
+    Returns:
+        Name of the training by its stages, of which there is one.
+    """
+    original, debiased = table.labels_at(1)
+    return {
+        (TrainingStage(source),): original,
+        (TrainingStage(source, settings.rotation.level),): debiased,
+    }
+
+
+def ranker_notes(table: PublishedTable, runs: Sequence[Checkpoint]) -> list[str]:
+    """Say below a table which rankers it has, of which training data and seeds."""
+    lines = []
+    for (model, stages), runs_of_seeds in group_by_seed(runs).items():
+        data = []
+        for stage in stages:
+            data.append(stage.data if stage.rotation is None else f"{stage.data}, rotated")
+        seeds = ", ".join(str(run.seed) for run in runs_of_seeds)
+        figures = f"seed {seeds}" if len(runs_of_seeds) == 1 else f"means over seeds {seeds}"
+        folders = ", ".join(str(run.ranker.parent) for run in runs_of_seeds)
+        lines.append(f"{table.label_of(model)} ({' -> '.join(data)}): {figures}; {folders}.")
+    return lines
 
 
 def _stages(run: dict[str, Any]) -> list[TrainingStage]:

@@ -11,18 +11,20 @@ from backpack_rank.checks import located
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.paired import p_wilcoxon
+from backpack_rank.evaluation.results import Estimate
+from backpack_rank.evaluation.significance import SIGNIFICANCE
 from backpack_rank.experiments.grid import show
 from backpack_rank.pipelines.chosen_data import dataset_with
 from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, slugify
 from backpack_rank.position.aggregation.aggregate import ReciprocalRankFusion
 from backpack_rank.position.lists.evaluate import ListTask, needed_listwise
-from backpack_rank.position.lists.first_stages import FirstStage, first_stage_study
+from backpack_rank.position.lists.first_stages import first_stage_study
 from backpack_rank.position.lists.page import ListPage, write_list_page
 from backpack_rank.position.lists.reranker import usage_in_words
 from backpack_rank.position.lists.settings import RankerFactory
-from backpack_rank.position.tables.list_bias_tables import StageFigures, first_stage_table
 from backpack_rank.reporting.charts import DotRow, dots
+from backpack_rank.reporting.paper_layout import ColumnKey, Figure, PaperRow, lay_out
 from backpack_rank.reporting.vega import save_chart
 from backpack_rank.reporting.writers import write_table
 
@@ -71,7 +73,8 @@ class FirstStages(ListTask):
         settings.save(folder)
         ranker = RankerFactory().build(listwise)
         start = time.perf_counter()
-        stages: list[StageFigures] = []
+        rows: list[PaperRow] = []
+        dots_by_collection: dict[str, list[DotRow]] = {}
         for name, node in self.collections.items():
             test, runs = self._runs(node)
             fusions = []
@@ -87,18 +90,27 @@ class FirstStages(ListTask):
             )
             for stage in studied:
                 label = stage.name if stage.name in runs else "RRF"
-                stages.append(self._figures(name, label, stage))
+                before = stage.before.summary().figures[self.measure]
+                after = stage.after.summary().figures[self.measure]
+                p = p_wilcoxon(stage.after, stage.before, self.measure)
+                row = PaperRow(
+                    (label,),
+                    stage_figures(before, after, p),
+                    section=name,
+                    record={"queries": stage.queries, "measure": self.measure},
+                )
+                rows.append(row)
+                dot = DotRow(label, {"before": before, "after": after})
+                dots_by_collection.setdefault(name, []).append(dot)
                 tag = f"{slugify(label)}__{slugify(name)}"
                 write_run(folder / "runs" / f"{tag}.run", stage.run, tag)
         seconds = time.perf_counter() - start
         note = f"{ranker.name}: {usage_in_words(ranker.usage)}, {seconds:.1f} s."
-        table = first_stage_table(stages, ranker.name, self.measure, [note])
+        facts = {"measure": self.measure, "ranker": ranker.name}
+        table = lay_out("first_stages", rows, facts=facts, notes=[note])
         write_table(folder, table)
-        rows: dict[str, list[DotRow]] = {name: [] for name in self.collections}
-        for figures in stages:
-            both = {"before": figures.before, "after": figures.after}
-            rows[figures.collection].append(DotRow(figures.stage, both))
-        _, picture = save_chart(folder / "first_stages", dots(rows, self.measure))
+        chart = dots(dots_by_collection, self.measure)
+        _, picture = save_chart(folder / "first_stages", chart)
         page = ListPage(
             title="First stages",
             tables=(table,),
@@ -117,12 +129,14 @@ class FirstStages(ListTask):
             _, runs[name] = dataset.candidates("test", test)
         return test, runs
 
-    def _figures(self, collection: str, label: str, stage: FirstStage) -> StageFigures:
-        return StageFigures(
-            collection=collection,
-            stage=label,
-            queries=stage.queries,
-            before=stage.before.summary().figures[self.measure],
-            after=stage.after.summary().figures[self.measure],
-            p=p_wilcoxon(stage.after, stage.before, self.measure),
-        )
+
+def stage_figures(
+    before: Estimate, after: Estimate, p: float
+) -> dict[ColumnKey, Figure | Estimate | float]:
+    """A first stage before and after the ranker; a dagger where they differ over the queries."""
+    mark = "†" if p < SIGNIFICANCE else ""
+    return {
+        ("", "before"): before,
+        ("", "after"): Figure(after, marks=mark, record={"p_wilcoxon": p}),
+        ("", "change"): after.mean - before.mean,
+    }

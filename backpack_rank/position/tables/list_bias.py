@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from backpack_rank.constructors import Count, Length, OneOf, Seed
-from backpack_rank.data.collection import Qrels
-from backpack_rank.data.dataset import Dataset
+from backpack_rank.evaluation.results import Estimate
 from backpack_rank.experiments.grid import fill_grid, show
 from backpack_rank.pipelines.option_types import Rows
 from backpack_rank.pipelines.settings import EvaluationSettings, check_positive_ints
 from backpack_rank.position.lists.base import ListwiseRanker, Ranking
+from backpack_rank.position.lists.bias_lists import ListsToRank, lists_to_rank
 from backpack_rank.position.lists.evaluate import (
     ListTask,
     check_rows,
@@ -32,12 +32,9 @@ from backpack_rank.position.lists.list_positions import (
     controlled_positions,
     order_robustness,
     reversals,
-    with_one_relevant,
     wrong_pairs,
 )
-from backpack_rank.position.lists.list_runs import lists_of
 from backpack_rank.position.lists.page import ListPage, write_list_page
-from backpack_rank.position.lists.passages import ListwiseExample, PassageList
 from backpack_rank.position.lists.permutation import rank_shuffled
 from backpack_rank.position.lists.position_curves import (
     PositionReport,
@@ -49,57 +46,22 @@ from backpack_rank.position.lists.propensity import Transitions
 from backpack_rank.position.lists.settings import RankerFactory
 from backpack_rank.position.lists.sorting_scores import sorting_scores
 from backpack_rank.position.lists.sources import (
-    COLLECTION,
     KINDS,
     ListSize,
     ListwiseDataConfig,
     dataset_of_lists,
     trained_lists,
 )
-from backpack_rank.position.tables.list_bias_tables import (
-    PositionBiasStats,
-    SystemOrders,
-    evenness_table,
-    order_table,
-    remedies_table,
-)
-from backpack_rank.position.tables.list_tables import Sorted, SortingFigures, sorting_table
-from backpack_rank.position.tables.sorting import TASKS
+from backpack_rank.position.tables.sorting import TASKS, sorting_figure, sorting_table
 from backpack_rank.reporting.charts import DotRow, dots
+from backpack_rank.reporting.paper_layout import ColumnKey, Figure, PaperRow, lay_out
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.vega import save_chart
 from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
+MEASURE = "nDCG@10"
 INSTRUMENTS = ("positions", "shuffles", "orders", "sorting")
-_POOL = 100
-"""Candidates of a query among which a relevant passage and others that are not relevant are looked
-for.
-"""
-
-
-@dataclass(frozen=True)
-class ListsToRank:
-    """Lists to measure position bias on, as :meth:`ListPositionBias.lists_to_rank` gives them.
-
-    Attributes:
-        name: what they are.
-        lists: all of the same size.
-        qrels: judgements of a collection; empty for a sorting task.
-        targets: of a sorting task, the right place of the item at each input position, equal ones
-            tied; empty for a collection.
-        controlled: lists with exactly one relevant passage.
-        relevant: its position in each of them.
-        notes: sentences about them.
-    """
-
-    name: str
-    lists: tuple[PassageList, ...]
-    qrels: Qrels
-    targets: tuple[np.ndarray, ...]
-    controlled: tuple[PassageList, ...]
-    relevant: tuple[int, ...]
-    notes: tuple[str, ...]
 
 
 class _BiasResults:
@@ -107,9 +69,10 @@ class _BiasResults:
 
     def __init__(self) -> None:
         self.positions: list[SystemPositions] = []
-        self.evenness: list[PositionBiasStats] = []
-        self.orders: list[SystemOrders] = []
-        self.sorting: list[SortingFigures] = []
+        self.evenness: list[PaperRow] = []
+        self.orders: list[PaperRow] = []
+        self.dots: list[DotRow] = []
+        self.sorting: dict[str, dict[tuple[str, str], Figure]] = {}
         self.transitions: dict[str, np.ndarray] = {}
         self.reversed: dict[str, np.ndarray] = {}
 
@@ -174,7 +137,7 @@ class ListPositionBias(ListTask):
         kind, size = trained_lists(checkpoint, self.lists, self.size)
         dataset = dataset_of_lists(settings, checkpoint, kind)
         source = ListwiseDataConfig(kind, size, self.number, held_out=self.number, seed=self.seed)
-        given = self.lists_to_rank(dataset, source)
+        given = lists_to_rank(dataset, source, self.minimum)
         settings.save(folder, checkpoint)
         results = _BiasResults()
         rankers = RankerFactory()
@@ -192,40 +155,6 @@ class ListPositionBias(ListTask):
         )
         show(_tables(given, results), f"Report: {folder / 'report.html'}", quiet)
 
-    def lists_to_rank(self, dataset: Dataset | None, settings: ListwiseDataConfig) -> ListsToRank:
-        """The lists of the test split, or of the sorting task in random order."""
-        if settings.kind != COLLECTION:
-            return _sorting_lists(settings.kind, settings.held_out_lists(dataset))
-        assert dataset is not None
-        test = dataset.split("test")
-        _, candidates = dataset.candidates("test", test)
-        pool = lists_of(candidates, test, _POOL, judged=True)
-        grades = []
-        lists = []
-        for passages in pool:
-            judgements = test.qrels.get(passages.query_id, {})
-            grades.append([judgements.get(doc_id, 0) for doc_id in passages.ids])
-            if len(passages) >= settings.size:
-                lists.append(passages.select(range(settings.size)))
-        lists = lists[: self.number]
-        chosen = with_one_relevant(pool, grades, settings.size, self.minimum)
-        notes = (
-            f"Lists for the position of the relevant passage: {len(chosen.lists)} queries, from "
-            f"which {chosen.removed} further relevant passages were taken out; "
-            f"{len(chosen.without_relevant)} queries have no relevant candidate and "
-            f"{len(chosen.too_short)} too few others.",
-            f"All else: the first {settings.size} candidates of {len(lists)} judged queries.",
-        )
-        return ListsToRank(
-            name=test.name,
-            lists=tuple(lists),
-            qrels=test.qrels,
-            targets=(),
-            controlled=chosen.lists[: self.number],
-            relevant=chosen.relevant[: self.number],
-            notes=notes,
-        )
-
     def _measure(
         self, label: str, ranker: ListwiseRanker, given: ListsToRank, results: _BiasResults
     ) -> None:
@@ -242,13 +171,15 @@ class ListPositionBias(ListTask):
                 shuffled=self.shuffled_orders,
                 seed=self.seed,
             )
-            results.orders.append(_orders(label, robust))
+            figures = _effectiveness_by_order(robust)
+            if figures:
+                results.dots.append(DotRow(label, figures))
+            results.orders.append(order_row(label, figures, _taus(robust)))
             original = robust.rankings[0]
         if "sorting" in self.instruments and given.targets:
             # The lists in their original order were ranked for the input orders already.
             scores = sorting_scores(original or ranker.rank(given.lists), given.targets)
-            figures = {(TASKS[given.name], "Orig."): Sorted(scores.tau, scores.exact_share)}
-            results.sorting.append(SortingFigures(label, figures))
+            results.sorting[label] = {(TASKS[given.name], "Orig."): sorting_figure(scores)}
 
     def _measure_shuffled(
         self, label: str, ranker: ListwiseRanker, given: ListsToRank, results: _BiasResults
@@ -258,24 +189,20 @@ class ListPositionBias(ListTask):
         shuffled = rank_shuffled(ranker, given.lists, self.shuffles, self.seed)
         transitions = Transitions.of(shuffled.rankings, size)
         pairs = reversals(shuffled.rankings, size)
-        wrong = None
+        figures: dict[ColumnKey, Figure | float] = {
+            ("", "rankings"): transitions.rankings,
+            ("transitions", "TV"): transitions.total_variation,
+            ("transitions", "chance"): transitions.chance,
+            ("pairs", "reversed"): pairs.mean,
+            ("pairs", "range"): pairs.range,
+        }
         if given.targets:
             # Right places in the order in which each shuffle was shown.
             targets = []
             for number, order in zip(shuffled.lists, shuffled.permutations, strict=True):
                 targets.append(given.targets[number][order])
-            wrong = wrong_pairs(shuffled.rankings, targets, size).mean
-        results.evenness.append(
-            PositionBiasStats(
-                label=label,
-                rankings=transitions.rankings,
-                total_variation=transitions.total_variation,
-                chance=transitions.chance,
-                reversed=pairs.mean,
-                reversed_range=pairs.range,
-                wrong=wrong,
-            )
-        )
+            figures["pairs", "wrong"] = wrong_pairs(shuffled.rankings, targets, size).mean
+        results.evenness.append(PaperRow((label,), figures))
         results.transitions[label] = transitions.given_input
         results.reversed[label] = pairs.shares
 
@@ -306,41 +233,14 @@ class ListPositionBias(ListTask):
                 centre=0.5,
             )
             pictures["Reversed pairs"] = picture
-        if any(system.figures for system in results.orders):
-            rows = [DotRow(system.label, system.figures) for system in results.orders]
-            _, picture = save_chart(folder / "input_orders", dots({"": rows}, "nDCG@10"))
+        if results.dots:
+            _, picture = save_chart(folder / "input_orders", dots({"": results.dots}, MEASURE))
             pictures["Input orders"] = picture
         tables = _tables(given, results)
         for table in tables:
             write_table(folder, table)
         page = ListPage(f"Position bias in lists: {given.name}", tuple(tables), pictures)
         write_list_page(folder / "report.html", page)
-
-
-def _sorting_lists(task: str, items: Sequence[ListwiseExample]) -> ListsToRank:
-    lists = []
-    targets = []
-    controlled = []
-    relevant = []
-    for item in items:
-        lists.append(item.passages)
-        targets.append(item.relevance_levels)
-        # Two items may tie for the first place, and then none is the relevant one.
-        if (item.relevance_levels == 0).sum() == 1:
-            controlled.append(item.passages)
-            relevant.append(int(item.relevance_levels.argmin()))
-    return ListsToRank(
-        name=task,
-        lists=tuple(lists),
-        qrels={},
-        targets=tuple(targets),
-        controlled=tuple(controlled),
-        relevant=tuple(relevant),
-        notes=(
-            "The relevant item is the one that belongs first; "
-            f"{len(items) - len(controlled)} lists have several.",
-        ),
-    )
 
 
 def _positions(label: str, ranker: ListwiseRanker, given: ListsToRank) -> SystemPositions:
@@ -359,15 +259,91 @@ def _positions(label: str, ranker: ListwiseRanker, given: ListsToRank) -> System
     )
 
 
-def _orders(label: str, robust: OrderRobustness) -> SystemOrders:
+def _effectiveness_by_order(robust: OrderRobustness) -> dict[str, Estimate]:
     figures = {}
     # Without judgements there is no effectiveness.
     for order, values in zip(robust.orders, robust.effectiveness, strict=False):
-        figures[order] = values.summary().figures["nDCG@10"]
+        figures[order] = values.summary().figures[MEASURE]
+    return figures
+
+
+def _taus(robust: OrderRobustness) -> dict[tuple[str, str], float]:
+    """Mean Kendall's tau between the outputs of two input orders, by both names."""
     taus = {}
     for (i, order), (j, other) in combinations(enumerate(robust.orders), 2):
         taus[order, other] = float(robust.tau[i, j])
-    return SystemOrders(label, figures, taus)
+    return taus
+
+
+def order_row(
+    label: str, figures: Mapping[str, Estimate], taus: Mapping[tuple[str, str], float]
+) -> PaperRow:
+    """A system on lists in several input orders: effectiveness, and taus of the outputs."""
+    row: dict[ColumnKey, Figure] = {}
+    for order, figure in figures.items():
+        record = {"order": order, "measure": MEASURE}
+        row[MEASURE, order] = Figure(figure, record=record)
+    for (order, other), tau in taus.items():
+        record = {"order": order, "other_order": other, "measure": "kendall tau"}
+        row["tau of", f"{_short(order)}-{_short(other)}"] = Figure(tau, record=record)
+    return PaperRow((label,), row)
+
+
+def _short(order: str) -> str:
+    """``o``, ``r``, ``s1`` for original, reversed, shuffled 1."""
+    kind, _, number = order.partition(" ")
+    return kind[:1] + number
+
+
+def remedies_table(report: PositionReport, measure: str = MEASURE) -> Table:
+    """What each remedy does to a measure over positions, and what it costs.
+
+    The first system of the report is the one without remedy.
+    """
+    base = report.systems[0].curve(measure)
+    rows = []
+    for system in report.systems:
+        curve = system.curve(measure)
+        milliseconds = None if system.seconds is None else 1000 * system.seconds
+        figures = {
+            ("", "mean"): curve.mean,
+            ("", "range"): curve.range,
+            ("", "change"): None if curve is base else curve.range - base.range,
+            ("", "variance"): curve.variance,
+            ("per list", "passes"): _per_list(system, system.passes),
+            ("per list", "ms"): _per_list(system, milliseconds),
+        }
+        record = {
+            "measure": measure,
+            "worst_position": int(np.argmin(curve.values)) + 1,
+            "ranked": system.ranked,
+            "all_passes": system.passes,
+            "seconds": system.seconds,
+        }
+        rows.append(PaperRow((system.label,), figures, record=record))
+    facts = {
+        "measure": measure,
+        "collection": report.collection,
+        "lists": f"{report.lists:,}",
+        "positions": report.positions,
+        "baseline": report.systems[0].label,
+    }
+    return lay_out("remedies", rows, facts=facts, notes=report.notes)
+
+
+def _per_list(system: SystemPositions, total: float | None) -> float | None:
+    """A cost divided by the lists; None where it was not counted."""
+    return total / system.ranked if total is not None and system.ranked else None
+
+
+def evenness_table(rows: Sequence[PaperRow], collection: str) -> Table:
+    """Where passages of each input position come out, and how often pairs of them are reversed."""
+    with_wrong = any(("pairs", "wrong") in (row.measured or {}) for row in rows)
+    facts = {
+        "collection": collection,
+        "wrong_pairs": "; share in the wrong order" if with_wrong else "",
+    }
+    return lay_out("evenness", rows, facts=facts)
 
 
 def _tables(given: ListsToRank, results: _BiasResults) -> list[Table]:
@@ -375,7 +351,7 @@ def _tables(given: ListsToRank, results: _BiasResults) -> list[Table]:
     if results.positions:
         tables.append(remedies_table(_position_report(given, results)))
     if results.orders:
-        tables.append(order_table(results.orders, given.name))
+        tables.append(lay_out("input_orders", results.orders, facts={"collection": given.name}))
     if results.evenness:
         tables.append(evenness_table(results.evenness, given.name))
     if results.sorting:

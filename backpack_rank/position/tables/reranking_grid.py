@@ -27,9 +27,10 @@ from backpack_rank.position.lists.evaluate import (
 )
 from backpack_rank.position.lists.reranker import usage_in_words
 from backpack_rank.position.lists.settings import RankerFactory
-from backpack_rank.position.tables.list_tables import list_table
 from backpack_rank.reporting.measure_files import write_per_query
+from backpack_rank.reporting.paper_layout import ColumnKey, Figure, PaperRow, lay_out
 from backpack_rank.reporting.published import published
+from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class RerankingGrid(ListTask):
 
     def __post_init__(self) -> None:
         with located("task.published"):
-            published(self.published)
+            grid_table(self.published, {}, "")  # before anything is ranked
         if self.baseline is not None and self.baseline not in self.rows:
             raise ValueError(
                 f"task.baseline={self.baseline} is none of the rows {', '.join(self.rows)}"
@@ -132,29 +133,17 @@ class RerankingGrid(ListTask):
             costs.append(f"{heading}, {row}: {usage_in_words(ranker.usage)}.")
 
         fill_grid(self.collections, self.rows, prepare=_Candidates, measure=measure)
-        means = {}
+        marks = self._marks(measured, first_stages)
+        figures: dict[tuple[str, str], Figure] = {}
         per_query = []
         for (row, heading), values in measured.items():
-            means[row, heading] = values.mean(MEASURE)
+            mark = marks.get((row, heading), "")
+            figures[row, heading] = Figure(values.mean(MEASURE), marks=mark)
             per_query.append((f"{row}, {heading}", values.values))
-        table = list_table(
-            self.published,
-            measured=means,
-            marks=self._marks(measured, first_stages),
-            source=listwise.label,
-            notes=[*costs, *self._notes()],
-        )
+        table = grid_table(self.published, figures, listwise.label, self.baseline, costs)
         write_table(folder, table)
         write_per_query(folder / "per_query.csv", per_query)
         show([table], f"Written to {folder}", quiet)
-
-    def _notes(self) -> list[str]:
-        if self.baseline is None:
-            return []
-        return [
-            f"† differs from {self.baseline} by Wilcoxon's signed-rank test over the queries, "
-            f"p < {SIGNIFICANCE:g}, not corrected."
-        ]
 
     def _marks(
         self, measured: Mapping[tuple[str, str], PerQuery], first_stages: Sequence[str]
@@ -168,6 +157,30 @@ class RerankingGrid(ListTask):
             if p_wilcoxon(values, baseline, MEASURE) < SIGNIFICANCE:
                 marks[row, heading] = "†"
         return marks
+
+
+def grid_table(
+    name: str,
+    figures: Mapping[tuple[str, str], Figure],
+    ranker: str,
+    baseline: str | None = None,
+    notes: Sequence[str] = (),
+) -> Table:
+    """Figures by row and collection above those of the published table of that name."""
+    paper = published(name)
+    columns: list[ColumnKey] = []
+    figures_by_row: dict[str, dict[ColumnKey, Figure]] = {}
+    for (row, heading), figure in figures.items():
+        columns.append(("", heading))
+        figures_by_row.setdefault(row, {})["", heading] = figure
+    return lay_out(
+        "reranking_grid",
+        [PaperRow((row,), of_row) for row, of_row in figures_by_row.items()],
+        paper,
+        columns=columns,
+        facts={"ranker": ranker, "baseline": baseline},
+        notes=[*paper.notes, *notes],
+    )
 
 
 def _effectiveness(run: Run, test: Collection, heading: str, row: str) -> PerQuery:

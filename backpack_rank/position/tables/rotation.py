@@ -5,110 +5,43 @@ Rankers of original and of rotated passages are tested on both, and on other col
 
 from __future__ import annotations
 
-import logging
+import itertools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from backpack_rank.checks import located
 from backpack_rank.commands import called
 from backpack_rank.constructors import Name, PathText
-from backpack_rank.data.collection import Collection
-from backpack_rank.data.dataset import Dataset
-from backpack_rank.data.rotation import rotated_collection
-from backpack_rank.evaluation.effectiveness import effectiveness
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import Estimate, PerQuery
 from backpack_rank.evaluation.significance import SIGNIFICANCE
-from backpack_rank.experiments.grid import fill_grid, paths_in_words, show
+from backpack_rank.experiments.grid import paths_in_words, show
 from backpack_rank.pipelines.experiment import Experiment
 from backpack_rank.pipelines.option_types import Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.position.passages.rotation_benchmark import (
+    ORIGINAL,
+    ROTATED,
+    RotationBenchmark,
+)
 from backpack_rank.position.tables.checkpoints import (
     Checkpoint,
     Stages,
     TrainingStage,
-    find_checkpoints,
+    chosen_runs,
     group_by_seed,
-)
-from backpack_rank.position.tables.rotation_tables import (
-    RotationRow,
-    TransferRow,
-    chain_letters,
-    effect_table,
-    measures_on_both,
-    printed_on_both,
-    transfer_table,
+    ranker_notes,
+    trainings_on,
 )
 from backpack_rank.reporting.measure_files import write_per_query
-from backpack_rank.reporting.published import PublishedTable, published
+from backpack_rank.reporting.paper_layout import ColumnKey, Figure, PaperRow, lay_out
+from backpack_rank.reporting.published import Printed, PublishedTable, published
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
-from backpack_rank.reranking.pointwise import PointwiseReranker
 
-log = logging.getLogger(__name__)
-ORIGINAL, ROTATED = "original", "rotated"
-
-
-class RotationBenchmark:
-    """Measures rankers on a test collection and on its rotated passages::
-
-        bench = RotationBenchmark(settings, dataset, ["nDCG@10"])
-        values = bench.measure(checkpoints)  # per query, of "original" and of "rotated"
-
-    Both have the same candidates, so only the passages differ.
-
-    Attributes:
-        tests: ``original`` and ``rotated``.
-        stage: name of the first stage.
-        candidates: of both.
-        settings: of the evaluation.
-        measures: that are taken.
-    """
-
-    def __init__(
-        self, settings: EvaluationSettings, dataset: Dataset, measures: Sequence[str]
-    ) -> None:
-        """The test split of the data, whatever ``data.rotation`` says."""
-        test = dataset.with_rotation("none").split("test")
-        self.settings = settings
-        self.measures = measures
-        self.stage, self.candidates = dataset.candidates("test", test)
-        self.tests = {ORIGINAL: test, ROTATED: rotated_collection(test, settings.rotation)}
-
-    def measure(
-        self, runs: Sequence[Checkpoint], which: Sequence[str] = (ORIGINAL, ROTATED)
-    ) -> dict[str, PerQuery]:
-        """Values per query on each test collection, as means over rankers of several seeds."""
-
-        def prepare(run: Checkpoint) -> PointwiseReranker:
-            log.info("measuring %s", run.ranker)
-            return self.settings.reranker(run.ranker)
-
-        def measure(_: Path, reranker: PointwiseReranker, name: str, test: Collection) -> PerQuery:
-            ranked = reranker.rerank(self.candidates, test)
-            return effectiveness(ranked, test.qrels, self.measures)
-
-        run_by_folder = {run.ranker: run for run in runs}
-        tests = {name: self.tests[name] for name in which}
-        cells = fill_grid(run_by_folder, tests, prepare, measure)
-        means = {}
-        for name in which:
-            values_of_rankers = [cells[folder, name] for folder in run_by_folder]
-            means[name] = mean_values(values_of_rankers)
-        return means
-
-    def first_stage(self) -> PerQuery:
-        """Values of the candidates themselves; they are the same for both test collections."""
-        return effectiveness(self.candidates, self.tests[ORIGINAL].qrels, self.measures)
-
-    def in_words(self) -> str:
-        """Name and size of the test collection, and how it is rotated."""
-        test = self.tests[ORIGINAL]
-        rotation = self.settings.rotation.label
-        return f"{test.name} ({len(test.queries):,} queries, {self.stage}'s candidates; {rotation})"
+CHANGE = "change"
 
 
 @dataclass(frozen=True)
@@ -132,7 +65,7 @@ class RotationEffect(Experiment):
 
     def __post_init__(self) -> None:
         with located("task.published"):
-            printed_on_both(published(self.published))
+            effect_table(published(self.published), {}, "")  # before anything is measured
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure the rankers found; write the table and values per query.
@@ -145,24 +78,30 @@ class RotationEffect(Experiment):
         training_by_stages = trainings_on(table, source, settings)
         runs = chosen_runs(self.runs, self.models, settings, table, list(training_by_stages))
         bench = RotationBenchmark(settings, dataset, measures_on_both(table))
-        measured: dict[tuple[str, str], RotationRow] = {}
+        measured: dict[tuple[str, str], PaperRow] = {}
         values = []
         for (model, stages), runs_of_seeds in group_by_seed(runs).items():
             label = table.label_of(model)
             training = training_by_stages[stages]
-            values_by_test = bench.measure(runs_of_seeds)
+            values_by_test = bench.measure([run.ranker for run in runs_of_seeds])
             original, rotated = values_by_test[ORIGINAL], values_by_test[ROTATED]
             p_values = {}
             for measure in bench.measures:
                 p_values[measure] = p_wilcoxon(original, rotated, measure)
-            measured[label, training] = RotationRow(
-                figures_of(original), figures_of(rotated), p_values, len(runs_of_seeds)
+            measured[label, training] = PaperRow(
+                (label, training),
+                effect_figures(figures_of(original), figures_of(rotated), p_values),
+                record={"rankers": len(runs_of_seeds)},
             )
             for name, per_query in values_by_test.items():
                 values.append((f"{label} ({training}) on {name}", per_query.values))
-        notes = [*missing_effects(table, measured, source), *ranker_notes(table, runs)]
-        first_stage = (bench.stage, figures_of(bench.first_stage()))
-        shown = effect_table(table, measured, bench.in_words(), first_stage, notes)
+        shown = effect_table(
+            table,
+            measured,
+            bench.in_words(),
+            first_stage=(bench.stage, figures_of(bench.first_stage())),
+            notes=[*missing_effects(table, measured, source), *ranker_notes(table, runs)],
+        )
         finish(settings, folder, shown, values, quiet)
 
 
@@ -186,7 +125,8 @@ class RotationTransfer(Experiment):
 
     def __post_init__(self) -> None:
         with located("task.published"):
-            chain_letters(published(self.published))
+            # Before anything is measured.
+            transfer_table(published(self.published), {}, [(), (), ()], "")
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure the rankers found on the original test set.
@@ -202,101 +142,222 @@ class RotationTransfer(Experiment):
                 runs.append(run)
         first = self.first or _first_data(runs)
         # The collection alone; another collection before it; the other one rotated.
-        before_target: list[Stages] = [
-            (),
-            (TrainingStage(first),),
-            (TrainingStage(first, settings.rotation.level),),
+        chains: list[Stages] = [
+            (target,),
+            (TrainingStage(first), target),
+            (TrainingStage(first, settings.rotation.level), target),
         ]
-        letters = {}
-        for stages, letter in zip(before_target, chain_letters(table), strict=True):
-            letters[(*stages, target)] = letter
+        letters = dict(zip(chains, chain_letters(table), strict=True))
         runs = [run for run in runs if run.stages in letters]
 
         bench = RotationBenchmark(settings, dataset, table.columns)
-        chains_by_model: dict[str, dict[str, tuple[PerQuery, int]]] = {}
+        rankers: dict[tuple[str, str], int] = {}
+        values_by_model: dict[str, dict[str, PerQuery]] = {}
         for (model, stages), runs_of_seeds in group_by_seed(runs).items():
-            per_query = bench.measure(runs_of_seeds, (ORIGINAL,))[ORIGINAL]
-            chains = chains_by_model.setdefault(table.label_of(model), {})
-            chains[letters[stages]] = (per_query, len(runs_of_seeds))
+            label, letter = table.label_of(model), letters[stages]
+            values = bench.measure([run.ranker for run in runs_of_seeds], (ORIGINAL,))[ORIGINAL]
+            values_by_model.setdefault(label, {})[letter] = values
+            rankers[label, letter] = len(runs_of_seeds)
 
         measured = {}
-        values = []
-        for model, chains in chains_by_model.items():
-            measured[model] = _rows_of_model(chains)
-            for letter, (per_query, _) in chains.items():
-                values.append((f"{model} ({letter})", per_query.values))
+        per_query = []
+        for model, values_by_letter in values_by_model.items():
+            for letter, values in values_by_letter.items():
+                measured[model, letter] = PaperRow(
+                    (model, letter),
+                    chain_figures(letter, values_by_letter),
+                    record={"rankers": rankers[model, letter]},
+                )
+                per_query.append((f"{model} ({letter})", values.values))
         notes = [
             *missing_chains(table, measured, first, target.data),
             *ranker_notes(table, runs),
         ]
-        shown = transfer_table(table, measured, target.data, first, bench.in_words(), notes)
-        finish(settings, folder, shown, values, quiet)
+        shown = transfer_table(table, measured, chains, bench.in_words(), notes)
+        finish(settings, folder, shown, per_query, quiet)
 
 
-def chosen_runs(
-    folders: str | Sequence[str] | None,
-    models: Sequence[str] | None,
-    settings: EvaluationSettings,
-    table: PublishedTable,
-    stages: Sequence[Stages] | None = None,
-) -> list[Checkpoint]:
-    """Find the saved rankers of some models and training stages; None for any.
+def relative_change(original: float, rotated: float) -> float:
+    """What rotated passages change, relatively; NaN where their figure is 0.
 
-    Models have the names of their configurations, or those of the published table. There are none
-    when nothing was trained in ``output`` yet.
+    The paper divides by the figure of the rotated test set, not by that of the original one.
+
+    >>> round(relative_change(original=0.312, rotated=0.254), 3)
+    -0.228
+    """
+    return math.nan if rotated == 0 else (rotated - original) / rotated
+
+
+def measures_on_both(table: PublishedTable) -> tuple[str, ...]:
+    """The measures of a published table like 3 and 4.
+
+    >>> measures_on_both(published("rotation_table3"))
+    ('nDCG@10', 'MRR@10', 'R@10')
 
     Raises:
-        FileNotFoundError: a folder that is named does not exist or holds no ranker.
+        ValueError: it does not have two columns for each measure.
     """
-    output = Path(settings.output) / "train"
-    if folders is None and not output.is_dir():
-        return []
-    if folders is None:
-        folders = str(output)
-    if isinstance(folders, str):
-        folders = [folders]
-    runs = find_checkpoints(list(folders))
-    kept = []
-    for run in runs:
-        of_model = models is None or run.model in models or table.label_of(run.model) in models
-        of_stages = stages is None or run.stages in stages
-        if of_model and of_stages:
-            kept.append(run)
-    if len(kept) < len(runs):
-        log.info(
-            "%d of %d saved rankers are of another model or training data",
-            len(runs) - len(kept),
-            len(runs),
+    measures = tuple(column.removesuffix(" original") for column in table.columns[::2])
+    wanted = tuple(" ".join(names) for names in itertools.product(measures, (ORIGINAL, ROTATED)))
+    if table.columns != wanted:
+        raise ValueError(
+            f"the published table {table.name} must have the columns {', '.join(wanted)}"
         )
-    return kept
+    return measures
 
 
-def trainings_on(
-    table: PublishedTable, source: str, settings: EvaluationSettings
-) -> dict[Stages, str]:
-    """The paper's two trainings: on original passages of a collection, and on rotated.
+def with_changes(table: PublishedTable) -> PublishedTable:
+    """A published table like 3 and 4 with a further column for each measure, its change.
 
-    Returns:
-        Name of the training by its stages, of which there is one.
+    Raises:
+        ValueError: it does not have two columns for each measure, and two trainings.
     """
-    original, debiased = table.labels_at(1)
-    return {
-        (TrainingStage(source),): original,
-        (TrainingStage(source, settings.rotation.level),): debiased,
-    }
+    measures = measures_on_both(table)
+    if len(table.labels_at(-1)) != 2:
+        raise ValueError(
+            f"rows of the published table {table.name} must be of two trainings, on original and "
+            f"on rotated passages, and are of {', '.join(table.labels_at(-1))}"
+        )
+    columns: list[str] = []
+    rows: dict[tuple[str, ...], dict[str, Printed]] = {labels: {} for labels in table.rows}
+    for measure in measures:
+        both = [f"{measure} {ORIGINAL}", f"{measure} {ROTATED}"]
+        columns += [*both, f"{measure} {CHANGE}"]
+        for labels, printed in table.rows.items():
+            original, rotated = (printed[column] for column in both)
+            # Relative, whatever the printed figures are multiplied with.
+            change = table.scale * relative_change(original.value, rotated.value)
+            figures = (original, rotated, Printed(repr(change)))
+            rows[labels] |= dict(zip(columns[-3:], figures, strict=True))
+    return replace(table, columns=tuple(columns), shown=tuple(columns), rows=rows)
 
 
-def mean_values(values: Sequence[PerQuery]) -> PerQuery:
-    """Means over rankers (seeds) of every query's values; all rank the same queries."""
-    first = values[0]
-    means: dict[str, dict[str, float]] = {}
-    for measure, by_query in first.values.items():
-        total = np.zeros(len(by_query))
-        for values_of_ranker in values:
-            total += values_of_ranker.array(measure, by_query)
-        mean = total / len(values)
-        means[measure] = dict(zip(by_query, mean.tolist(), strict=True))
-    return PerQuery(means, first.left_out, first.missing)
+def chain_letters(table: PublishedTable) -> tuple[str, str, str]:
+    """The letters of the chains of a published table like 5.
+
+    They are the last labels of rows: of the collection alone, another one before it, and that one
+    rotated.
+
+    Raises:
+        ValueError: rows are not ``model | chain | letter``, or there are not three letters.
+    """
+    if any(len(labels) != 3 for labels in table.rows) or len(table.labels_at(-1)) != 3:
+        raise ValueError(
+            f"rows of the published table {table.name} must be 'model | chain | letter', of three "
+            "letters"
+        )
+    alone, after_original, after_rotated = table.labels_at(-1)
+    return alone, after_original, after_rotated
+
+
+def effect_figures(
+    original: Mapping[str, Estimate], rotated: Mapping[str, Estimate], p_values: Mapping[str, float]
+) -> dict[ColumnKey, Figure | Estimate]:
+    """Figures of both test sets and of the change; a dagger where they differ."""
+    figures: dict[ColumnKey, Figure | Estimate] = {}
+    for measure in original:
+        p = p_values[measure]
+        figures[measure, ORIGINAL] = original[measure]
+        figures[measure, ROTATED] = rotated[measure]
+        figures[measure, CHANGE] = Figure(
+            relative_change(original[measure].mean, rotated[measure].mean),
+            marks="†" if p < SIGNIFICANCE else "",
+            record={"p_wilcoxon": p},
+        )
+    return figures
+
+
+def effect_table(
+    table: PublishedTable,
+    measured: Mapping[tuple[str, str], PaperRow],
+    collection: str,
+    first_stage: tuple[str, Mapping[str, Estimate]] | None = None,
+    notes: Sequence[str] = (),
+) -> Table:
+    """Table 3 (MS MARCO) or 4 (SQuAD): every training on both test sets.
+
+    Args:
+        table: the published figures.
+        measured: by model and training.
+        collection: what was measured on.
+        first_stage: name and figures of the ranking that the candidates come from.
+        notes: further sentences.
+    """
+    rows = every_row(table, measured)
+    name = None
+    if first_stage is not None:
+        # The same of both test sets, so it stands once.
+        name, figures = first_stage
+        on_original = {(measure, ORIGINAL): figures[measure] for measure in measures_on_both(table)}
+        rows.append(PaperRow((name, ""), on_original))
+    facts = {"collection": collection, "first_stage": name}
+    return lay_out("rotation_effect", rows, with_changes(table), facts=facts, notes=notes)
+
+
+def every_row(
+    table: PublishedTable,
+    measured: Mapping[tuple[str, str], PaperRow],
+    chains: Mapping[str, str] | None = None,
+) -> list[PaperRow]:
+    """Rows of all models with each last label of the paper, dashes where nothing was measured.
+
+    Args:
+        table: the published figures.
+        measured: by model and last label.
+        chains: what a chain of trainings is called here, by last label, which it stands before.
+    """
+    rows = []
+    for model, last in itertools.product(_models(table, measured), table.labels_at(-1)):
+        row = measured.get((model, last), PaperRow((model, last), {}))
+        if chains is not None:
+            row = replace(row, labels=(model, chains[last], last))
+        rows.append(row)
+    return rows
+
+
+def chain_figures(letter: str, values_by_letter: Mapping[str, PerQuery]) -> dict[ColumnKey, Figure]:
+    """Figures of a model's chain, with the letters of those of its chains that it is better than.
+
+    Better is a higher mean, significant by Wilcoxon's signed-rank test over the queries.
+    """
+    values = values_by_letter[letter]
+    figures = {}
+    for measure, estimate in figures_of(values).items():
+        better_than = ""
+        for other in sorted(values_by_letter.keys() - {letter}):
+            other_values = values_by_letter[other]
+            is_higher = values.mean(measure) > other_values.mean(measure)
+            if is_higher and p_wilcoxon(values, other_values, measure) < SIGNIFICANCE:
+                better_than += other
+        figures["", measure] = Figure(estimate, marks=better_than)
+    return figures
+
+
+def transfer_table(
+    table: PublishedTable,
+    measured: Mapping[tuple[str, str], PaperRow],
+    chains: Sequence[Stages],
+    collection: str,
+    notes: Sequence[str] = (),
+) -> Table:
+    """Table 5: models by what they were trained on, one collection after another.
+
+    Args:
+        table: the published figures.
+        measured: by model and letter of the chain.
+        chains: what rankers of each letter were trained on.
+        collection: what was measured on.
+        notes: further sentences.
+    """
+    names = {}
+    for letter, stages in zip(chain_letters(table), chains, strict=True):
+        trainings = []
+        for stage in stages:
+            training = "Original" if stage.rotation is None else "Debiased"
+            trainings.append(f"{stage.data}({training})")
+        names[letter] = " -> ".join(trainings)
+    rows = every_row(table, measured, names)
+    return lay_out("rotation_transfer", rows, table, facts={"collection": collection}, notes=notes)
 
 
 def figures_of(values: PerQuery) -> dict[str, Estimate]:
@@ -305,11 +366,11 @@ def figures_of(values: PerQuery) -> dict[str, Estimate]:
 
 
 def missing_effects(
-    table: PublishedTable, measured: Mapping[tuple[str, str], RotationRow], source: str
+    table: PublishedTable, measured: Mapping[tuple[str, str], PaperRow], source: str
 ) -> list[str]:
     """Which rankers of the paper's table are missing, and how to train them."""
     lines = []
-    for model in dict.fromkeys([*table.labels_at(0), *(model for model, _ in measured)]):
+    for model in _models(table, measured):
         for training, rotation in zip(table.labels_at(1), ("none", "train"), strict=True):
             if (model, training) not in measured:
                 # The first name that a model of the paper has here is that of its configuration.
@@ -325,36 +386,18 @@ def missing_effects(
 
 
 def missing_chains(
-    table: PublishedTable,
-    measured: Mapping[str, Mapping[str, TransferRow]],
-    first: str,
-    target: str,
+    table: PublishedTable, measured: Mapping[tuple[str, str], PaperRow], first: str, target: str
 ) -> list[str]:
     """Which chains of training the paper's models lack, and how to train them."""
     lines = []
-    for model in dict.fromkeys([*table.labels_at(0), *measured]):
-        chains = measured.get(model, {})
-        lacking = [letter for letter in chain_letters(table) if letter not in chains]
+    for model in _models(table, measured):
+        lacking = [letter for letter in chain_letters(table) if (model, letter) not in measured]
         if lacking:
             lines.append(
                 f"Not measured, as there is no such ranker: {model}, {', '.join(lacking)} "
                 f"({called('train')} data={target} [checkpoint=FOLDER of a ranker trained with "
                 f"data={first} data.rotation=none or train])."
             )
-    return lines
-
-
-def ranker_notes(table: PublishedTable, runs: Sequence[Checkpoint]) -> list[str]:
-    """Say below a table which rankers it has, of which training data and seeds."""
-    lines = []
-    for (model, stages), runs_of_seeds in group_by_seed(runs).items():
-        data = []
-        for stage in stages:
-            data.append(stage.data if stage.rotation is None else f"{stage.data}, rotated")
-        seeds = ", ".join(str(run.seed) for run in runs_of_seeds)
-        figures = f"seed {seeds}" if len(runs_of_seeds) == 1 else f"means over seeds {seeds}"
-        folders = ", ".join(str(run.ranker.parent) for run in runs_of_seeds)
-        lines.append(f"{table.label_of(model)} ({' -> '.join(data)}): {figures}; {folders}.")
     return lines
 
 
@@ -373,22 +416,9 @@ def finish(
     show([table], paths_in_words(written), quiet)
 
 
-def _rows_of_model(chains: Mapping[str, tuple[PerQuery, int]]) -> dict[str, TransferRow]:
-    """A model's rows by letter of the chain, each with the letters that it is better than.
-
-    Better is a higher mean, significant by Wilcoxon's signed-rank test over the queries.
-    """
-    rows = {}
-    for letter, (values, rankers) in sorted(chains.items()):
-        better_than = dict.fromkeys(values.measures, "")
-        for other in sorted(chains.keys() - {letter}):
-            other_values, _ = chains[other]
-            for measure in values.measures:
-                is_higher = values.mean(measure) > other_values.mean(measure)
-                if is_higher and p_wilcoxon(values, other_values, measure) < SIGNIFICANCE:
-                    better_than[measure] += other
-        rows[letter] = TransferRow(figures_of(values), better_than, rankers)
-    return rows
+def _models(table: PublishedTable, measured: Mapping[tuple[str, str], PaperRow]) -> list[str]:
+    """Models of the paper, and behind them others that were measured."""
+    return list(dict.fromkeys([*table.labels_at(0), *(model for model, _ in measured)]))
 
 
 def _first_data(runs: Sequence[Checkpoint]) -> str:

@@ -25,29 +25,24 @@ from backpack_rank.pipelines.metrics import MetricSuite
 from backpack_rank.pipelines.option_types import Alphas, Files, Names
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.position.passages.answer_positions import query_positions
-from backpack_rank.position.tables.checkpoints import Checkpoint, group_by_seed
-from backpack_rank.position.tables.rotation import (
-    ORIGINAL,
-    ROTATED,
+from backpack_rank.position.passages.rotation_benchmark import ORIGINAL, ROTATED, mean_values
+from backpack_rank.position.tables.checkpoints import (
+    Checkpoint,
     chosen_runs,
-    finish,
-    mean_values,
+    group_by_seed,
     ranker_notes,
     trainings_on,
 )
-from backpack_rank.position.tables.rotation_alpha_table import (
-    EFFECT,
-    PLACE,
-    THIRDS,
-    RankersAtAlpha,
-    alpha_table,
-)
+from backpack_rank.position.tables.rotation import CHANGE, finish, relative_change
+from backpack_rank.reporting.paper_layout import ColumnKey, Figure, PaperRow, lay_out
 from backpack_rank.reporting.published import published
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.senses.policies import Policy, check_alpha
 
 log = logging.getLogger(__name__)
-GENDER = "RaB(tf)@10"
+EFFECT, PLACE, GENDER = "nDCG@10", "MRR@10", "RaB(tf)@10"
+THIRDS = ("first", "middle", "last")
+"""Of the passage, by where the answer starts."""
 
 Values = dict[str, dict[str, PerQuery]]
 """``{test set: {kind of measure: values}}``"""
@@ -94,7 +89,7 @@ class RotationByAlpha(Experiment):
             test_data[name] = load("test")
         places = answer_places(settings, dataset)
         runs: list[Checkpoint] = []
-        rows: list[RankersAtAlpha] = []
+        rows: list[PaperRow] = []
         values_of_row: dict[tuple[str, str, float], Values] = {}
         chosen = chosen_runs(self.runs, self.models, settings, paper, list(training_by_stages))
         for (model, stages), runs_of_seeds in group_by_seed(chosen).items():
@@ -106,16 +101,13 @@ class RotationByAlpha(Experiment):
             runs += runs_of_seeds
             by_alpha = _values_by_alpha(rerankers, settings.policy, alphas, test_data, metrics)
             for alpha, values in zip(alphas, by_alpha, strict=True):
-                row = RankersAtAlpha(
-                    model=paper.label_of(model),
-                    training=training_by_stages[stages],
-                    alpha=alpha,
-                    figures=_figures(values),
-                    thirds=_thirds(values, places),
-                    rankers=len(runs_of_seeds),
+                label, training = paper.label_of(model), training_by_stages[stages]
+                figures = figures_at_alpha(_figures(values), _thirds(values, places))
+                record = {"alpha": alpha, "rankers": len(runs_of_seeds)}
+                rows.append(
+                    PaperRow((training, f"{alpha:g}"), figures, section=label, record=record)
                 )
-                rows.append(row)
-                values_of_row[row.model, row.training, alpha] = values
+                values_of_row[label, training, alpha] = values
         if not rows:
             raise ValueError(
                 f"no ranker with senses that was trained on {source} was found: train some by "
@@ -126,8 +118,12 @@ class RotationByAlpha(Experiment):
         original = test_data[ORIGINAL]
         about = metrics.fairness.describe(RunInfo(), original.stage)
         notes = [*findings(values_of_row, paper.labels_at(1)), *ranker_notes(paper, runs)]
-        sign = about.sign_in_words.rstrip(".")
-        table = alpha_table(rows, original.test.name, original.bias_set, sign, notes)
+        facts = {
+            "collection": original.test.name,
+            "bias_set": original.bias_set,
+            "sign": about.sign_in_words.rstrip("."),
+        }
+        table = lay_out("rotation_alpha", rows, facts=facts, notes=notes)
         per_query = []
         for (model, training, alpha), values in values_of_row.items():
             for name, values_by_kind in values.items():
@@ -135,6 +131,30 @@ class RotationByAlpha(Experiment):
                 for values_of_kind in values_by_kind.values():
                     per_query.append((label, values_of_kind.values))
         finish(settings, folder, table, per_query, quiet)
+
+
+def figures_at_alpha(
+    figures: Mapping[str, Mapping[str, Estimate]],
+    thirds: Mapping[str, Mapping[str, tuple[Estimate, int]]],
+) -> dict[ColumnKey, Figure | Estimate]:
+    """Figures of rankers of one training at one alpha.
+
+    Args:
+        figures: by test set (``original``, ``rotated``) and measure.
+        thirds: by test set and third of the passage, the figure of :data:`PLACE` over the queries
+            whose answer starts there, and their number.
+    """
+    row: dict[ColumnKey, Figure | Estimate] = {}
+    for test, by_measure in figures.items():
+        for measure, figure in by_measure.items():
+            row[measure, test] = figure
+    for test, by_third in thirds.items():
+        for third, (figure, queries) in by_third.items():
+            record = {"test": test, "measure": f"{PLACE} {third} third", "queries": queries}
+            row[PLACE, f"{third} third, {test}"] = Figure(figure, record=record)
+    effects = [figures[test][EFFECT].mean for test in (ORIGINAL, ROTATED)]
+    row[EFFECT, CHANGE] = Figure(relative_change(*effects))
+    return row
 
 
 def answer_places(settings: EvaluationSettings, dataset: Dataset) -> dict[str, dict[str, float]]:

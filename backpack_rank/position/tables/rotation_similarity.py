@@ -6,10 +6,11 @@ Rankers were trained on original and on rotated passages.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from backpack_rank.checks import located
 from backpack_rank.constructors import PathText
 from backpack_rank.experiments.grid import paths_in_words, show
 from backpack_rank.pipelines.experiment import Experiment
@@ -21,11 +22,18 @@ from backpack_rank.position.passages.term_similarity_report import (
     TermSimilarityReport,
     write_term_similarity,
 )
-from backpack_rank.position.tables.checkpoints import Checkpoint, group_by_seed
-from backpack_rank.position.tables.rotation import chosen_runs, ranker_notes, trainings_on
-from backpack_rank.position.tables.rotation_tables import similarity_table
+from backpack_rank.position.tables.checkpoints import (
+    Checkpoint,
+    chosen_runs,
+    group_by_seed,
+    ranker_notes,
+    trainings_on,
+)
+from backpack_rank.position.tables.rotation import every_row
 from backpack_rank.position.tables.term_similarity import TermSimilarity
-from backpack_rank.reporting.published import published
+from backpack_rank.reporting.paper_layout import ColumnKey, PaperRow, lay_out
+from backpack_rank.reporting.published import PublishedTable, published
+from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
 
 log = logging.getLogger(__name__)
@@ -49,6 +57,10 @@ class RotationSimilarity(Experiment):
     similarity: TermSimilarity
     runs: Files | None = None
     models: Names | None = ("tk",)
+
+    def __post_init__(self) -> None:
+        with located("task.published"):
+            similarity_table(published(self.published), {})  # before anything is measured
 
     def run(self, settings: EvaluationSettings, folder: Path, quiet: bool = False) -> None:
         """Measure every ranker on the passages that it was trained for.
@@ -111,6 +123,28 @@ class RotationSimilarity(Experiment):
         curve = replace(report.curves[0], representation=label)
         meaning = {label: f"{report.meaning[CONTEXTUAL]} of {run.ranker}"}
         return replace(report, curves=(curve,), meaning=meaning)
+
+
+def similarity_table(
+    table: PublishedTable,
+    measured: Mapping[tuple[str, str, str], tuple[float, float]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """Table 2: MATS and its standard deviation, by model, collection and training."""
+    columns: list[ColumnKey] = []
+    figures_by_row: dict[tuple[str, str], dict[ColumnKey, float]] = {}
+    for (model, collection, training), (mats, deviation) in measured.items():
+        figures = figures_by_row.setdefault((model, training), {})
+        figures |= {(collection, "MATS"): mats, (collection, "Std.dev."): deviation}
+        columns += figures
+    rows = {key: PaperRow(key, figures) for key, figures in figures_by_row.items()}
+    return lay_out(
+        "rotation_similarity",
+        every_row(table, rows),
+        table,
+        columns=columns,
+        notes=[*table.notes, *notes],
+    )
 
 
 def _joined(reports: Sequence[TermSimilarityReport]) -> TermSimilarityReport:

@@ -25,11 +25,13 @@ from backpack_rank.position.lists.evaluate import (
 from backpack_rank.position.lists.passages import ListwiseExample
 from backpack_rank.position.lists.reranker import remarks, usage_in_words
 from backpack_rank.position.lists.settings import ListwiseSettings, RankerFactory
-from backpack_rank.position.lists.sorting_scores import sorting_scores
+from backpack_rank.position.lists.sorting_scores import SortingScores, sorting_scores
 from backpack_rank.position.lists.sorting_tasks import MATHSORT, READERS
 from backpack_rank.position.lists.sources import ListSize, ListwiseDataConfig
 from backpack_rank.position.lists.windows import SlidingWindows
-from backpack_rank.position.tables.list_tables import Sorted, SortingFigures, sorting_table
+from backpack_rank.reporting.paper_layout import Figure, PaperRow, lay_out
+from backpack_rank.reporting.published import published
+from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import write_table
 
 TASKS: Mapping[str, str] = {
@@ -72,7 +74,7 @@ class SortingTask(ListTask):
 
     def __post_init__(self) -> None:
         with located("task.published"):
-            sorting_table(self.published, [])  # before anything is ranked
+            sorting_table(self.published, {})  # before anything is ranked
         if not self.ways:
             raise ValueError("task.ways is empty: name a way of ranking, such as {Orig.: {}}")
         if isinstance(self.tasks, str):
@@ -107,14 +109,14 @@ class SortingTask(ListTask):
 
         def measure(
             way: str, chosen: ListwiseSettings, task: str, items: Sequence[ListwiseExample]
-        ) -> Sorted:
+        ) -> Figure:
             # A ranker for each task counts what the task alone costs; the model stays loaded.
             ranker = rankers.build(chosen)
             rankings = ranker.rank([item.passages for item in items])
             scores = sorting_scores(rankings, [item.relevance_levels for item in items])
             sentences = "; ".join([usage_in_words(ranker.usage), *remarks(ranker)])
             notes.append(f"{TASKS[task]}, {way}: {len(items)} lists; {sentences}.")
-            return Sorted(scores.tau, scores.exact_share)
+            return sorting_figure(scores)
 
         cells = fill_grid(
             self.ways,
@@ -122,10 +124,55 @@ class SortingTask(ListTask):
             prepare=lambda options: listwise_with(settings, options),
             measure=measure,
         )
-        figures = {(TASKS[task], way): scores for (way, task), scores in cells.items()}
-        table = sorting_table(self.published, [SortingFigures(name, figures)], notes)
+        figures = {(TASKS[task], way): figure for (way, task), figure in cells.items()}
+        table = sorting_table(self.published, {name: figures}, notes)
         write_table(folder, table)
         show([table], f"Written to {folder}", quiet)
+
+
+def sorting_figure(scores: SortingScores) -> Figure:
+    """Kendall's tau, with the share of lists without a mistake in the CSV file."""
+    return Figure(scores.tau, record={"exact": scores.exact_share})
+
+
+def sorting_table(
+    name: str,
+    figures_by_model: Mapping[str, Mapping[tuple[str, str], Figure]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """Kendall's tau times 100 on sorting tasks, above what a paper prints.
+
+    >>> table = sorting_table("psc_table3", {"my model": {("MathSort", "PSC"): Figure(0.5)}})
+    >>> table.groups[0]
+    Group(name='MathSort', columns=('Orig.', 'PSC'))
+    >>> [cell.text for cell in table.rows[0].cells][:2]
+    ['-', '50.0']
+
+    Args:
+        name: of the published table. Where its columns are ``TASK WAY`` (Table 3), a row is a
+            model; where they are tasks (Table 8), a row is ``MODEL (WAY)``.
+        figures_by_model: by task and by way of ranking, such as ``Orig.``, ``PSC`` and ``PRP``.
+        notes: further sentences.
+
+    Raises:
+        ValueError: rows of the published table have more than one label.
+    """
+    paper = published(name)
+    if any(len(labels) > 1 for labels in paper.rows):
+        raise ValueError(
+            f"{name}: rows of a table of sorting tasks must have one label, 'model' or 'model "
+            "(way)'"
+        )
+    if all(" " in column for column in paper.columns):
+        rows = [PaperRow((model,), figures) for model, figures in figures_by_model.items()]
+        return lay_out("sorting", rows, paper, notes=notes)
+    rows = []
+    for model, figures in figures_by_model.items():
+        for way in dict.fromkeys(way for _, way in figures):
+            of_way = {("", task): figures[task, way] for task, other in figures if other == way}
+            record = {"model": model, "kind": way}
+            rows.append(PaperRow((f"{model} ({way})",), of_way, record=record))
+    return lay_out("sorting_by_method", rows, paper, notes=notes)
 
 
 def sorting_lists(

@@ -27,7 +27,7 @@ from backpack_rank.position.aggregation.run_spread import (
 from backpack_rank.position.lists.permutation import PermutationSelfConsistency, rank_shuffled
 from backpack_rank.position.lists.saved import load_listwise
 from backpack_rank.position.lists.sources import ListwiseDataConfig
-from backpack_rank.position.tables.aggregation_tables import numbers_table, spread_table
+from backpack_rank.position.tables.aggregation import numbers_table, spread_table
 
 SYNTHETIC = [
     "+data@task.collections.Synthetic=synthetic",
@@ -243,8 +243,6 @@ def test_tables_and_sentences_are_those_worked_by_hand() -> None:
         "90.00",
     ]
     assert len(by_number.sections[0][1]) == 2  # of the first temperature
-    with pytest.raises(ValueError, match="Words has other aggregators than Sums"):
-        spread_table([FOUND[0], runs("Words", 0, [0.2], borda=(0.1, 0.2, 0.3))])
 
 
 def test_pictures_show_the_runs_and_are_equal_for_equal_figures(tmp_path) -> None:

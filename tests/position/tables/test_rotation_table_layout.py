@@ -5,22 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 
 import pytest
 from shown import cells
 
 from backpack_rank.evaluation.results import Estimate
-from backpack_rank.position.tables.rotation_alpha_table import RankersAtAlpha, alpha_table
-from backpack_rank.position.tables.rotation_tables import (
-    BothSets,
-    RotationRow,
-    TransferRow,
+from backpack_rank.position.tables.checkpoints import TrainingStage
+from backpack_rank.position.tables.rotation import (
+    effect_figures,
     effect_table,
-    printed_on_both,
-    similarity_table,
+    relative_change,
     transfer_table,
+    with_changes,
 )
-from backpack_rank.reporting.published import published
+from backpack_rank.position.tables.rotation_alpha import figures_at_alpha
+from backpack_rank.position.tables.rotation_similarity import similarity_table
+from backpack_rank.reporting.paper_layout import Figure, PaperRow, lay_out
+from backpack_rank.reporting.published import Printed, published
 from backpack_rank.reporting.table import Table
 from backpack_rank.reporting.writers import csv_text
 
@@ -28,6 +30,8 @@ from backpack_rank.reporting.writers import csv_text
 PRINTED3 = """
 -9.4 -10.7 -6.1 | -0.2 -0.6 0.0 | -13.4 -14.5 -11.4 | +0.6 +0.7 -0.2 | -20.8 -22.8 -17.1 | -0.3 -0.7 +0.2
 """
+SQUAD = TrainingStage("squad")
+CHAINS = [(SQUAD,), (TrainingStage("nq"), SQUAD), (TrainingStage("nq", "word"), SQUAD)]
 PRINTED4 = "-0.7 -0.9 -0.1 | -0.6 -1.0 -0.3 | +0.4 +0.5 -0.5 | -0.1 -0.1 0.0 | -0.7 -0.9 -0.3 | -0.5 -0.5 -0.1"
 
 
@@ -36,22 +40,22 @@ PRINTED4 = "-0.7 -0.9 -0.1 | -0.6 -1.0 -0.3 | +0.4 +0.5 -0.5 | -0.1 -0.1 0.0 | -
 )
 def test_differences_are_those_that_the_paper_prints(table: str, printed: str) -> None:
     lines = [[float(figure) for figure in line.split()] for line in printed.split("|")]
-    for row, line in zip(printed_on_both(published(table)).values(), lines, strict=True):
-        for tested, figure in zip(row.values(), line, strict=True):
-            assert 100 * tested.change == pytest.approx(
+    for row, line in zip(with_changes(published(table)).rows.values(), lines, strict=True):
+        changes = [printed for column, printed in row.items() if column.endswith("change")]
+        for tested, figure in zip(changes, line, strict=True):
+            assert 100 * tested.value == pytest.approx(
                 figure, abs=0.11
             )  # of figures with three decimals
 
 
 def test_a_table_without_both_test_sets_is_refused() -> None:
-    assert printed_on_both(published("rotation_table3"))["BERT_DOT", "Debiased"][
-        "MRR@10"
-    ] == BothSets(0.305, 0.307)
+    values = with_changes(published("rotation_table3")).values("BERT_DOT", "Debiased")
+    assert (values["MRR@10 original"], values["MRR@10 rotated"]) == (0.305, 0.307)
     with pytest.raises(
         ValueError,
         match="published table rotation_table5 must have the columns nDCG@10 original, nDCG",
     ):
-        printed_on_both(published("rotation_table5"))
+        with_changes(published("rotation_table5"))
 
 
 def figures(*means: float) -> dict[str, Estimate]:
@@ -64,15 +68,19 @@ def figures(*means: float) -> dict[str, Estimate]:
 
 @pytest.fixture
 def effect() -> Table:
-    tk = RotationRow(
+    equal = dict.fromkeys(("nDCG@10", "MRR@10", "R@10"), 1.0)
+    tk = effect_figures(
         figures(0.5, 0.4, 0.9),
         figures(0.4, 0.4, 0.88),
         {"nDCG@10": 0.01, "MRR@10": 1.0, "R@10": 0.2},
-        2,
     )
-    debiased = RotationRow(figures(0.45, 0.38, 0.9), figures(0.46, 0.4, 0.9), {})
-    knrm = RotationRow(figures(0.3, 0.2, 0.0), figures(0.3, 0.2, 0.0), {})
-    measured = {("TK", "Original"): tk, ("TK", "Debiased"): debiased, ("knrm", "Original"): knrm}
+    debiased = effect_figures(figures(0.45, 0.38, 0.9), figures(0.46, 0.4, 0.9), equal)
+    knrm = effect_figures(figures(0.3, 0.2, 0.0), figures(0.3, 0.2, 0.0), equal)
+    measured = {
+        ("TK", "Original"): PaperRow(("TK", "Original"), tk, record={"rankers": 2}),
+        ("TK", "Debiased"): PaperRow(("TK", "Debiased"), debiased),
+        ("knrm", "Original"): PaperRow(("knrm", "Original"), knrm),
+    }
     return effect_table(
         published("rotation_table4"),
         measured,
@@ -107,6 +115,17 @@ def test_table_4_has_the_papers_rows_and_ours_below(effect: Table) -> None:
     assert effect.notes[-1] == "A note."
 
 
+def test_changes_are_relative_also_of_figures_times_100(effect: Table) -> None:
+    paper = published("rotation_table4")
+    rows = {}
+    for labels, printed in paper.rows.items():
+        rows[labels] = {name: Printed(f"{100 * each.value:.1f}") for name, each in printed.items()}
+    table = effect_table(replace(paper, rows=rows, scale=100), {}, "squad/test")
+    in_hundredths = cells(table, "TK", "Original", "paper")
+    assert in_hundredths[:3] == ["84.6", "84.0", "-0.7%"]
+    assert in_hundredths[2::3] == cells(effect, "TK", "Original", "paper")[2::3]
+
+
 def test_lines_have_all_digits_and_say_how_many_rankers(effect: Table) -> None:
     lines = list(csv.DictReader(io.StringIO(csv_text(effect.columns, effect.records))))
     ours = [line for line in lines if line["source"] == "here" and line["model"] == "TK"]
@@ -121,17 +140,18 @@ def test_lines_have_all_digits_and_say_how_many_rankers(effect: Table) -> None:
 
 
 def test_table_5_marks_what_is_better() -> None:
-    chains = {
-        "a": TransferRow(figures(0.5, 0.4, 0.9)),
-        "c": TransferRow(figures(0.52, 0.39, 0.9), {"nDCG@10": "a"}, rankers=3),
-    }
-    table = transfer_table(
-        published("rotation_table5"),
-        {"TK": chains, "knrm": {"a": chains["a"]}},
-        "squad",
-        "nq",
-        "squad/test",
-    )
+    paper = published("rotation_table5")
+    measured = {}
+    for model, letter, means, better in (
+        ("TK", "a", (0.5, 0.4, 0.9), ""),
+        ("TK", "c", (0.52, 0.39, 0.9), "a"),
+        ("knrm", "a", (0.5, 0.4, 0.9), ""),
+    ):
+        row = {}
+        for measure, figure in figures(*means).items():
+            row["", measure] = Figure(figure, marks=better if measure == "nDCG@10" else "")
+        measured[model, letter] = PaperRow((model, letter), row)
+    table = transfer_table(paper, measured, CHAINS, "squad/test")
     assert cells(table, "TK", "MS(Debiased) -> SQuAD(Original)", "c", "paper") == [
         "*0.857ab",
         "*0.832ab",
@@ -173,9 +193,14 @@ def test_both_biases_stand_in_one_row() -> None:
     bias = {"RaB(tf)@10": Estimate(-0.02, 0.1), "swap change/std": Estimate(0.3, 0.3)}
     both = {"original": figures(0.5, 0.4, 0.9) | bias, "rotated": figures(0.45, 0.4, 0.9)}
     thirds = {"original": {"first": (Estimate(0.42, 0.42), 5), "last": (Estimate(0.31, 0.31), 4)}}
-    table = alpha_table(
-        [RankersAtAlpha("backpack", "Original", 0.5, both, thirds)], "c", "b", "male minus female"
+    row = PaperRow(
+        ("Original", "0.5"),
+        figures_at_alpha(both, thirds),
+        section="backpack",
+        record={"alpha": 0.5, "rankers": 1},
     )
+    facts = {"collection": "c", "bias_set": "b", "sign": "male minus female"}
+    table = lay_out("rotation_alpha", [row], facts=facts)
     assert cells(table, "backpack", "Original", "0.5") == (
         ["0.5000", "0.4500", "-11.1%", "0.4200", "0.3100", "-0.0200", "-", "-", "-", "0.3000", "-"]
     )
@@ -194,4 +219,4 @@ def test_both_biases_stand_in_one_row() -> None:
 
 
 def test_there_is_no_change_of_a_figure_that_is_0() -> None:
-    assert math.isnan(BothSets(0.1, 0.0).change)
+    assert math.isnan(relative_change(0.1, 0.0))

@@ -25,8 +25,8 @@ from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.models.factory import save_ranker
 from backpack_rank.pipelines.run_folder import save_overrides
 from backpack_rank.pipelines.settings import EvaluationSettings
+from backpack_rank.position.passages.rotation_benchmark import mean_values
 from backpack_rank.position.tables.checkpoints import TrainingStage, find_checkpoints
-from backpack_rank.position.tables.rotation import mean_values
 
 BEIR = "backpack_rank.data.sources.beir.load_beir"
 
