@@ -25,7 +25,7 @@ INPUT_FORMS = ("separated", "as_coded")
 BELOW_LAST = "below_last"
 SENSE_KEYS = ("last", BELOW_LAST)
 SENSES = 16
-"""Of each token, where nothing else is said: here, in Python, and in conf/model."""
+"""Of each token, where nothing else is said: in Python, and in conf/model, which looks it up."""
 # Positions of these encoders start behind the padding index.
 _OFFSET_POSITIONS = (
     "roberta",

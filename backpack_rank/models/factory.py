@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Annotated, Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoModel, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
+from backpack_rank import models
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.group_queries import QUERIES
 from backpack_rank.commands import called
@@ -79,7 +82,6 @@ from backpack_rank.models.similarity import POOLINGS
 from backpack_rank.models.sparse_encoder import load_sparse_encoder
 from backpack_rank.models.text_encoder import load_text_encoder
 from backpack_rank.models.utils import DTYPES, backbone_dtype, cast_parameters
-from backpack_rank.models.word_ranker import InteractionForRanking
 from backpack_rank.parts import folder_kind
 
 log = logging.getLogger(__name__)
@@ -94,13 +96,6 @@ SenseKeys = Annotated[str, OneOf(SENSE_KEYS)]
 Similarity = Positive | Annotated[None, Note("for a score without it")]
 SimilarityPooling = Annotated[str, OneOf(POOLINGS)]
 LayersApart = CountOrZero | Annotated[None, Note("for two thirds of the layers")]
-RANKERS: tuple[type[Ranker], ...] = (
-    BackpackForRanking,
-    CrossEncoderForRanking,
-    DualEncoderForRanking,
-    GPT2ForRanking,
-    InteractionForRanking,
-)
 # What the families call the dropout of attention weights.
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 
@@ -663,8 +658,17 @@ def _unnamed(config_file: Path, config: dict[str, Any]) -> str:
 
 
 def _own_classes() -> dict[str, type[Ranker]]:
-    """Rankers that ``train.py`` saves, by the names in ``architectures``."""
-    classes = {ranker.__name__: ranker for ranker in RANKERS}
+    """Rankers that ``train.py`` saves, by the names in ``architectures``.
+
+    They are the classes of this folder that have a configuration of their own: a new one needs no
+    other place than its file. Rankers made of folders of others have none.
+    """
+    classes: dict[str, type[Ranker]] = {}
+    for file in iter_modules(models.__path__):
+        module = import_module(f"{models.__name__}.{file.name}")
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Ranker) and value.is_saved():
+                classes[value.__name__] = value
     # sentence-transformers loads these two rankers as classes of backpack_rank.integrations, and
     # saves them under that name. The weights are the same.
     for ranker_class in (BackpackForRanking, CrossEncoderForRanking):

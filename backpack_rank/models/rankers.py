@@ -29,7 +29,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2Model, GPT2PreTrainedModel, PreTrainedModel
+from transformers import (
+    GPT2Config,
+    GPT2Model,
+    GPT2PreTrainedModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from backpack_rank.data.as_coded_input import EndlessPairTokenizer, UnseparatedPairTokenizer
 from backpack_rank.data.packing import PackedBatch
@@ -84,6 +90,13 @@ class Ranker(StrictLoading, PreTrainedModel):
     scores_stored_vectors: ClassVar[bool] = True
     pair_tokenizer_class: ClassVar[type[PairTokenizer]] = PairTokenizer
     folder: Path | None = None
+
+    @classmethod
+    def is_saved(cls) -> bool:
+        """Whether folders are saved and loaded as this class: it names its configuration."""
+        # Any, where a class names none, is a class since Python 3.11.
+        kind = cls.config_class
+        return isinstance(kind, type) and issubclass(kind, PreTrainedConfig)
 
     @property
     def label(self) -> str:

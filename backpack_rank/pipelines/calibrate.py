@@ -127,8 +127,8 @@ class Calibrating:
         self._data = ChosenData(options.get("data"), options.get("first_stage"))
         checkpoint = options["checkpoint"]
         # Rankers are trained below ``runs``; ``output`` is where the calibration goes.
-        of_ranker = made_options(options, ChosenRanker)
-        self._ranker = ChosenRanker(**{**of_ranker, "output": str(options["runs"])})
+        of_ranker = {**options, "output": str(options["runs"])}
+        self._ranker = ChosenRanker(**made_options(of_ranker, ChosenRanker))
         self._is_local = checkpoint is None or Path(checkpoint).expanduser().exists()
         self._output = options["output"]
         self.method: str = options["method"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from backpack_rank.constructors import FilePath
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.data.pretrained import ADAPTER
@@ -129,13 +130,13 @@ class RankUnderAlpha(EvaluationSettings, EvaluationTask):
 
     chosen_by: ClassVar[str] = "a ranker"
     certificate: bool = False
-    certificate_pairs: str | Sequence[str] = ()
+    certificate_pairs: FilePath | Sequence[FilePath] | None = ()
     recalibrate: Recalibration | None = None
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for two options that do not go together."""
         super().__post_init__()
-        self.certificate_pairs = several(self.certificate_pairs)
+        self.pair_files = several(self.certificate_pairs)
         if self.recalibrate is not None and self.recalibrate.run is None:
             self.recalibrate = None
         if self.alpha != AUTO and self.budget is not None:
@@ -179,7 +180,7 @@ class RankUnderAlpha(EvaluationSettings, EvaluationTask):
         # these write none, where a single evaluation is refused.
         writes_certificate = self.certificate and (alpha == 0 or not quiet)
         if writes_certificate:
-            check_certificate(controlled, self.certificate_pairs)
+            check_certificate(controlled, self.pair_files)
         elif self.certificate:
             log.info(
                 "certificate=true: nothing is promised at alpha=%g; it is written at alpha=0", alpha
@@ -237,7 +238,7 @@ class RankUnderAlpha(EvaluationSettings, EvaluationTask):
             data.candidates,
             folder,
             variants=wordings,
-            files=self.certificate_pairs,
+            files=self.pair_files,
             stage=stage,
         )
         return certificate.sentences

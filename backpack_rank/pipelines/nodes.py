@@ -29,6 +29,7 @@ from backpack_rank.constructors import (
     check_arguments,
     check_complete,
     check_fields,
+    check_value,
     made,
     shown,
 )
@@ -143,6 +144,9 @@ def made_options(values: Mapping[str, Any], call: Any) -> dict[str, Any]:
 
     A node is made into an object of the class that it is annotated with, by its own constructor
     where it names one. What is annotated as a mapping, such as the data, stays a node.
+
+    Raises:
+        ValueError: a value that its annotation does not take.
     """
     arguments = {}
     for name, annotation in annotations_of(call).items():
@@ -153,11 +157,14 @@ def made_options(values: Mapping[str, Any], call: Any) -> dict[str, Any]:
 
 def _made(value: Any, annotation: Any, option: str) -> Any:
     kinds = [*get_args(annotation), annotation]
-    if not isinstance(value, Mapping) or any("Mapping" in str(kind) for kind in kinds):
+    classes = [kind for kind in kinds if isinstance(kind, type) and kind.__module__ != "builtins"]
+    is_node = isinstance(value, Mapping) and (classes or "_target_" in value)
+    if not is_node or any("Mapping" in str(kind) for kind in kinds):
+        check_value(option, value, annotation)
         return value
     if "_target_" in value:
         return build(value, option)
-    (kind,) = [kind for kind in kinds if isinstance(kind, type) and kind is not type(None)]
+    (kind,) = classes
     return made(kind, value, option)
 
 

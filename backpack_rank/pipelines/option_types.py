@@ -128,7 +128,11 @@ class DataOptions(Options):
 
 
 class EvaluationOptions(Options):
-    """``conf/evaluate.yaml``."""
+    """``conf/evaluate.yaml``, as far as tasks share it or it is a node.
+
+    An option of one task alone needs no line here: the field of the task declares its type, which
+    is checked where the task is made (:func:`~backpack_rank.pipelines.nodes.made_options`).
+    """
 
     data: DataOptions | None
     first_stage: FirstStageNode | None
@@ -155,8 +159,6 @@ class EvaluationOptions(Options):
     measures: Name | Measures | Annotated[None, Note("for those of the data")]
     swap: bool
     contrast: bool | FilePath
-    certificate: bool
-    certificate_pairs: FilePath | Sequence[FilePath] | None
     recalibrate: Annotated[Recalibration, BELOW]
     explain: Annotated[PairToExplain, BELOW]
     scoring: ScoringSettings

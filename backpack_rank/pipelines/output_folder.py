@@ -77,10 +77,21 @@ def resumed_folder() -> Path | None:
 
 
 def register_resolvers(command: Command | None = None) -> None:
-    """Make ``${new_folder:path}`` known: before Hydra composes, and in every process that does."""
+    """Make what conf/ looks up known, before Hydra composes, in every process that does.
+
+    ``${new_folder:path}`` makes a folder; ``${default_senses:}`` is the one number of Python.
+    """
     global _folders
     _folders = NewFolders(command or Command(()))
     OmegaConf.register_new_resolver("new_folder", _folders, use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("default_senses", _default_senses, replace=True)
+
+
+def _default_senses() -> int:
+    # Imported here, because help and completion read conf/ without torch.
+    from backpack_rank.models.configuration import SENSES
+
+    return SENSES
 
 
 def _new(path: str) -> str:

@@ -13,7 +13,6 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from backpack_rank.models.rankers import BackpackForRanking, Ranker
-from backpack_rank.models.word_ranker import InteractionForRanking
 
 _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
 
@@ -109,15 +108,13 @@ class UnfreezeCallback(Callback):
 
 
 def backbone_of(ranker: Ranker) -> Any:
-    """The transformers model below a ranker; None for a ranker over word vectors.
+    """The transformers model below a ranker; None for one without, such as one over word vectors.
 
     backbone_of(ranker).config.model_type
     """
     if isinstance(ranker, BackpackForRanking):
         return ranker.backpack.backbone
-    if isinstance(ranker, InteractionForRanking):
-        return None
-    return getattr(ranker, ranker.base_model_prefix)
+    return getattr(ranker, ranker.base_model_prefix, None)
 
 
 def parts(ranker: Ranker) -> dict[str, nn.Module]:
@@ -125,9 +122,15 @@ def parts(ranker: Ranker) -> dict[str, nn.Module]:
 
     list(parts(ranker))  # ["backbone", "backbone.embeddings", "backbone.layers.0", ...]
     """
-    if isinstance(ranker, InteractionForRanking):
-        return {"embeddings": ranker.backbone, "interaction": ranker.interaction}
+    named: dict[str, Any]
     backbone = backbone_of(ranker)
+    if backbone is None:
+        embeddings = ranker.get_input_embeddings()
+        named = {"embeddings": embeddings}
+        for name, part in ranker.named_children():
+            if part is not embeddings:
+                named[name] = part
+        return named
     named = {"backbone": backbone, "backbone.embeddings": backbone.get_input_embeddings()}
     for number, layer in enumerate(layers_of(backbone)):
         named[f"backbone.layers.{number}"] = layer

@@ -10,6 +10,7 @@ import pytest
 from in_process import TEST_SPLIT, evaluated, inline
 from workplace import Workplace
 
+from backpack_rank.models.configuration import SENSES
 from backpack_rank.pipelines.errors import friendly_errors
 
 TEXTS = {"a": "The engine stops.", "b": "She repairs it."}
@@ -67,7 +68,7 @@ def test_auto_needs_a_dev_split(trained: Workplace, tmp_path: Path) -> None:
 
 def test_explicit_weights_must_be_as_many_as_the_senses(trained: Workplace, tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"policy\.values has 2 weights, but the model has 18 senses"
+        ValueError, match=rf"policy\.values has 2 weights, but the model has {SENSES + 2} senses"
     ):
         evaluated(trained, tmp_path, "alpha=0.5", "policy=explicit", "policy.values=[0,1]")
 

@@ -18,6 +18,7 @@ from in_process import TEST_SPLIT, composed, evaluated
 from workplace import ROOT, Workplace
 
 from backpack_rank.data.trec import read_run
+from backpack_rank.models.configuration import SENSES
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.metrics import rank_all
 from backpack_rank.pipelines.settings import EvaluationSettings
@@ -69,7 +70,7 @@ def test_an_evaluation_writes_measures_tests_figures_and_a_report(
     assert [sorted(system["further"]) for system in systems] == [[], ALL_KINDS, ALL_KINDS]
     assert f"Report: {folder / 'report.html'}" in shown
     assert "tokens in 3 classes are moved" in shown
-    assert len(json.loads((folder / "senses.json").read_text())["senses"]) == 18
+    assert len(json.loads((folder / "senses.json").read_text())["senses"]) == SENSES + 2
     page = (folder / "report.html").read_text()
     assert page.rstrip().endswith("</html>")
     assert "http://" not in page.replace("http://www.w3.org", "")

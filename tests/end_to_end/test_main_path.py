@@ -24,7 +24,7 @@ from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.tokenisation import train_bpe
 from backpack_rank.data.trec import read_run
 from backpack_rank.models.backpack import BackpackLMHeadModel
-from backpack_rank.models.configuration import BackpackConfig
+from backpack_rank.models.configuration import SENSES, BackpackConfig
 from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.number_formats import computes_in_bf16
 from backpack_rank.pipelines.training_settings import TrainingSettings
@@ -131,7 +131,7 @@ def test_the_cached_sweep_scores_what_a_forward_pass_under_the_view_scores(
 ) -> None:
     evaluated(trained, tmp_path, "alpha=0.3", "swap=false")
     details = json.loads((tmp_path / "sensitivity.json").read_text())
-    assert sorted(details["weights"]) == pytest.approx([0.3] * 2 + [1.0] * 16, abs=1e-6)
+    assert sorted(details["weights"]) == pytest.approx([0.3] * 2 + [1.0] * SENSES, abs=1e-6)
     chosen = [sense for sense, weight in enumerate(details["weights"]) if weight != 1]
     assert chosen == sorted(np.argsort(details["sensitivity"])[:2])
     ranker, pair_tokenizer = load_ranker(trained.newest("train") / "ranker")

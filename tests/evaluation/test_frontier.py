@@ -153,6 +153,15 @@ def test_the_frontier_of_the_means():
     assert on_the_frontier(curves_of(points), "nDCG@10", SWAP) == expected
 
 
+def test_a_method_that_is_equal_in_one_mean_and_worse_in_the_other_is_off_the_frontier():
+    figures = {"best": (0.6, 0.3), "twin": (0.6, 0.3), "less": (0.5, 0.3), "biased": (0.6, 0.4)}
+    points = [
+        point(name, 1.0, ndcg, swap, noise=0.0, ranker=name)
+        for name, (ndcg, swap) in figures.items()
+    ]
+    assert on_the_frontier(curves_of(points), "nDCG@10", SWAP) == {"best", "twin"}
+
+
 def test_a_file_of_points_grows_and_keeps_five_digits(tmp_path: Path):
     path = tmp_path / "dl19.jsonl"
     first = point("plain", 1.0, 0.5, 0.3)

@@ -376,3 +376,17 @@ def test_an_unknown_scope_is_named(backpack, classes):
         ValueError, match=r"policy\.scope=embedding: use one of senses, weights, both"
     ):
         token_shift(backpack, classes, "embedding", 0.5)
+
+
+def test_pooled_vectors_of_tokens_are_those_under_the_shift(tokenizer, classes):
+    """At alpha 0 the vectors of two texts that differ in a listed word are one."""
+    ranker = ranker_of(factory.new_gpt2, tokenizer)
+    scorer = Scorer(ranker, PairTokenizer(tokenizer, 32), ScoringSettings(device="cpu"))
+    texts = [f"the doctor and {word} and the soup" for word in ("he", "she")]
+    sequences = [np.array(tokenizer(text)["input_ids"]) for text in texts]
+    (he, she), (score_of_he, score_of_she) = scorer.token_vectors(sequences)
+    assert abs(he - she).max() > 1e-3
+    shift = token_shift(ranker, classes, "weights", 0.0)
+    (he, she), (score_of_he, score_of_she) = scorer.token_vectors(sequences, shift)
+    assert he.tolist() == pytest.approx(she.tolist(), abs=1e-5)
+    assert score_of_he == pytest.approx(score_of_she, abs=1e-5)

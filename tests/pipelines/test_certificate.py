@@ -240,7 +240,7 @@ def test_files_of_pairs_are_one_or_a_list(given: str, read: tuple[str, ...]) -> 
     config = configured(
         "evaluate", "data=synthetic", "certificate=true", f"certificate_pairs={given}"
     )
-    assert task_of(config).certificate_pairs == read
+    assert task_of(config).pair_files == read
 
 
 def test_what_promises_nothing_is_refused(reranker: PointwiseReranker, tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
+from in_process import configured
 
 from backpack_rank.files import resource_folder
+from backpack_rank.models import configuration
 from backpack_rank.models.configuration import SENSES, BackpackConfig
 
 PACKAGE = Path(__file__).resolve().parents[2] / "backpack_rank"
@@ -52,6 +55,20 @@ def test_the_default_number_of_senses_is_one_constant() -> None:
         is_none = isinstance(value, ast.Constant) and not isinstance(value.value, int)
         assert is_name or is_none, place
     assert BackpackConfig().num_senses == SENSES
-    for file in (CONF / "model").glob("*.yaml"):
-        ranker = yaml.safe_load(file.read_text("utf-8")).get("ranker") or {}
-        assert ranker.get("senses", SENSES) == SENSES, file.name
+
+
+def test_conf_looks_the_number_of_senses_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up = []
+    for file in sorted((CONF / "model").glob("*.yaml")):
+        text = file.read_text(encoding="utf-8")
+        looked_up += [file.stem] * text.count("senses: ${default_senses:}")
+        assert not re.search(r"\bsenses: *\d", text), file.name
+    assert looked_up == ["backpack", "backpack_small", "backpack_tiny"]
+    monkeypatch.setattr(configuration, "SENSES", 24)
+    for model in looked_up:
+        assert configured("train", f"model={model}").model.ranker.senses == 24
+
+
+def test_a_saved_ranker_keeps_its_number_when_the_default_changes() -> None:
+    """Else folders of before the change would be read with another number of senses."""
+    assert json.loads(BackpackConfig().to_json_string())["num_senses"] == SENSES

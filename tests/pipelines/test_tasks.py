@@ -5,15 +5,17 @@ one sentence.
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 
 import pytest
 from in_process import configured
 
+from backpack_rank.constructors import Name
 from backpack_rank.options import own_options
 from backpack_rank.pipelines.evaluate import RankUnderAlpha, task_of
 from backpack_rank.pipelines.evaluate_runs import MeasureRuns
 from backpack_rank.pipelines.explain import ExplainScore
-from backpack_rank.pipelines.tasks import FOR_ALL, EvaluationTask
+from backpack_rank.pipelines.tasks import FOR_ALL, EvaluationTask, SavedOptions, made_task
 from backpack_rank.position.aggregation.evaluate import AggregatedEvaluation
 from backpack_rank.position.lists.evaluate import ListEvaluation
 
@@ -41,6 +43,25 @@ def test_every_argument_of_a_task_is_an_option(kind: type[EvaluationTask]) -> No
 )
 def test_options_choose_the_task(options: list[str], kind: type[EvaluationTask]) -> None:
     assert type(task_of(configured("evaluate", *options))) is kind
+
+
+@dataclass(kw_only=True, eq=False)
+class WithHeading(RankUnderAlpha):
+    """All that somebody writes who adds an option: this field, and its line in conf/evaluate.yaml."""
+
+    heading: Name | None = None
+
+
+@pytest.mark.parametrize("value", [5, "", ["a"], {}, {"a": 1}])
+def test_an_option_of_a_task_is_declared_by_its_field_alone(value: object) -> None:
+    options = SavedOptions.of(configured("evaluate"))
+    for fits in (None, "of mine"):
+        saved = SavedOptions({**options.values, "heading": fits})
+        assert made_task(WithHeading, saved).heading == fits
+    with pytest.raises(
+        ValueError, match=r"^heading=.* must be a name of 1 to 255 characters, or null"
+    ):
+        made_task(WithHeading, SavedOptions({**options.values, "heading": value}))
 
 
 OTHERS = [

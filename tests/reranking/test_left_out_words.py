@@ -236,3 +236,30 @@ def test_of_a_document_in_chunks_all_words_are_read_and_the_best_chunk_counts(
     for place in (0, room - 1, 2 * room - 1):
         without = best(words[:place] + words[place + 1 :])
         assert document_words[place].contribution == pytest.approx(best(words) - without, abs=2e-5)
+
+
+def test_changes_of_words_groups_and_renditions_by_hand():
+    words = LeftOutWords("soup", "She cooks.", GENDER)
+    # The pair; without "She"; without "cooks."; without the words of women; both renditions.
+    after = [3.0, 2.5, 0.5, 2.5, 3.0, 2.0]
+    before = [5.0, 4.0, 1.0, 3.5, 5.0, 4.5]
+    explanation = words.explanation(after, before)
+    rows = [(word.text, word.space, word.change) for word in explanation.words]
+    assert rows == [("soup", False, None), ("She", False, 0.5 - 1.0), ("cooks.", True, 2.5 - 4.0)]
+    (women,) = explanation.groups
+    assert (women.contribution, women.change) == (0.5, 0.5 - 1.5)
+    assert (explanation.renditions.contribution, explanation.renditions.change) == (0.5, 0.5 - 0.25)
+    assert words.explanation(after).groups[0].change is None
+
+
+@pytest.mark.parametrize(
+    ("at_most", "document"),
+    [
+        (4, ["she", "he", "a b c d e f g h i j"]),  # two listed words are half of four
+        (3, ["she he a b c d", "e f g h i j"]),
+    ],
+)
+def test_listed_words_stand_alone_up_to_half_of_the_texts(at_most, document):
+    words = LeftOutWords("soup", "she he a b c d e f g h i j", GENDER, at_most=at_most)
+    texts = [word.text for word in words.explanation(np.zeros(len(words.pairs))).words]
+    assert texts == ["soup", *document]

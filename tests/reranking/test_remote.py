@@ -110,6 +110,62 @@ def test_keys_go_to_their_own_hosts_alone(monkeypatch):
     ]
 
 
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("http://host:1/v1/rerank/", "http://host:1/v1/rerank"),
+        ("http://host:1/v2/", "http://host:1/v2/rerank"),
+        ("http://host:1", "http://host:1/rerank"),
+    ],
+)
+def test_the_endpoint_of_an_address_is_rerank_below_it_unless_it_is_one(url, endpoint):
+    assert RemoteScorer(url).endpoint == endpoint
+
+
+class Answers(requests.adapters.BaseAdapter):
+    """A host that gives every request the same answer."""
+
+    def __init__(self, status, text):
+        super().__init__()
+        self.status, self.text = status, text
+
+    def send(self, request, **options):
+        answer = requests.Response()
+        answer.status_code, answer._content, answer.request = (
+            self.status,
+            self.text.encode(),
+            request,
+        )
+        return answer
+
+    def close(self):
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "sentence"),
+    [
+        (
+            403,
+            "no",
+            "answers 403 (a key goes into CO_API_KEY or COHERE_API_KEY or BACKPACK_RANK_API_KEY): no",
+        ),
+        (404, "no such page", "answers 404: no such page"),
+        (
+            404,
+            "Model?",
+            "answers 404 (model=NAME says which of its rankers is asked): Model?",
+        ),
+    ],
+)
+def test_a_refusal_says_what_can_be_done(status, text, sentence):
+    scorer = RemoteScorer("https://api.cohere.com/v2")
+    scorer.session.mount("https://", Answers(status, text))
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011  the whole sentence is compared
+        scorer.score_texts([(QUERY, "bread")])
+    assert str(refusal.value) == f"https://api.cohere.com/v2/rerank {sentence}"
+
+
 def test_a_model_of_a_server_is_no_option_of_a_folder(tmp_path):
     with pytest.raises(ValueError, match=r"model=rerank-v3\.5 says which ranker of a server"):
         load(tmp_path, model="rerank-v3.5")

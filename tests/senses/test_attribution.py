@@ -12,7 +12,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
 from backpack_rank.models.word_boundaries import WordBoundaries
-from backpack_rank.senses.attribution import attribute, attribute_batch, explanation
+from backpack_rank.senses.attribution import ExplainedSense, attribute, attribute_batch, explanation
 from backpack_rank.senses.views import View
 
 QUERY = "doctor in the ward"
@@ -320,3 +320,8 @@ def test_rows_for_the_report_carry_the_numbers_and_mark_the_lexicon(ranker, pair
     assert {word.change for word in plain.words} == {None}
     assert {sense.weight for sense in plain.senses} == {1.0}
     assert plain.score_before is None
+
+
+def test_a_sense_without_a_name_is_called_by_its_number():
+    assert ExplainedSense(3, 0.5).name == "3"
+    assert ExplainedSense(3, 0.5, name="gender: female").name == "gender: female"
