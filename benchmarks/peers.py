@@ -37,13 +37,10 @@ from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.shared_tokenizer import shared_tokenizer
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.evaluation.effectiveness import effectiveness
-from backpack_rank.models.factory import (
-    backpack_on_backbone,
-    cross_encoder,
-    load_ranker,
-    make_pair_tokenizer,
-    ranker_folder,
-)
+from backpack_rank.models.factory import backpack_on_backbone, cross_encoder
+from backpack_rank.models.finding import ranker_folder
+from backpack_rank.models.loading import load_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.rankers import CrossEncoderForRanking, Ranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record

@@ -25,7 +25,7 @@ import torch
 from rich.console import Console
 
 from backpack_rank.data.sources.beir import load_beir
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.reranking.dense_search import TurnedVectors, top_k
 from backpack_rank.reranking.dense_vectors import Encoding
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings

@@ -34,7 +34,8 @@ from transformers.utils import logging as transformers_logging
 
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
-from backpack_rank.models.factory import new_backpack, save_ranker
+from backpack_rank.models.factory import new_backpack
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record

@@ -17,7 +17,7 @@ from in_process import TEST_SPLIT, configured
 from workplace import ROOT
 
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.pipelines import hydra_jobs
 from backpack_rank.pipelines.evaluate import evaluate
 

@@ -10,7 +10,7 @@ from backpack_rank.checks import located
 from backpack_rank.constructors import PathText
 from backpack_rank.evaluation.results import Report
 from backpack_rank.experiments.grid import paths_in_words, show
-from backpack_rank.models.factory import find_ranker
+from backpack_rank.models.finding import find_ranker
 from backpack_rank.pipelines.evaluate import evaluation_loader
 from backpack_rank.pipelines.evaluate_runs import read_runs
 from backpack_rank.pipelines.evaluation_data import EvaluationData

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backpack_rank.commands import called
 from backpack_rank.files import RANKER, UNFINISHED
-from backpack_rank.models.factory import last_trained
+from backpack_rank.models.finding import last_trained
 
 log = logging.getLogger(__name__)
 _TRAIN = "from backpack_rank.cli import main; main()"

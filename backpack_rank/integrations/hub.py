@@ -15,7 +15,7 @@ from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
 from backpack_rank.evaluation.results import SystemResult
 from backpack_rank.files import atomic_path, write_text
 from backpack_rank.models.cross_encoder_files import OWN_MODULE
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.models.sequence_classifier import SequenceClassifierForRanking
 from backpack_rank.reporting.measure_files import read_json
 from backpack_rank.reporting.sweep import collect_sweep

@@ -23,7 +23,7 @@ from sentence_transformers.base.modules import InputModule
 from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.integrations.sequence_classification import refuse_ignored_keywords
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker, ranked_rows
 from backpack_rank.reranking.rankings import Ranking, check_threshold, log_below_threshold, reaches

@@ -26,7 +26,8 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
-from backpack_rank.models.factory import make_pair_tokenizer, split_attribute
+from backpack_rank.models.factory import split_attribute
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.pooled_map import mapped_vectors
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.senses.hook import InferenceHook

@@ -9,7 +9,9 @@ from typing import Any
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.constructors import Name
-from backpack_rank.models.factory import find_ranker, load_ranker, split_attribute
+from backpack_rank.models.factory import split_attribute
+from backpack_rank.models.finding import find_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.pipelines.chosen_data import ChosenData
 from backpack_rank.pipelines.tasks import SavedOptions

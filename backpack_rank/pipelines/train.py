@@ -18,7 +18,8 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.vocabulary import WordPairTokenizer
 from backpack_rank.files import RANKER
-from backpack_rank.models.factory import load_ranker, make_pair_tokenizer, save_ranker
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.rankers import Ranker
 from backpack_rank.models.sequence_classifier import SequenceClassifierForRanking
 from backpack_rank.models.word_ranker import InteractionForRanking

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.files import RANKER, write_text
-from backpack_rank.models.factory import find_ranker
+from backpack_rank.models.finding import find_ranker
 from backpack_rank.parts import option_types
 from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.nodes import build, check_options, plain_options, with_nodes, yaml_of

@@ -24,7 +24,7 @@ from backpack_rank.data.collection import Collection, DocumentStore, Run
 from backpack_rank.data.first_stage import checked_depth
 from backpack_rank.data.wordings import wordings_of
 from backpack_rank.files import cache_dir, kept_or_rebuilt
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.number_formats import FORMATS
 from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.text_encoder import POOLINGS
@@ -91,7 +91,7 @@ class Dense:
                 were no dial; ``all``: no query is.
             attribute: whose words the policy is about.
             map: of ``policy=erase``; None: the one beside the encoder's weights.
-            pooling: see :func:`~backpack_rank.models.factory.load_ranker`.
+            pooling: see :func:`~backpack_rank.models.loading.load_ranker`.
 
         Raises:
             ValueError: an option is out of its range or unknown.

@@ -10,8 +10,9 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from backpack_rank.attributes.attribute import Attribute
-from backpack_rank.models.factory import Template, load_ranker, ranker_folder
 from backpack_rank.models.factory import split_attribute as add_missing_senses
+from backpack_rank.models.finding import ranker_folder
+from backpack_rank.models.loading import Template, load_ranker
 from backpack_rank.parts import at_load, folder_kind, imported
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote_encoder import server_scorer

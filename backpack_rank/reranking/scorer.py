@@ -41,8 +41,8 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.digests import digest, with_lengths
 from backpack_rank.models.blocked_weights import BlockedWeights
 from backpack_rank.models.configuration import READOUTS
-from backpack_rank.models.factory import with_readout
 from backpack_rank.models.number_formats import FORMATS, format_of, resolved_format
+from backpack_rank.models.pair_tokenizers import with_readout
 from backpack_rank.models.pooled_map import PooledMap, kept_vectors, mapped_vectors
 from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankerOutput
 from backpack_rank.models.sense_network import TokenStateCache
@@ -168,7 +168,7 @@ class Scorer(TextScorer):
     """Scores texts with a ranker and its tokenizer: it makes batches and runs the
     network.
 
-    >>> from backpack_rank.models.factory import load_ranker
+    >>> from backpack_rank.models.loading import load_ranker
     >>> scorer = Scorer(*load_ranker("outputs/train/DATE/ranker"))  # doctest: +SKIP
     >>> scorer.score("who can rewire a house?", ["An electrician can."])  # doctest: +SKIP
     array([2.41], dtype=float32)

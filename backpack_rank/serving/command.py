@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from backpack_rank.checks import UsageError
 from backpack_rank.data.long_documents import CUT
 from backpack_rank.files import RANKER
-from backpack_rank.models.factory import find_ranker
+from backpack_rank.models.finding import find_ranker
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker

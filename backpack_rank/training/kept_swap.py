@@ -26,7 +26,7 @@ from backpack_rank.attributes.counterfactual import LexiconSwap
 from backpack_rank.data.datamodule import ListBatch
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankerOutput
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.training.losses import scatter_lists

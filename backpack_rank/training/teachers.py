@@ -44,7 +44,8 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.trec import read_run, write_run
 from backpack_rank.digests import digest, with_lengths
 from backpack_rank.files import intact, seal
-from backpack_rank.models.factory import find_ranker, load_ranker
+from backpack_rank.models.finding import find_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.number_formats import FORMATS, resolved_format
 from backpack_rank.models.rankers import Ranker, RankerOutput
 from backpack_rank.models.utils import pick_device

@@ -17,7 +17,8 @@ from workplace import SMALL, Workplace
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import load_tokenizer
-from backpack_rank.models.factory import cross_encoder, make_pair_tokenizer
+from backpack_rank.models.factory import cross_encoder
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.reporting.measure_files import read_per_query
 from benchmarks import peers, startup_probe
 from benchmarks.matrix_products import flops, matrix_products, seconds_alone

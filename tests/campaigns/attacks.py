@@ -30,8 +30,8 @@ from backpack_rank.attributes.attribute import Attribute  # noqa: E402
 from backpack_rank.attributes.lexicon import load_lexicon  # noqa: E402
 from backpack_rank.data.json_lines import read_jsonl  # noqa: E402
 from backpack_rank.data.trec import read_run, write_run  # noqa: E402
-from backpack_rank.models.factory import load_ranker  # noqa: E402
 from backpack_rank.models.folder_checks import CHECKSUMS  # noqa: E402
+from backpack_rank.models.loading import load_ranker  # noqa: E402
 from backpack_rank.pipelines.run_folder import plain_values, run_config  # noqa: E402
 from backpack_rank.pipelines.settings import slugify  # noqa: E402
 from backpack_rank.reporting.explanation import coloured_text, explanation_html  # noqa: E402

@@ -47,7 +47,7 @@ from backpack_rank.data.queries import read_queries  # noqa: E402
 from backpack_rank.data.trec import read_qrels, read_run  # noqa: E402
 from backpack_rank.evaluation.group_files import GroupSource  # noqa: E402
 from backpack_rank.evaluation.label_agreement import read_labels  # noqa: E402
-from backpack_rank.models.factory import load_ranker, save_ranker  # noqa: E402
+from backpack_rank.models.loading import load_ranker, save_ranker  # noqa: E402
 from backpack_rank.pipelines.errors import MISTAKES, is_mistake, sentence_of  # noqa: E402
 from backpack_rank.serving.jobs import served  # noqa: E402
 

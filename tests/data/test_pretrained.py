@@ -17,13 +17,9 @@ from transformers import AutoModel, AutoTokenizer
 import backpack_rank
 from backpack_rank.data.pretrained import ADDED_TOKENS, from_pretrained
 from backpack_rank.data.tokenisation import PretrainedTokenizer, load_tokenizer
-from backpack_rank.models.factory import (
-    backpack_on_backbone,
-    cross_encoder,
-    load_ranker,
-    save_ranker,
-)
+from backpack_rank.models.factory import backpack_on_backbone, cross_encoder
 from backpack_rank.models.folder_checks import CHECKSUMS
+from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sequence_classifier import load_classifier
 from backpack_rank.models.word_embeddings import pretrained_vectors

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from backpack_rank.data.shared_tokenizer import shared_tokenizer
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 
 KINDS = ("backpack", "backpack_on_bert", "backpack_on_roberta", "cross_encoder_llama")
 

@@ -19,7 +19,7 @@ from backpack_rank.data.json_lines import write_jsonl
 from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.result_table import ResultTable
-from backpack_rank.models.factory import load_ranker, save_ranker
+from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 

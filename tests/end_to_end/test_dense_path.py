@@ -17,7 +17,7 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import read_run
 from backpack_rank.models.dual_encoder import DualEncoderForRanking
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.reranking.load import load
 
 SMALL = [

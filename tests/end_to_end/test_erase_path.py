@@ -12,7 +12,7 @@ from workplace import Workplace
 
 import backpack_rank
 from backpack_rank.data.trec import read_run
-from backpack_rank.models.factory import find_ranker
+from backpack_rank.models.finding import find_ranker
 from backpack_rank.models.pooled_map import MAP_FILE
 from backpack_rank.scale.rerank import rerank
 from backpack_rank.serving.kinds import served

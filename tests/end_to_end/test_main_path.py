@@ -25,7 +25,7 @@ from backpack_rank.data.tokenisation import train_bpe
 from backpack_rank.data.trec import read_run
 from backpack_rank.models.backpack import BackpackLMHeadModel
 from backpack_rank.models.configuration import SENSES, BackpackConfig
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.number_formats import computes_in_bf16
 from backpack_rank.pipelines.training_settings import TrainingSettings
 from backpack_rank.reranking.scorer import Scorer

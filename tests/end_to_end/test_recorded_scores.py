@@ -18,7 +18,7 @@ from listwise_example import composed
 
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.models.backpack import BackpackLMHeadModel
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.token_shift import TokenClasses
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.position.lists.calibration import ContentFreeCalibration

@@ -29,7 +29,7 @@ from reranked import (
 from workplace import Workplace
 
 from backpack_rank.data.synthetic.generator import load_synthetic
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.scale.alpha_sweep import AlphaSweep

@@ -16,7 +16,7 @@ from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import Bm25, GivenCandidates
 from backpack_rank.data.rotation import Rotation
 from backpack_rank.data.trec import read_run
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.run_folder import save_overrides
 from backpack_rank.pipelines.settings import EvaluationSettings

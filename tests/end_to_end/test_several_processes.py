@@ -16,7 +16,7 @@ import torch
 from workplace import ROOT, SMALL, Workplace
 
 from backpack_rank.data.synthetic.generator import load_synthetic
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.reranking.scorer import Scorer
 
 EXACT = ["model.ranker.dropout=0", "training.epochs=2"]

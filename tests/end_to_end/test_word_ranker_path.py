@@ -14,8 +14,8 @@ from workplace import Workplace
 
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import read_run
-from backpack_rank.models.factory import load_ranker
 from backpack_rank.models.interactions import INTERACTIONS
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.word_ranker import InteractionForRanking
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 

@@ -12,7 +12,7 @@ from listwise_example import saved_ranker
 from omegaconf import OmegaConf
 
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.run_folder import save_overrides
 

@@ -22,7 +22,8 @@ import backpack_rank
 from backpack_rank import cli
 from backpack_rank.checks import UsageError
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
-from backpack_rank.models.factory import new_backpack, save_ranker
+from backpack_rank.models.factory import new_backpack
+from backpack_rank.models.loading import save_ranker
 
 pytestmark = pytest.mark.packaging
 onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")

@@ -15,13 +15,9 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attribute_senses import AttributeSenses, FormRow
 from backpack_rank.models.backbone import supports_packing
 from backpack_rank.models.configuration import BackpackConfig, pooling_of
-from backpack_rank.models.factory import (
-    backpack_on_backbone,
-    cross_encoder,
-    load_ranker,
-    make_pair_tokenizer,
-    save_ranker,
-)
+from backpack_rank.models.factory import backpack_on_backbone, cross_encoder
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.models.token_shift import TokenClasses, token_shift
 

@@ -6,7 +6,8 @@ import torch
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.factory import load_ranker, make_pair_tokenizer, save_ranker, with_readout
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer, with_readout
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.attribution import attribute
 from backpack_rank.senses.cache import SenseCache

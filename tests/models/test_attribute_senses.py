@@ -30,7 +30,7 @@ from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.factory import load_ranker, save_ranker
+from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
 from backpack_rank.models.word_forms import word_forms

@@ -12,12 +12,9 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attention import _attention_per_text, _padded_attention
 from backpack_rank.models.backpack import BackpackLMHeadModel
 from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.factory import (
-    backpack_on_backbone,
-    load_ranker,
-    make_pair_tokenizer,
-    save_ranker,
-)
+from backpack_rank.models.factory import backpack_on_backbone
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenClasses, token_shift
 from backpack_rank.reranking.scorer import Scorer

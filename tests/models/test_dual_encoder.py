@@ -17,7 +17,9 @@ from backpack_rank.data.packing import PackedBatch, distinct
 from backpack_rank.models.backbone import supports_packing
 from backpack_rank.models.configuration import DualEncoderConfig
 from backpack_rank.models.dual_encoder import DualEncoderForRanking
-from backpack_rank.models.factory import dual_encoder, load_ranker, make_pair_tokenizer, save_ranker
+from backpack_rank.models.factory import dual_encoder
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.rankers import DualPairTokenizer
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.training.freezing import FrozenParts, parts

@@ -16,12 +16,9 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.factory import (
-    cross_encoder,
-    load_ranker,
-    make_pair_tokenizer,
-    save_ranker,
-)
+from backpack_rank.models.factory import cross_encoder
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 
 LISTED = sorted({**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **MODEL_FOR_MASKED_LM_MAPPING_NAMES})
 QUICK = {"bert", "gpt2", "llama"}

@@ -9,15 +9,14 @@ import torch
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
 from backpack_rank.models.factory import (
-    find_ranker,
-    load_ranker,
-    make_pair_tokenizer,
     new_backpack,
     new_gpt2,
     pretrained_backpack,
     pretrained_gpt2,
-    save_ranker,
 )
+from backpack_rank.models.finding import find_ranker
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.pipelines.output_folder import link_latest
 
 

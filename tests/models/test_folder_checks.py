@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from damaged_folders import CONFIG, DAMAGES, QUIET, TOKENIZER, WEIGHTS, config
 
-from backpack_rank.models.factory import load_ranker, save_ranker
 from backpack_rank.models.folder_checks import CHECKSUMS, check_files
+from backpack_rank.models.loading import load_ranker, save_ranker
 
 
 @pytest.fixture(params=["with checksums", "without"])

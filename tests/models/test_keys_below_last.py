@@ -18,13 +18,10 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
 from backpack_rank.models.backbone import supports_packing
 from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.factory import (
-    backpack_on_backbone,
-    load_ranker,
-    make_pair_tokenizer,
-    save_ranker,
-)
+from backpack_rank.models.factory import backpack_on_backbone
 from backpack_rank.models.initialisation import start_from_attention
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.senses.attribution import attribute
 from backpack_rank.training.reconstruction import mixed_and_pooled

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from backpack_rank.files import resource_folder
-from backpack_rank.models.factory import ranker_folder
+from backpack_rank.models.finding import ranker_folder
 from backpack_rank.reranking.load import load
 
 peft = pytest.importorskip("peft")

@@ -16,8 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import backpack_rank
-from backpack_rank.models.factory import save_ranker
 from backpack_rank.models.folder_checks import CHECKSUMS
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.reranking.score_calibration import Calibration
 from backpack_rank.senses.erase import saved_map
 

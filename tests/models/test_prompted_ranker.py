@@ -8,7 +8,7 @@ from prompted_models import PAIRS, last_logits, qwen3_card, save_model
 from transformers import AutoTokenizer
 
 from backpack_rank.files import resource_folder
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.reranking.load import load
 

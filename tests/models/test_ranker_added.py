@@ -13,8 +13,8 @@ from in_process import configured
 from backpack_rank import models
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.files import resource_folder
-from backpack_rank.models import factory
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models import loading
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.rankers import Ranker
 from backpack_rank.pipelines import nodes
 from backpack_rank.pipelines.train import train
@@ -106,7 +106,7 @@ def test_train_trains_it_and_its_folder_has_its_scores(
 
 
 def test_folders_are_loaded_as_the_classes_that_name_a_configuration() -> None:
-    classes = factory._own_classes()
+    classes = loading._own_classes()
     assert {kind.__name__ for kind in classes.values()} == {
         "BackpackForRanking",
         "CrossEncoderForRanking",

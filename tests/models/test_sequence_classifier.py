@@ -17,7 +17,7 @@ from transformers import (
     GPT2ForSequenceClassification,
 )
 
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.sequence_classifier import TemplatePairTokenizer
 from backpack_rank.reranking.load import load
 from backpack_rank.senses.policies import PairedTokens

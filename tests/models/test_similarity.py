@@ -14,13 +14,9 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.shared_tokenizer import shared_tokenizer
 from backpack_rank.data.tokenisation import train_bpe
 from backpack_rank.integrations.onnx_graph import RankerGraph
-from backpack_rank.models.factory import (
-    backpack_on_backbone,
-    cross_encoder,
-    load_ranker,
-    make_pair_tokenizer,
-    save_ranker,
-)
+from backpack_rank.models.factory import backpack_on_backbone, cross_encoder
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.attribution import attribute_batch

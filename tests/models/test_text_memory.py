@@ -13,6 +13,7 @@ from transformers import BertConfig, BertModel
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models import factory
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.text_encoder import load_text_encoder
 from backpack_rank.models.utils import input_embeddings
 
@@ -40,7 +41,7 @@ def folder(tmp_path_factory):
 def of_two_vectors(folder):
     _, tokenizer = bert()
     ranker = factory.dual_encoder(tokenizer, name=str(folder)).eval()
-    return ranker, factory.make_pair_tokenizer(tokenizer, ranker, 32)
+    return ranker, make_pair_tokenizer(tokenizer, ranker, 32)
 
 
 def of_an_encoder(folder):

@@ -20,6 +20,7 @@ from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
 from backpack_rank.data.vocabulary import WordVocabulary
 from backpack_rank.models import factory
 from backpack_rank.models.attention import packed_trunk
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
 from backpack_rank.models.utils import input_embeddings
 from backpack_rank.models.word_ranker import interaction_ranker
@@ -224,7 +225,7 @@ def test_a_ranker_without_senses_equals_its_copy_with_edited_embeddings(without_
     table = input_embeddings(other).weight
     table.copy_(edited(table, classes, alpha))
     batch = PackedBatch.from_sequences(
-        factory.make_pair_tokenizer(tokenizer, ranker, 48).pairs("his soup", TEXTS)
+        make_pair_tokenizer(tokenizer, ranker, 48).pairs("his soup", TEXTS)
     )
     scores = ranker(batch, token_shift=token_shift(ranker, classes, "weights", alpha)).scores
     torch.testing.assert_close(scores, other(batch).scores, atol=1e-5, rtol=1e-5)

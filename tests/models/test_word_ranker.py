@@ -10,8 +10,9 @@ import torch
 from backpack_rank.attributes.word_classes import WordClass, WordClasses
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.vocabulary import SPECIAL, WordPairTokenizer, WordVocabulary
-from backpack_rank.models.factory import load_ranker, make_pair_tokenizer, save_ranker
 from backpack_rank.models.interactions import INTERACTIONS
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.token_shift import TokenClasses, token_shift
 from backpack_rank.models.word_ranker import (
     InteractionConfig,

@@ -355,7 +355,7 @@ def test_it_lies_beside_the_ranker_unless_another_folder_is_given(ranker_and_dat
 
 
 def test_a_sealed_ranker_may_be_calibrated(make_backpack, pair_tokenizer, tmp_path):
-    from backpack_rank.models.factory import save_ranker
+    from backpack_rank.models.loading import save_ranker
     from backpack_rank.reranking.score_calibration import PlattMap
 
     save_ranker(tmp_path / "ranker", make_backpack(), pair_tokenizer)

@@ -12,7 +12,7 @@ import yaml
 from in_process import configured
 
 from backpack_rank.data.first_stage import RunFile
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.pipelines.training_settings import TrainingSettings

@@ -8,7 +8,7 @@ import torch
 from hydra.errors import InstantiationException
 from in_process import configured
 
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.pipelines.train import train
 from backpack_rank.pipelines.training_settings import TrainingSettings
 

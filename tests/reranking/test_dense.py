@@ -15,7 +15,9 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.factory import dual_encoder, load_ranker, make_pair_tokenizer, save_ranker
+from backpack_rank.models.factory import dual_encoder
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.reranking import dense_vectors as module
 from backpack_rank.reranking.dense import Dense
 from backpack_rank.reranking.dense_vectors import Encoding

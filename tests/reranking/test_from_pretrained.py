@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import backpack_rank
-from backpack_rank.models.factory import find_ranker, save_ranker
+from backpack_rank.models.finding import find_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import Reranker
 from backpack_rank.reranking.scorer import Scorer

@@ -14,7 +14,8 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import train_bpe
-from backpack_rank.models.factory import backpack_on_backbone, cross_encoder, make_pair_tokenizer
+from backpack_rank.models.factory import backpack_on_backbone, cross_encoder
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.scale.alpha_sweep import AlphaSweep

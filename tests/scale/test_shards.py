@@ -22,7 +22,7 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.trec import read_run, run_rows, write_run
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer, ScoringSettings
 from backpack_rank.scale import shard_plan

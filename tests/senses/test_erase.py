@@ -19,7 +19,7 @@ from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.long_documents import LongDocuments
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.factory import load_ranker, save_ranker
+from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.pooled_map import MAP_FILE
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.planned_scores import scores_of_pairs

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rerank_servers import Running, running
 
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.serving.kinds import served

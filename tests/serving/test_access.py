@@ -11,7 +11,7 @@ from prompted_models import save_model
 from rerank_servers import gated, running, wait_for
 
 from backpack_rank import cli
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.serving.command import JsonLines, loaders_of, settings_of
 from backpack_rank.serving.kinds import served
 from backpack_rank.serving.settings import KEY_VARIABLE, ServerSettings, read_api_key

@@ -21,7 +21,7 @@ import pytest
 from fastapi.testclient import TestClient
 from rerank_servers import wait_for
 
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.serving.app import create_app
 from backpack_rank.serving.jobs import Served
 

@@ -13,7 +13,8 @@ from scipy.special import expit
 from transformers import BertConfig, BertModel
 
 from backpack_rank.data.vocabulary import WordVocabulary
-from backpack_rank.models.factory import cross_encoder, dual_encoder, make_pair_tokenizer
+from backpack_rank.models.factory import cross_encoder, dual_encoder
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.word_ranker import interaction_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer

@@ -15,8 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from backpack_rank.data.tokenisation import PairTokenizer, train_bpe
-from backpack_rank.models.factory import load_ranker, new_backpack, save_ranker
+from backpack_rank.models.factory import new_backpack
 from backpack_rank.models.folder_checks import CHECKSUMS
+from backpack_rank.models.loading import load_ranker, save_ranker
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 

@@ -17,7 +17,8 @@ from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.datamodule import RankingData
 from backpack_rank.data.tokenisation import train_bpe
 from backpack_rank.data.training_lists import TrainingLists
-from backpack_rank.models.factory import make_pair_tokenizer, new_backpack
+from backpack_rank.models.factory import new_backpack
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.training.estimate import TrainingEstimate
 from backpack_rank.training.losses import RankingLoss, scatter_lists
 from backpack_rank.training.module import OptimizerConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import backpack_rank
-from backpack_rank.models.factory import load_ranker, save_ranker
+from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "rankers"

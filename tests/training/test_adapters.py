@@ -13,7 +13,7 @@ from backpack_rank.data.datamodule import RankingData
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
-from backpack_rank.models.factory import load_ranker, save_ranker
+from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.models.utils import cast_parameters
 from backpack_rank.training.adapters import Lora, NoAdapter, merged

@@ -12,7 +12,7 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.datamodule import EncodedList, ListDataset, collate_lists
 from backpack_rank.data.training_lists import TrainingLists
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.pipelines.train import train
 from backpack_rank.training.adversary import GroupAdversary
 from backpack_rank.training.biased_negatives import BiasAwareNegatives

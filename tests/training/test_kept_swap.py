@@ -11,7 +11,7 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.datamodule import EncodedList, collate_lists
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attribute_senses import add_attribute_senses
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.pipelines.train import train
 from backpack_rank.training.kept_swap import KeptSwap, kept_swap
 from backpack_rank.training.losses import scatter_lists

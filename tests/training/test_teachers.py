@@ -31,7 +31,8 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.teacher_scores import TeacherRun
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.trec import read_run, write_run
-from backpack_rank.models.factory import load_ranker, new_backpack, save_ranker
+from backpack_rank.models.factory import new_backpack
+from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.train import train
 from backpack_rank.reranking.pointwise import PointwiseReranker

@@ -11,7 +11,7 @@ from typing import Any
 
 from backpack_rank.commands import called
 from backpack_rank.files import RANKER
-from backpack_rank.models.factory import last_trained
+from backpack_rank.models.finding import last_trained
 from backpack_rank.pipelines.nodes import build, build_or_none, missing_options, plain_options
 from backpack_rank.position.lists.base import ListwiseRanker
 from backpack_rank.position.lists.causal_lm import CausalLmRanker

@@ -17,7 +17,7 @@ from backpack_rank.data.vocabulary import WordPairTokenizer, word_tokenizer
 from backpack_rank.models.attribute_senses import add_attribute_senses
 from backpack_rank.models.configuration import CrossEncoderConfig, DualEncoderConfig
 from backpack_rank.models.dual_encoder import DualEncoderForRanking
-from backpack_rank.models.factory import load_ranker
+from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.rankers import (
     BackpackForRanking,
     CrossEncoderForRanking,

@@ -22,7 +22,7 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.rotation import Rotation
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.pipelines.run_folder import save_overrides
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.position.passages.rotation_benchmark import mean_values

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.models.factory import save_ranker
+from backpack_rank.models.loading import save_ranker
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.position.passages.representations import document_rows
 from backpack_rank.position.tables.term_similarity import TermSimilarity, eligible_terms
