@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from backpack_rank.constructors import FilePath
+from backpack_rank.constructors import FilePath, annotations_of, check_value
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.data.pretrained import ADAPTER
@@ -55,6 +55,19 @@ def evaluate(config: Mapping[str, Any], folder: Path, quiet: bool = False) -> Re
     """
     quiet_libraries()
     return task_of(config).run(folder, quiet)
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Look at the options of an evaluation, before a folder is made for its results.
+
+    Raises:
+        ValueError: an option that is wrong in itself.
+    """
+    values = SavedOptions.of(config).values
+    for name, annotation in annotations_of(_kind_of(values)).items():
+        # Nodes are looked at by their constructors.
+        if name in values and not isinstance(values[name], Mapping):
+            check_value(name, values[name], annotation)
 
 
 def task_of(config: Mapping[str, Any]) -> EvaluationTask:

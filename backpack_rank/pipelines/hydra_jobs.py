@@ -100,7 +100,7 @@ class OptionsFirst(Callback):
     def __init__(self, script: str) -> None:
         self._check = {
             "train": "backpack_rank.pipelines.training_settings:check_training",
-            "evaluate": "backpack_rank.pipelines.option_types:check_evaluation",
+            "evaluate": "backpack_rank.pipelines.evaluate:check",
         }[script]
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:

@@ -62,6 +62,8 @@ def test_what_cannot_be_composed_is_a_sentence_and_runs_nothing(
     ("script", "option", "message"),
     [
         ("evaluate", "alpha=abc", "alpha=abc: use one of auto, or a finite number"),
+        # An option of one task, which its field alone declares.
+        ("evaluate", "certificate=maybe", "certificate=maybe must be true or false"),
         ("evaluate", "policy=soft policy.temperature=warm", "policy.temperature=warm must be"),
         ("train", "lists.size=1", "lists.size=1 must be a whole number from 2"),
         ("train", "task=listwise model=listwise_tiny seed=x", "seed=x must be a whole number"),
