@@ -72,6 +72,14 @@ def test_scores_are_the_rankers_and_documents_come_best_first(reranker, pair_tok
     assert reranker.rank(QUERY, []) == []
 
 
+def test_rows_below_a_threshold_are_left_out(reranker):
+    rows = reranker.rank(QUERY, DOCUMENTS)
+    third = rows[2]["score"]
+    assert rows[3]["score"] < third < rows[1]["score"]
+    assert reranker.rank(QUERY, DOCUMENTS, score_threshold=third) == rows[:3]
+    assert reranker.rank(QUERY, DOCUMENTS, top_k=2, score_threshold=third) == rows[:2]
+
+
 def test_documents_of_a_run_keep_their_places(reranker, tiny_collection):
     reranked = reranker.rerank(RUN, tiny_collection)
     assert {query_id: list(documents) for query_id, documents in reranked.items()} == {
