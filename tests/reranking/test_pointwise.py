@@ -8,7 +8,7 @@ import torch
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.pointwise import PointwiseReranker, ranked_rows
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.hook import InferenceHook
@@ -78,6 +78,8 @@ def test_rows_below_a_threshold_are_left_out(reranker):
     assert rows[3]["score"] < third < rows[1]["score"]
     assert reranker.rank(QUERY, DOCUMENTS, score_threshold=third) == rows[:3]
     assert reranker.rank(QUERY, DOCUMENTS, top_k=2, score_threshold=third) == rows[:2]
+    kept = ranked_rows(np.array([0.5, 2.0, 1.0]), ["a", "b", "c"], None, False, 1.0)
+    assert [row["corpus_id"] for row in kept] == [1, 2]
 
 
 def test_documents_of_a_run_keep_their_places(reranker, tiny_collection):
