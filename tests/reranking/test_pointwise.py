@@ -72,6 +72,12 @@ def test_scores_are_the_rankers_and_documents_come_best_first(reranker, pair_tok
     assert reranker.rank(QUERY, []) == []
 
 
+def test_a_sweep_says_what_its_scores_are_of_and_a_part_of_it_does_not(reranker):
+    sweep = reranker.sweep(QUERY, DOCUMENTS, alphas=[1, 0.5])
+    assert (sweep.query, sweep.documents, sweep.alphas) == (QUERY, tuple(DOCUMENTS), (1.0, 0.5))
+    assert (sweep[0].query, sweep[0].documents, sweep[0].alphas) == ("", (), ())
+
+
 def test_rows_below_a_threshold_are_left_out(reranker):
     rows = reranker.rank(QUERY, DOCUMENTS)
     third = rows[2]["score"]
