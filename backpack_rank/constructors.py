@@ -286,19 +286,11 @@ def made(call: Callable[..., _Object], options: Mapping[str, Any], option: str) 
 
 def check_complete(call: Callable[..., Any], given: Collection[str], option: str) -> None:
     """Raise ``ValueError`` for the first argument without a default that is not given."""
-    for name in required(call):
-        if name not in given:
-            raise ValueError(f"{option}.{name} has no value: give {option}.{name}=...")
-
-
-def required(call: Callable[..., Any]) -> list[str]:
-    """Names of the arguments that have no default."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    names = []
-    for parameter in inspect.signature(call).parameters.values():
-        if parameter.kind in named and parameter.default is parameter.empty:
-            names.append(parameter.name)
-    return names
+    for name, parameter in inspect.signature(call).parameters.items():
+        is_required = parameter.kind in named and parameter.default is parameter.empty
+        if is_required and name not in given:
+            raise ValueError(f"{option}.{name} has no value: give {option}.{name}=...")
 
 
 def check_fields(kind: type, values: Mapping[str, Any], option: str = "") -> None:
@@ -540,12 +532,7 @@ def _alternatives(annotation: Any) -> list[Any]:
     members = []
     for member in get_args(annotation):
         members += _alternatives(member)
-    return sorted(members, key=_is_null)
-
-
-def _is_null(annotation: Any) -> bool:
-    base = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-    return base is type(None)
+    return sorted(members, key=lambda member: _words(member).startswith("null"))
 
 
 _WORDS = {

@@ -35,6 +35,7 @@ def standing(names, text):
         ("we met mary and james", []),
         ("MARY JONES spoke", ["MARY"]),
         ("TED talks by Ted", ["Ted"]),
+        ("so MARY A spoke", []),  # one letter is no word in capitals beside it
         ("at James Madison University", []),
         ("near Lake Charles and St. John", []),
         ("a flight to Charles de Gaulle Airport", []),

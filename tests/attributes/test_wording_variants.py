@@ -107,6 +107,16 @@ def test_pairs_are_the_items_that_have_both_wordings(folder: Path) -> None:
         only.pairs()
 
 
+def test_topics_are_those_of_topic_or_else_of_category(folder: Path) -> None:
+    assert load_wordings(folder).topics == {"q1": "Career"}
+    path = folder / "queries.jsonl"
+    first, second = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    first["metadata"]["topic"] = "Work"
+    second["metadata"]["topic"] = "Home"
+    write_jsonl(path, [first, second])
+    assert load_wordings(folder).topics == {"q1": "Work", "q2": "Home"}
+
+
 def test_an_own_file_says_which_documents_belong_together(folder: Path) -> None:
     write_jsonl(
         folder / "wordings.jsonl",

@@ -302,7 +302,7 @@ def test_losses_alone_ask_for_the_largest_change_that_they_allow():
 
     (budget,) = parse_budgets("nDCG@10 loss<=1%")  # at least 0.495
     choice = largest_change(measure_at, [budget], grid=(0.0, 0.25, 0.5, 0.75))
-    assert choice.alpha == 0.5
+    assert (choice.alpha, choice.within) == (0.5, True)
     assert tried == [1.0, 0.0, 0.25, 0.5]
     with pytest.raises(ValueError, match="budgets that are losses"):
         largest_change(measure_at, parse_budgets("nDCG@10>=0.2"))

@@ -29,6 +29,7 @@ def test_the_own_set_asks_for_groups_and_every_right_text_has_a_swap():
         assert gender.group_queries(row["query"]), row
     texts = load_contrast("gender_contrast", swapped)
     assert len(texts.collection.documents) == 3 * len(rows)
+    assert texts.topics == {row["id"]: row["topic"] for row in rows}
 
 
 def test_ties_count_as_a_half():

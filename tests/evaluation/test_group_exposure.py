@@ -255,6 +255,14 @@ def test_a_list_of_unknown_documents_has_no_value():
     assert values["EE-D@5"] == 0
 
 
+def test_a_query_without_a_ranked_document_is_left_out_by_name():
+    exposure = GroupExposure({"gender": GENDER})
+    run = {"q": run_of(["f1", "m1"]), "empty": {}}
+    values = exposure.measure([run], parse_measures(["AWRF_JS@2"]), ["q", "empty", "absent"])
+    assert values.left_out == ("empty", "absent")
+    assert list(values.values["AWRF_JS@2"]) == ["q"]
+
+
 def test_a_query_without_a_relevant_document_has_no_expected_exposure():
     values = values_of([["f1", "m1"]], ["EE-L@5", "AWRF_JS@5"])
     assert math.isnan(values["EE-L@5"])

@@ -54,6 +54,16 @@ def test_a_tsv_may_have_a_header_shares_and_several_lines_of_a_document(tmp_path
     }
 
 
+def test_a_first_line_of_an_unknown_document_is_data_if_its_group_recurs(tmp_path):
+    path = tmp_path / "gender.tsv"
+    path.write_text("elsewhere\tfemale\nd1\tmale\nd2\tfemale\n")
+    known = Collection("mine", MemoryStore({"d1": "", "d2": ""}), {}, {})
+    assert shares(str(path), ["d1"], known)["gender"]["d1"] == [0, 1]
+    path.write_text("elsewhere\tfemale\nd1\tmale\nd2\tmale\n")
+    with pytest.raises(ValueError, match="no other line has 'female'"):
+        shares(str(path), ["d1"], known)
+
+
 def test_json_lines_have_an_attribute_under_every_key(tmp_path):
     path = tmp_path / "groups.jsonl"
     records = [

@@ -132,6 +132,19 @@ def test_so_it_is_at_the_doors_of_scores(reranker, kind):
         call(reranker)
 
 
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("activatoin", "rank() has no option activatoin: did you mean activation?"),
+        ("zzz", "rank() has no option zzz"),
+    ],
+)
+def test_an_option_that_there_is_not_is_named_with_one_like_it(reranker, option, sentence):
+    with pytest.raises(TypeError) as error:
+        reranker.rank(QUERY, ["bread"], **{option: 1})
+    assert str(error.value) == sentence
+
+
 def test_a_folder_of_runs_leads_to_the_last_one(folder, tmp_path):
     for date in ("2026-01-01", "2026-01-02"):
         shutil.copytree(folder, tmp_path / "train" / date / "ranker")

@@ -10,7 +10,8 @@ from foreign_rankers import saved as save
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import Lexicon
-from backpack_rank.reranking.left_out_words import LeftOutWords, Words
+from backpack_rank.data.long_documents import LongDocuments
+from backpack_rank.reranking.left_out_words import LeftOutWords, Words, fits_one_chunk
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
@@ -236,6 +237,23 @@ def test_of_a_document_in_chunks_all_words_are_read_and_the_best_chunk_counts(
     for place in (0, room - 1, 2 * room - 1):
         without = best(words[:place] + words[place + 1 :])
         assert document_words[place].contribution == pytest.approx(best(words) - without, abs=2e-5)
+
+
+@pytest.mark.parametrize(
+    "lexicon", [None, Lexicon("food", {"warm": ("soup",), "cold": ("bread",)})]
+)
+def test_words_of_a_lexicon_are_left_out_together(classifier_and_scores, lexicon):
+    reranker, _ = classifier_and_scores
+    groups = reranker.explain(QUERY, DOCUMENT, lexicon, by="words").groups
+    assert [group.name for group in groups] == (["cold"] if lexicon else ["female", "male"])
+
+
+def test_a_document_of_one_chunk_is_told_from_one_of_several(pair_tokenizer):
+    chunks = LongDocuments("chunks")
+    # 48 tokens hold the query and six words, and not 200.
+    assert fits_one_chunk(pair_tokenizer, QUERY, "soup and bread for the doctor", chunks)
+    assert not fits_one_chunk(pair_tokenizer, QUERY, "bread " * 200, chunks)
+    assert fits_one_chunk(pair_tokenizer, QUERY, "bread " * 200), "what is cut is one chunk"
 
 
 def test_changes_of_words_groups_and_renditions_by_hand():

@@ -8,7 +8,7 @@ import torch
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.pointwise import PointwiseReranker, ranked_rows
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.hook import InferenceHook
@@ -70,6 +70,22 @@ def test_scores_are_the_rankers_and_documents_come_best_first(reranker, pair_tok
     assert first == [{**rows[0], "text": DOCUMENTS[order[0]]}]
     assert reranker.predict([]).shape == (0,)
     assert reranker.rank(QUERY, []) == []
+
+
+def test_a_sweep_says_what_its_scores_are_of_and_a_part_of_it_does_not(reranker):
+    sweep = reranker.sweep(QUERY, DOCUMENTS, alphas=[1, 0.5])
+    assert (sweep.query, sweep.documents, sweep.alphas) == (QUERY, tuple(DOCUMENTS), (1.0, 0.5))
+    assert (sweep[0].query, sweep[0].documents, sweep[0].alphas) == ("", (), ())
+
+
+def test_rows_below_a_threshold_are_left_out(reranker):
+    rows = reranker.rank(QUERY, DOCUMENTS)
+    third = rows[2]["score"]
+    assert rows[3]["score"] < third < rows[1]["score"]
+    assert reranker.rank(QUERY, DOCUMENTS, score_threshold=third) == rows[:3]
+    assert reranker.rank(QUERY, DOCUMENTS, top_k=2, score_threshold=third) == rows[:2]
+    kept = ranked_rows(np.array([0.5, 2.0, 1.0]), ["a", "b", "c"], None, False, 1.0)
+    assert [row["corpus_id"] for row in kept] == [1, 2]
 
 
 def test_documents_of_a_run_keep_their_places(reranker, tiny_collection):

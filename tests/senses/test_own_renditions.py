@@ -60,6 +60,13 @@ def test_texts_of_one_id_have_the_mean_of_their_scores(
     assert half[0] == pytest.approx(0.75 * plain[0] + 0.25 * plain[1], abs=1e-6)
 
 
+def test_files_of_other_texts_have_other_keys(tmp_path: Path) -> None:
+    """The key stands in plans and vectors that were made with the texts."""
+    first = GivenTexts(file_of(tmp_path, LINES)).key
+    assert GivenTexts(file_of(tmp_path, LINES)).key == first
+    assert GivenTexts(file_of(tmp_path, [LINES[0], {**LINES[1], "text": ELSE}])).key != first
+
+
 def test_a_long_text_is_known_by_its_beginning(reranker: PointwiseReranker, tmp_path: Path) -> None:
     more = " Soup for guests, and a road." * 400
     lines = [{**line, "text": line["text"] + more} for line in LINES]
