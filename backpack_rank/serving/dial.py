@@ -20,7 +20,7 @@ from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import RequestError
 from backpack_rank.serving.jobs import Budget, Job, Served
 
-LEFT_OUT = 64
+_LEFT_OUT = 64
 """Words that are left out by themselves where a score is explained by words."""
 
 
@@ -162,7 +162,7 @@ class ServedWithDial(Served):
             self.attribute,
             pair_tokenizer=self._tokenizer_of_thread(),
             long_documents=long_documents,
-            at_most=LEFT_OUT,
+            at_most=_LEFT_OUT,
         )
 
     def explain(self, query: str, document: str, policy: str | None, alpha: float) -> Explanation:

@@ -23,13 +23,6 @@ from backpack_rank.reranking.pointwise import CALIBRATED
 from backpack_rank.reranking.reading_plan import Pass, ReadingPlan, TextPair
 from backpack_rank.serving.bodies import ReadBody, RequestError
 
-_TEXTS_PER_LOOK = 32
-"""Texts that are tokenised between two looks at the clock."""
-_STATES_BYTES = 64 * 2**20
-"""States of tokens that requests share; with more, the next request begins anew."""
-_LEFT_OUT = 64
-"""Words that are left out by themselves where a score is explained by words."""
-
 
 class NotFiniteError(ValueError):
     """A score is not a number."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from backpack_rank.data.long_documents import LongDocuments
-from backpack_rank.reranking.pointwise import PointwiseReranker
+from backpack_rank.reranking.pointwise import LOGITS, PointwiseReranker
 from backpack_rank.reranking.reading_plan import ReadingPlan, TextPair
 from backpack_rank.reranking.remote import DOCUMENTS
 from backpack_rank.serving.bodies import RequestError
@@ -93,9 +93,10 @@ class ServedRemote(ServedWithDial):
     def shown(
         self, logits: np.ndarray, alpha: float, policy: str | None, activation: str | None
     ) -> np.ndarray | None:
-        # Where nothing is said, as the server gives them: they may be probabilities already.
-        shown = super().shown(logits, alpha, policy, activation)
-        return logits if shown is None and activation is None else shown
+        # Where neither says anything, as the server gives them: they may be probabilities already.
+        if activation is None and self._reranker.activation == LOGITS:
+            return logits
+        return super().shown(logits, alpha, policy, activation)
 
     def warm_up(self) -> None:
         """Score a short text: a wrong address or key ends the start."""
