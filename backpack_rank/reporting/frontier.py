@@ -151,9 +151,13 @@ def frontier_chart(
         kinds: what each method is: methods of one kind have one colour; controls are grey.
     """
     rankers: dict[str, None] = {}
+    methods: set[str] = set()
     panels: dict[str, Spec] = {}
     for of_collection in curves.values():
         rankers |= dict.fromkeys(curve.ranker for curve in of_collection)
+        methods |= {curve.method for curve in of_collection}
+    # The legend names what is drawn alone.
+    kinds = {method: kind for method, kind in kinds.items() if method in methods}
     for collection, of_collection in curves.items():
         shown = [curve for curve in of_collection if bias in curve.values().values]
         if shown:
