@@ -49,7 +49,7 @@ from backpack_rank.evaluation.group_files import GroupSource  # noqa: E402
 from backpack_rank.evaluation.label_agreement import read_labels  # noqa: E402
 from backpack_rank.models.loading import load_ranker, save_ranker  # noqa: E402
 from backpack_rank.pipelines.errors import MISTAKES, is_mistake, sentence_of  # noqa: E402
-from backpack_rank.serving.jobs import served  # noqa: E402
+from backpack_rank.serving.kinds import served  # noqa: E402
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "rankers"
 VERDICTS = ("refused in a sentence", "taken as it is written", "unclear", "traceback", "otherwise")
