@@ -532,7 +532,12 @@ def _alternatives(annotation: Any) -> list[Any]:
     members = []
     for member in get_args(annotation):
         members += _alternatives(member)
-    return sorted(members, key=lambda member: _words(member).startswith("null"))
+    return sorted(members, key=_is_null)
+
+
+def _is_null(annotation: Any) -> bool:
+    base = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return base is type(None)
 
 
 _WORDS = {

@@ -30,7 +30,6 @@ class WordFile:
     Attributes:
         path: of the file.
         header: names of the columns.
-        line: number of the row that was read last; 1 is the header.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,6 +42,7 @@ class WordFile:
 
     @property
     def line(self) -> int:
+        """Number of the row that was read last; 1 is the header."""
         return self._reader.line_num
 
     @property

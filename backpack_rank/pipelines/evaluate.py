@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from backpack_rank.constructors import FilePath, annotations_of, check_value
+from backpack_rank.constructors import FilePath
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.first_stage import FirstStage
 from backpack_rank.data.pretrained import ADAPTER
@@ -26,7 +26,7 @@ from backpack_rank.pipelines.explain import ExplainScore
 from backpack_rank.pipelines.fitted_policy import fitted_policy, write_fitted_policy
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of, rank_all
-from backpack_rank.pipelines.nodes import several
+from backpack_rank.pipelines.nodes import check_plain, several
 from backpack_rank.pipelines.run_folder import CONFIG
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.pipelines.tasks import EvaluationTask, SavedOptions, made_task
@@ -64,10 +64,7 @@ def check(config: Mapping[str, Any]) -> None:
         ValueError: an option that is wrong in itself.
     """
     values = SavedOptions.of(config).values
-    for name, annotation in annotations_of(_kind_of(values)).items():
-        # Nodes are looked at by their constructors.
-        if name in values and not isinstance(values[name], Mapping):
-            check_value(name, values[name], annotation)
+    check_plain(values, _kind_of(values))
 
 
 def task_of(config: Mapping[str, Any]) -> EvaluationTask:

@@ -148,6 +148,7 @@ def made_options(values: Mapping[str, Any], call: Any) -> dict[str, Any]:
     Raises:
         ValueError: a value that its annotation does not take.
     """
+    check_plain(values, call)
     arguments = {}
     for name, annotation in annotations_of(call).items():
         if name in values:
@@ -155,16 +156,44 @@ def made_options(values: Mapping[str, Any], call: Any) -> dict[str, Any]:
     return arguments
 
 
+def check_plain(values: Mapping[str, Any], call: Any) -> None:
+    """Look at the options that a class or function names, but for nodes.
+
+    Raises:
+        ValueError: a value that its annotation does not take.
+    """
+    for name, annotation in annotations_of(call).items():
+        if name in values and not _is_node(values[name], annotation):
+            check_value(name, values[name], annotation)
+
+
+def _is_node(value: Any, annotation: Any) -> bool:
+    """Whether a value is made into an object; a mapping that stays one is none."""
+    if not isinstance(value, Mapping) or any("Mapping" in str(kind) for kind in _kinds(annotation)):
+        return False
+    return bool(_classes(annotation)) or "_target_" in value
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """An annotation and, of a union, its members."""
+    return [*get_args(annotation), annotation]
+
+
+def _classes(annotation: Any) -> list[type]:
+    """The classes of this package that an annotation names."""
+    classes = []
+    for kind in _kinds(annotation):
+        if isinstance(kind, type) and kind.__module__ != "builtins":
+            classes.append(kind)
+    return classes
+
+
 def _made(value: Any, annotation: Any, option: str) -> Any:
-    kinds = [*get_args(annotation), annotation]
-    classes = [kind for kind in kinds if isinstance(kind, type) and kind.__module__ != "builtins"]
-    is_node = isinstance(value, Mapping) and (classes or "_target_" in value)
-    if not is_node or any("Mapping" in str(kind) for kind in kinds):
-        check_value(option, value, annotation)
+    if not _is_node(value, annotation):
         return value
     if "_target_" in value:
         return build(value, option)
-    (kind,) = classes
+    (kind,) = _classes(annotation)
     return made(kind, value, option)
 
 
