@@ -14,6 +14,11 @@ from pathlib import Path
 from backpack_rank.data.words import composed
 from backpack_rank.files import read_text
 
+_LONGEST_CELL = 131_072
+"""Characters. The limit of csv is the same, but it is of the whole process: readers of passages
+raise it.
+"""
+
 
 class WordFile:
     """In a loader of one kind of word file: it gives rows that were checked.
@@ -104,9 +109,13 @@ class WordFile:
 
     def _next_row(self) -> list[str] | None:
         try:
-            return next(self._reader, None)
+            row = next(self._reader, None)
         except csv.Error as error:
             raise ValueError(f"{self.where}: {error}") from error
+        for cell in row or ():
+            if len(cell) > _LONGEST_CELL:
+                raise ValueError(f"{self.where}: a cell of {len(cell):,} characters is no word")
+        return row
 
     def _check_header(self, columns: Sequence[str], optional: Sequence[str]) -> None:
         missing = [name for name in columns if name not in self.header]

@@ -36,7 +36,7 @@ from backpack_rank.serving.bodies import (
     score_answer,
 )
 from backpack_rank.serving.demo import add_demo
-from backpack_rank.serving.jobs import Budget, Job, Served, readable
+from backpack_rank.serving.jobs import Budget, Job, RequestOptions, Served, readable
 from backpack_rank.serving.metrics import Metrics
 from backpack_rank.serving.settings import ServerSettings
 from backpack_rank.serving.work import Work, Workplace
@@ -238,31 +238,44 @@ class _Service:
         pairs, cut_queries = body.pairs, 0
         if body.max_tokens_per_query is not None:
             pairs, cut_queries = _with_cut_queries(ranker, pairs, body.max_tokens_per_query)
-        job = ranker.job_of_pairs(
-            pairs,
-            [body.dial, *body.alphas_of_curves],
-            body.policy,
+        options = RequestOptions(
+            alphas=[body.dial, *body.alphas_of_curves],
+            policy=body.policy,
             max_tokens=body.max_tokens_per_doc,
-            budget=budget,
             long_documents=readable(
                 ranker.long_documents_of(body), budget.most_tokens, ranker.max_length
             ),
             instruct=body.instruct,
+            budget=budget,
         )
-        cut_documents = job.truncated
-        # Documents beside a part of the query are counted as those that are read in part.
-        job.truncated = max(cut_documents, cut_queries)
-        if job.truncated and not body.may_cut:
-            limits = _limits(body, ranker, cut_documents, cut_queries)
-            what = "documents" if cut_documents else "documents have a query that"
-            option = "truncate" if body.truncate is False else "truncation"
-            raise RequestError(
-                422,
-                f"{job.truncated} {what} would be cut to {' or '.join(limits)}, and {option} is "
-                "false",
-            )
+        job = ranker.job_of_pairs(pairs, options)
+        _count_cuts(body, ranker, job, cut_queries)
         self._workplace.batcher.check_size(job)
         return job
+
+
+def _count_cuts(body: ReadBody, ranker: Served, job: Job, cut_queries: int) -> None:
+    """Count documents beside a cut query as cut, too.
+
+    Raises:
+        RequestError: 422, something is cut, or may be, and the request does not allow it.
+    """
+    option = "truncate" if body.truncate is False else "truncation"
+    cut_documents = job.truncated
+    if cut_documents is None:
+        if body.may_cut:
+            return
+        raise RequestError(
+            422, f"model {ranker.name} does not say what it cuts: leave {option} out"
+        )
+    job.truncated = max(cut_documents, cut_queries)
+    if job.truncated and not body.may_cut:
+        limits = _limits(body, ranker, cut_documents, cut_queries)
+        what = "documents" if cut_documents else "documents have a query that"
+        raise RequestError(
+            422,
+            f"{job.truncated} {what} would be cut to {' or '.join(limits)}, and {option} is false",
+        )
 
 
 def _limits(body: ReadBody, ranker: Served, cut_documents: int, cut_queries: int) -> list[str]:

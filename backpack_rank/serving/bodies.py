@@ -492,7 +492,7 @@ def answer(
     model: str,
     request_id: str,
     tokens: int,
-    truncated: int,
+    truncated: int | None,
     policy: str | None = None,
     shown: np.ndarray | None = None,
 ) -> dict[str, Any] | list[dict[str, Any]]:
@@ -505,7 +505,8 @@ def answer(
         scores: raw logits at alpha, then at each of ``alphas``. [1 + A, m]
         path: of the request; Cohere's version 2 does not return documents.
         model, request_id, tokens: for the answer.
-        truncated: documents that were read in part, or beside a part of the query.
+        truncated: documents that were read in part, or beside a part of the query; None where the
+            ranker does not say.
         policy: that acted, or None.
         shown: what the request gets in place of the logits at alpha; None: their sigmoid, or the
             logits where it asks for them. [m]
@@ -558,7 +559,7 @@ def score_answer(
     model: str,
     request_id: str,
     tokens: int,
-    truncated: int,
+    truncated: int | None,
     policy: str | None,
     shown: np.ndarray | None,
 ) -> dict[str, Any]:
@@ -585,7 +586,7 @@ def _shown(body: ReadBody, logits: np.ndarray, shown: np.ndarray | None) -> np.n
 
 
 def _what_was_done(
-    body: ReadBody, tokens: int, truncated: int, policy: str | None
+    body: ReadBody, tokens: int, truncated: int | None, policy: str | None
 ) -> dict[str, Any]:
     """What every answer says of the work and of the dial."""
     content: dict[str, Any] = {

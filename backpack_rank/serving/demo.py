@@ -20,7 +20,6 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.lexicon import count_groups
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.first_stage import Bm25
-from backpack_rank.data.long_documents import LongDocuments
 from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.synthetic.templates import GENDERS
@@ -32,7 +31,7 @@ from backpack_rank.senses.attribution import Explanation
 from backpack_rank.senses.policy_names import POLICIES
 from backpack_rank.serving.bodies import RequestError, RerankBody, body_schema
 from backpack_rank.serving.dial import ServedWithDial
-from backpack_rank.serving.jobs import Budget, Job, Served, Slice, readable
+from backpack_rank.serving.jobs import Budget, Job, RequestOptions, Served, Slice, readable
 from backpack_rank.serving.settings import Example
 from backpack_rank.serving.work import Work, Workplace
 
@@ -154,24 +153,14 @@ class _Explainer(Served):
         self.name = ranker.name
         self._ranker = ranker
 
-    def job(
-        self,
-        query: str,
-        documents: list[str],
-        alphas: Sequence[float],
-        policy: str | None,
-        max_tokens: int | None,
-        budget: Budget | None = None,
-        long_documents: LongDocuments | None = None,
-        instruct: str | None = None,
-    ) -> _ExplainJob:
+    def job(self, query: str, documents: list[str], options: RequestOptions) -> _ExplainJob:
         """The work of one document at one alpha.
 
         The queue counts it by its characters, as tokens are not known yet.
         """
         (document,) = documents
-        (alpha,) = alphas
-        job = _ExplainJob(self, query, document, alpha, policy)
+        (alpha,) = options.alphas
+        job = _ExplainJob(self, query, document, alpha, options.policy)
         tokens = min(self._ranker.max_length or 512, len(query) + len(document))
         job.slices.append(
             Slice(job, None, texts=np.arange(1), sequences=[], tokens=tokens, key=None)
@@ -274,7 +263,8 @@ class _Demo:
             ranker.splits_into_senses, body.query, document, body.policy, alpha, long_documents
         )
         if splits:
-            job = _Explainer(ranker).job(body.query, body.passages, [alpha], body.policy, None)
+            options = RequestOptions([alpha], body.policy)
+            job = _Explainer(ranker).job(body.query, body.passages, options)
             await work.scores(job)
             assert job.explanation is not None
             return job.explanation
@@ -282,15 +272,10 @@ class _Demo:
         title = await work.run(ranker.explanation_title, body.policy, alpha)
         # Last, to compare with: the scores of the unchanged ranker.
         alphas = [alpha] if alpha == 1 else [alpha, 1.0]
-        scored = await work.run(
-            ranker.job_of_pairs,
-            words.pairs,
-            alphas,
-            body.policy,
-            None,
-            work.budget,
-            long_documents,
+        options = RequestOptions(
+            alphas, body.policy, long_documents=long_documents, budget=work.budget
         )
+        scored = await work.run(ranker.job_of_pairs, words.pairs, options)
         scores = await work.scores(scored)
         before = None if alpha == 1 else scores[1]
         return words.explanation(scores[0], before, title)

@@ -18,7 +18,7 @@ from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.policy_names import POLICIES, default_name
 from backpack_rank.senses.views import IDENTITY, View
 from backpack_rank.serving.bodies import RequestError
-from backpack_rank.serving.jobs import Budget, Job, Served
+from backpack_rank.serving.jobs import Job, RequestOptions, Served
 
 _LEFT_OUT = 64
 """Words that are left out by themselves where a score is explained by words."""
@@ -45,21 +45,18 @@ class ServedWithDial(Served):
         # A policy reads its word lists once: a request of 201 alphas would read them 201 times.
         self._policies: dict[str | None, Policy] = {}
 
-    def job(
-        self,
-        query: str,
-        documents: list[str],
-        alphas: Sequence[float],
-        policy: str | None,
-        max_tokens: int | None,
-        budget: Budget | None = None,
-        long_documents: LongDocuments | None = None,
-        instruct: str | None = None,
-    ) -> Job:
-        """The passes that the views of all alphas need, each text tokenised once."""
-        pairs = [(query, document) for document in documents]
-        options = (alphas, policy, max_tokens, budget, long_documents, instruct)
-        return self.job_of_pairs(pairs, *options)
+    def job(self, query: str, documents: list[str], options: RequestOptions) -> Job:
+        """The pairs of the query with each document."""
+        return self.job_of_pairs([(query, document) for document in documents], options)
+
+    def views_of(self, options: RequestOptions) -> list[tuple[View, ...]]:
+        """The views of every alpha of a request.
+
+        Raises:
+            ValueError: the policy does not fit.
+        """
+        with self._lock:
+            return [self._cached_views(options.policy, alpha) for alpha in options.alphas]
 
     def policy_that_acts(
         self, queries: Iterable[str], policy: str | None, alphas: Sequence[float]

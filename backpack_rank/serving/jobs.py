@@ -4,7 +4,7 @@ A request becomes a :class:`Job`. Its reading plan says which texts the model re
 passes; each pass is cut into slices, and a slice fills a batch or a part of one. A ranker answers
 requests as a :class:`Served`::
 
-    job = served_ranker.job(query, documents, alphas=[1.0, 0.5], policy=None, max_tokens=None)
+    job = served_ranker.job(query, documents, RequestOptions(alphas=[1.0, 0.5]))
     served_ranker.score(list(job.slices))  # the queue does this, with slices of several requests
 """
 
@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -94,6 +95,27 @@ class Budget:
             )
 
 
+@dataclass(frozen=True)
+class RequestOptions:
+    """How a request wants its texts to be scored.
+
+    Attributes:
+        alphas: positions of the dial.
+        policy: name of the policy that alpha controls; None: that of the ranker.
+        max_tokens: that a document is cut to.
+        long_documents: how they are read; None: as the ranker is served.
+        instruct: the instruction of a prompted ranker; None: that of its template.
+        budget: looked at between documents.
+    """
+
+    alphas: Sequence[float]
+    policy: str | None = None
+    max_tokens: int | None = None
+    long_documents: LongDocuments | None = None
+    instruct: str | None = None
+    budget: Budget = field(default_factory=Budget)
+
+
 class Job:
     """A request on its way through the model.
 
@@ -101,7 +123,8 @@ class Job:
         served: the ranker.
         query, documents: texts.
         plan: what is read for the scores at A alphas.
-        truncated: documents that are read in part, or beside a part of the query.
+        truncated: documents that are read in part, or beside a part of the query; None where the
+            ranker does not say.
         deadline: in ``time.monotonic()``.
         slices: those that wait for a batch.
         pending: slices without scores, those that are in a batch now among them.
@@ -121,7 +144,7 @@ class Job:
         query: str,
         documents: list[str],
         plan: ReadingPlan,
-        truncated: int = 0,
+        truncated: int | None = 0,
     ) -> None:
         self.served = served
         self.query = query
@@ -186,42 +209,14 @@ class Served(ABC):
     tokens_per_batch: int = 0
 
     @abstractmethod
-    def job(
-        self,
-        query: str,
-        documents: list[str],
-        alphas: Sequence[float],
-        policy: str | None,
-        max_tokens: int | None,
-        budget: Budget | None = None,
-        long_documents: LongDocuments | None = None,
-        instruct: str | None = None,
-    ) -> Job:
+    def job(self, query: str, documents: list[str], options: RequestOptions) -> Job:
         """The request as a job for the queue; called in several threads.
-
-        Args:
-            query, documents: texts.
-            alphas: positions of the dial.
-            policy: name of the policy that alpha controls; None: the paper's rule.
-            max_tokens: that a document is cut to.
-            budget: looked at between documents; None: no limits.
-            long_documents: how they are read; None: as the ranker is served.
-            instruct: the instruction of a prompted ranker; None: that of its template.
 
         Raises:
             RequestError: 400, what cannot be done with this ranker, 413 or 504.
         """
 
-    def job_of_pairs(
-        self,
-        pairs: Sequence[TextPair],
-        alphas: Sequence[float],
-        policy: str | None,
-        max_tokens: int | None,
-        budget: Budget | None = None,
-        long_documents: LongDocuments | None = None,
-        instruct: str | None = None,
-    ) -> Job:
+    def job_of_pairs(self, pairs: Sequence[TextPair], options: RequestOptions) -> Job:
         """The same for pairs whose queries may differ.
 
         Raises:
@@ -233,8 +228,7 @@ class Served(ABC):
                 400, f"{self.name} compares documents: give one query for all of them"
             )
         documents = [document for _, document in pairs]
-        options = (alphas, policy, max_tokens, budget, long_documents, instruct)
-        return self.job(queries.pop(), documents, *options)
+        return self.job(queries.pop(), documents, options)
 
     def cut_query(self, query: str, tokens: int) -> str:
         """A query of so many tokens at most.

@@ -25,7 +25,7 @@ from backpack_rank.reranking.reading_plan import Pass, ReadingPlan, TextPair
 from backpack_rank.senses.views import View
 from backpack_rank.serving.bodies import ReadBody, RequestError
 from backpack_rank.serving.dial import ServedWithDial
-from backpack_rank.serving.jobs import Budget, Job, Slice
+from backpack_rank.serving.jobs import Budget, Job, RequestOptions, Slice
 
 _TEXTS_PER_LOOK = 32
 """Texts that are tokenised between two looks at the clock."""
@@ -59,27 +59,19 @@ class ServedPointwise(ServedWithDial):
         except ValueError as error:
             raise RequestError(400, str(error)) from None
 
-    def job_of_pairs(
-        self,
-        pairs: Sequence[TextPair],
-        alphas: Sequence[float],
-        policy: str | None,
-        max_tokens: int | None,
-        budget: Budget | None = None,
-        long_documents: LongDocuments | None = None,
-        instruct: str | None = None,
-    ) -> Job:
-        """The same for pairs whose queries may differ, such as those of an explanation."""
-        budget = budget or Budget()
+    def job_of_pairs(self, pairs: Sequence[TextPair], options: RequestOptions) -> Job:
+        """The passes that the views of all alphas need, each text tokenised once."""
+        budget = options.budget
         tokenizer = self._tokenizer_of_thread()
-        if instruct is not None:
+        if options.instruct is not None:
             if not isinstance(tokenizer, PromptTokenizer):
                 raise RequestError(400, f"model {self.name} takes no instruct: it has no prompt")
             try:
-                tokenizer = tokenizer.with_instruction(instruct)
+                tokenizer = tokenizer.with_instruction(options.instruct)
             except ValueError as error:
                 raise RequestError(400, f"instruct: {error}") from None
-        reading = self._scorer.long_documents if long_documents is None else long_documents
+        reading = options.long_documents or self._scorer.long_documents
+        most = options.max_tokens
 
         def cut_pairs() -> Iterator[TextPair]:
             for query, document in pairs:
@@ -87,11 +79,10 @@ class ServedPointwise(ServedWithDial):
                 yield tokenizer.cut(query), tokenizer.cut(document, reading)
 
         try:
-            with self._lock:
-                policies = [self._cached_views(policy, alpha) for alpha in alphas]
-            chunks, truncated = _tokenised(tokenizer, pairs, max_tokens, budget, reading)
+            policies = self.views_of(options)
+            chunks, truncated = _tokenised(tokenizer, pairs, most, budget, reading)
             plan = ReadingPlan(policies, len(pairs), cut_pairs)
-            chunks_of_new, _ = _tokenised(tokenizer, plan.new_texts, max_tokens, budget, reading)
+            chunks_of_new, _ = _tokenised(tokenizer, plan.new_texts, most, budget, reading)
         except ValueError as error:
             raise RequestError(400, str(error)) from None
 

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from backpack_rank.data.long_documents import LongDocuments
 from backpack_rank.reranking.pointwise import LOGITS, PointwiseReranker
 from backpack_rank.reranking.reading_plan import ReadingPlan, TextPair
 from backpack_rank.reranking.remote import DOCUMENTS
 from backpack_rank.serving.bodies import RequestError
 from backpack_rank.serving.dial import ServedWithDial
-from backpack_rank.serving.jobs import Budget, Job, Served, Slice
+from backpack_rank.serving.jobs import Job, RequestOptions, Served, Slice
 
 log = logging.getLogger(__name__)
 
@@ -32,31 +31,23 @@ class ServedRemote(ServedWithDial):
         super().__init__(name, reranker)
         self._scorer = reranker.scorer
 
-    def job_of_pairs(
-        self,
-        pairs: Sequence[TextPair],
-        alphas: Sequence[float],
-        policy: str | None,
-        max_tokens: int | None,
-        budget: Budget | None = None,
-        long_documents: LongDocuments | None = None,
-        instruct: str | None = None,
-    ) -> Job:
+    def job_of_pairs(self, pairs: Sequence[TextPair], options: RequestOptions) -> Job:
         """The texts that the views of all alphas ask for, each once."""
-        budget = budget or Budget()
-        if instruct is not None:
+        if options.instruct is not None:
             raise RequestError(400, f"model {self.name} takes no instruct: its server asks it")
-        if max_tokens is not None:
+        if options.max_tokens is not None:
             raise RequestError(400, f"model {self.name} cuts its texts on its server")
+
+        # Before policies write further texts of these.
+        options.budget.check_tokens(_about_tokens(pairs))
 
         def looked_at() -> Iterator[TextPair]:
             for pair in pairs:
-                budget.check_time()
+                options.budget.check_time()
                 yield pair
 
         try:
-            with self._lock:
-                policies = [self._cached_views(policy, alpha) for alpha in alphas]
+            policies = self.views_of(options)
             plan = ReadingPlan(policies, len(pairs), looked_at)
         except ValueError as error:
             raise RequestError(400, str(error)) from None
@@ -65,12 +56,10 @@ class ServedRemote(ServedWithDial):
         for text_pass in plan.passes():
             for start in range(0, len(text_pass.texts), DOCUMENTS):
                 texts = text_pass.texts[start : start + DOCUMENTS]
-                # Counted by characters: a token of English prose has about four.
-                characters = sum(len(job.texts[text][1]) for text in texts)
-                tokens = characters // 4 + len(texts)
+                tokens = _about_tokens([job.texts[text] for text in texts])
                 job.slices.append(Slice(job, text_pass, texts, [], tokens, key=None))
         job.seal()
-        budget.check_tokens(job.tokens)
+        options.budget.check_tokens(job.tokens)
         return job
 
     def score(self, slices: Sequence[Slice]) -> None:
@@ -112,5 +101,10 @@ class _TextJob(Job):
 
     def __init__(self, served: Served, pairs: Sequence[TextPair], plan: ReadingPlan) -> None:
         documents = [document for _, document in pairs]
-        super().__init__(served, pairs[0][0], documents, plan)
+        super().__init__(served, pairs[0][0], documents, plan, truncated=None)
         self.texts = [*pairs, *plan.new_texts]
+
+
+def _about_tokens(pairs: Sequence[TextPair]) -> int:
+    """Tokens of documents, by their characters: one of English prose has about four."""
+    return sum(len(document) // 4 + 1 for _, document in pairs)

@@ -15,6 +15,7 @@ from backpack_rank.data.trec import read_run
 from backpack_rank.models.finding import find_ranker
 from backpack_rank.models.pooled_map import MAP_FILE
 from backpack_rank.scale.rerank import rerank
+from backpack_rank.serving.jobs import RequestOptions
 from backpack_rank.serving.kinds import served
 
 DATA = inline({"q1": "the nurse saw"}, {"d1": "he saw the nurse"}, qrels={"q1": {"d1": 1}})
@@ -83,7 +84,7 @@ def test_rerank_takes_the_file_and_the_server_finds_it_beside_the_weights(
     ranker = served("erased", backpack_rank.load(folder))
     assert "erase" in ranker.policies
     texts = ["she saw a nurse", "he saw a nurse", "bread"]
-    job = ranker.job("the nurse saw", texts, [1.0, 0.5, 0.0], "erase", None)
+    job = ranker.job("the nurse saw", texts, RequestOptions([1.0, 0.5, 0.0], "erase"))
     assert sum(len(part.texts) for part in job.slices) == 3  # read once for all alphas
     ranker.score(job.slices)
     reranker = backpack_rank.load(folder)

@@ -101,6 +101,10 @@ def test_the_dial_in_front_of_another_server(form: Any) -> None:
                 refused = server.rerank(query=QUERY, **wrong)
                 assert refused.status_code == 400
                 assert why in refused.text
+            uncut = server.rerank(query=QUERY, documents=DOCUMENTS, truncation=False)
+            assert uncut.status_code == 422
+            assert "does not say what it cuts: leave truncation out" in uncut.text
+            assert asked["truncated"] is None
         python = {alpha: reranker.rank(QUERY, DOCUMENTS, alpha=alpha) for alpha in (1, 0)}
         by_words = reranker.at(0.5).explain(QUERY, DOCUMENTS[1], by="words")
     for answer, alpha in ((asked, 1), (turned, 0)):

@@ -21,6 +21,7 @@ from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policy_names import POLICIES, named_policy
+from backpack_rank.serving.jobs import RequestOptions
 from backpack_rank.serving.pointwise import ServedPointwise
 
 GENDER = Attribute.named("gender")
@@ -90,7 +91,7 @@ def scores_at_every_door(reranker, query, policy, alpha, folder):
     run = {"q": dict.fromkeys(ids, 0.0)}
     controlled = reranker.with_policy(policy, alpha)
     served = ServedPointwise("r", reranker)
-    job = served.job(query, DOCUMENTS, [alpha], policy, None)
+    job = served.job(query, DOCUMENTS, RequestOptions([alpha], policy))
     for part in job.slices:
         served.score([part])
     job.finish()

@@ -32,6 +32,7 @@ from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import PolicyContext
 from backpack_rank.senses.policy_names import POLICIES
 from backpack_rank.senses.views import IDENTITY, View
+from backpack_rank.serving.jobs import RequestOptions
 from backpack_rank.serving.pointwise import ServedPointwise
 
 WORDS = ("she", "he", "mother", "father", "bridge", "soup")
@@ -361,7 +362,7 @@ def test_every_caller_gives_the_sums_of_every_view_alone(
     reranker = PointwiseReranker(scorer)
     served = ServedPointwise("drawn", reranker)
     served._cached_views = lambda policy, alpha: policies[int(alpha)]
-    job = served.job("doctor", DOCUMENTS, range(len(policies)), None, None)
+    job = served.job("doctor", DOCUMENTS, RequestOptions(range(len(policies))))
     for part in job.slices:
         served.score([part])
     job.finish()

@@ -7,12 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from backpack_rank.data.long_documents import LongDocuments
 from backpack_rank.position.lists.reranker import ListwiseReranker
 from backpack_rank.reranking.reading_plan import ReadingPlan
 from backpack_rank.senses.views import IDENTITY
 from backpack_rank.serving.bodies import RequestError
-from backpack_rank.serving.jobs import Budget, Job, Served, Slice
+from backpack_rank.serving.jobs import Job, RequestOptions, Served, Slice
 
 
 class ServedListwise(Served):
@@ -25,25 +24,16 @@ class ServedListwise(Served):
         self.name = name
         self._reranker = reranker
 
-    def job(
-        self,
-        query: str,
-        documents: list[str],
-        alphas: Sequence[float],
-        policy: str | None,
-        max_tokens: int | None,
-        budget: Budget | None = None,
-        long_documents: LongDocuments | None = None,
-        instruct: str | None = None,
-    ) -> Job:
+    def job(self, query: str, documents: list[str], options: RequestOptions) -> Job:
         """A single slice with all documents, since the ranker reads them together."""
-        if instruct is not None:
+        if options.instruct is not None:
             raise RequestError(400, f"{self.name} is a listwise ranker, whose prompt is fixed")
-        if max_tokens is not None:
+        if options.max_tokens is not None:
             raise RequestError(
                 400, f"{self.name} is a listwise ranker, which cuts passages by itself"
             )
-        job = Job(self, query, documents, ReadingPlan([IDENTITY], len(documents)))
+        plan = ReadingPlan([IDENTITY], len(documents))
+        job = Job(self, query, documents, plan, truncated=None)
         # The queue counts tokens; a token has about four characters.
         about = sum(map(len, documents)) // 4 + len(documents)
         job.slices.append(Slice(job, None, np.arange(len(documents)), [], about, None))
