@@ -1,5 +1,6 @@
 """Word lists and word pairs: what is shipped, and what the loaders refuse."""
 
+import csv
 import os
 import pickle
 import random
@@ -35,6 +36,18 @@ def test_groups_and_words_keep_the_order_of_the_file_and_are_lower_cased(tmp_pat
     assert lexicon.group_names == ("old", "young")
     assert dict(lexicon.groups) == {"old": ("elder", "aged"), "young": ("kid",)}
     assert lexicon.words == {"elder", "aged", "kid"}
+
+
+def test_a_cell_that_is_no_word_is_refused_whatever_other_readers_allow(tmp_path):
+    path = write(tmp_path, f"group,word\nold,{'y' * 200_000}\n")
+    before = csv.field_size_limit()
+    try:
+        for limit in (before, 10**9):
+            csv.field_size_limit(limit)
+            with pytest.raises(ValueError, match=r"list\.csv, line 2: "):
+                load_lexicon(path)
+    finally:
+        csv.field_size_limit(before)
 
 
 def test_a_file_that_a_spreadsheet_saved_with_a_byte_order_mark_is_read(tmp_path):

@@ -17,6 +17,7 @@ from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.evaluation.frontier_points import PointFile
 from backpack_rank.experiments import frontier
 from backpack_rank.pipelines.evaluate import task_of
+from backpack_rank.pipelines.settings import EvaluationSettings
 
 TRAIN = [*SMALL, "pretraining.epochs=0", "training.epochs=1"]
 KEPT = ("unchanged", "leace", "renditions", "paired_tokens")
@@ -144,14 +145,14 @@ def test_a_ranker_that_needs_no_training_is_measured_once_for_all_seeds(
     measured: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder,) = (measured.folder / "cross_encoder-seed0").glob("train/*/ranker")
-    loaded: list[Path] = []
-    values_of = frontier.Frontier._values
+    loaded: list[str] = []
+    load = EvaluationSettings.reranker
 
-    def counted(task: frontier.Frontier, unchanged: object, *more: object) -> object:
-        loaded.append(unchanged.source)
-        return values_of(task, unchanged, *more)
+    def counted(settings: EvaluationSettings, checkpoint: Path) -> object:
+        loaded.append(str(checkpoint))
+        return load(settings, checkpoint)
 
-    monkeypatch.setattr(frontier.Frontier, "_values", counted)
+    monkeypatch.setattr(EvaluationSettings, "reranker", counted)
     given = (f"task.rankers.cross_encoder={folder}", "task.seeds=[0,1]", "task.alphas=[0]")
     points = tmp_path / "points"
     options_here = options(tmp_path, *given, f"task.points={points}", "task.methods.leace=null")

@@ -4,13 +4,12 @@ endpoints.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from typing import Any
 
 import torch
+from json_servers import JsonHandler, listening
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
@@ -111,11 +110,8 @@ def served(form: str, busy: int = 0, key: str = "") -> Iterator[tuple[str, list[
     requests: list[dict] = []
     turns = {"busy": busy}
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None: ...
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    class Handler(JsonHandler):
+        def post(self, body: Any) -> None:
             requests.append(body)
             if key and self.headers.get("Authorization") != f"Bearer {key}":
                 return self.answer(401, {"message": "no such key"})
@@ -137,18 +133,5 @@ def served(form: str, busy: int = 0, key: str = "") -> Iterator[tuple[str, list[
                 rows.pop()
             self.answer(200, {"results": rows} if form == "jina" else rows)
 
-        def answer(self, status: int, body: object, headers: dict[str, str] | None = None) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", requests
-    finally:
-        server.shutdown()
-        server.server_close()
+    with listening(Handler) as url:
+        yield url, requests

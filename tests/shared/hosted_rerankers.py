@@ -4,13 +4,11 @@ say: a field too many is refused, and so is one too few.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
+from json_servers import JsonHandler, listening
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 
@@ -100,11 +98,8 @@ def hosted(
     schema, form, refusal = SERVERS[name]
     answered: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None: ...
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    class Handler(JsonHandler):
+        def post(self, body: Any) -> None:
             if key and self.headers.get("Authorization") != f"Bearer {key}":
                 return self.answer(401, {"message": "no such key"})
             try:
@@ -121,17 +116,5 @@ def hosted(
             rows.sort(key=lambda row: -row["relevance_score"])
             self.answer(200, form(rows))
 
-        def answer(self, status: int, body: object) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", answered
-    finally:
-        server.shutdown()
-        server.server_close()
+    with listening(Handler) as url:
+        yield url, answered

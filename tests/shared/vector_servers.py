@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
+from json_servers import JsonHandler, listening
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 WORDS = ["bread", "nurses", "she", "he", "bakes", "fish", "query:", "document:"]
@@ -50,11 +48,8 @@ def served(kind: str, prompts: bool = False, most: int = 2048) -> Iterator[tuple
     """Address of an endpoint, and the requests that it answered."""
     answered: list[Any] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None: ...
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    class Handler(JsonHandler):
+        def post(self, body: Any) -> None:
             try:
                 request: Any = (Tei if kind == "embed" else OpenAi).model_validate(body)
             except ValidationError as error:
@@ -76,18 +71,6 @@ def served(kind: str, prompts: bool = False, most: int = 2048) -> Iterator[tuple
                 data.append({"object": "embedding", "index": index, "embedding": row})
             self.answer(200, {"object": "list", "data": data[::-1], "model": request.model})
 
-        def answer(self, status: int, body: object) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with listening(Handler) as url:
         path = "embed" if kind == "embed" else "v1/embeddings"
-        yield f"http://127.0.0.1:{server.server_port}/{path}", answered
-    finally:
-        server.shutdown()
-        server.server_close()
+        yield f"{url}/{path}", answered
