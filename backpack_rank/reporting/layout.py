@@ -120,8 +120,8 @@ class Layout:
 
     def record(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
         """A line of the CSV file; fields without a value are empty."""
-        fields = [self.csv_fields.get(heading, heading) for heading in self.csv]
-        return tuple(values.get(field) for field in fields)
+        names = [self.csv_fields.get(heading, heading) for heading in self.csv]
+        return tuple(values.get(name) for name in names)
 
 
 def layout_of(name: str, table: PublishedTable) -> Layout:
@@ -132,7 +132,7 @@ def layout_of(name: str, table: PublishedTable) -> Layout:
     """
     path = resource_folder("conf") / FOLDER / "layouts" / f"{name}.yaml"
     content: dict[str, Any] = {"file_name": name, **read_yaml(path), **table.layout}
-    known = {field.name for field in fields(Layout)}
+    known = {word.name for word in fields(Layout)}
     unknown = sorted(content.keys() - known)
     if unknown:
         raise ValueError(
