@@ -44,6 +44,7 @@ from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.sequence_classifier import TemplatePairTokenizer
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.pipelines.libraries import quiet_libraries
+from backpack_rank.pipelines.stopping import held_back
 from backpack_rank.reranking.load import load, local_folder
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import Reranker
@@ -273,7 +274,7 @@ def _save_graph(path: Path, graph: RankerGraph | ClassifierGraph, check: Check) 
         if check.inputs[name][1] == "length":
             shapes[name][1] = length
     try:
-        with _quietly():
+        with _quietly(), held_back("torch's export"):
             torch.onnx.export(
                 graph.eval(),
                 kwargs=example,

@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,25 +55,35 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
         # A worker that was forked ends silently: its parent says what is kept.
         if os.getpid() != owner:
             os.kill(os.getpid(), number)
-        raise Stopped(number)
+        # No name here: the exception's traceback holds this frame, and would keep it for ever.
+        raise watched(Stopped(number))
+
+    def watched(stopped: Stopped) -> Stopped:
+        # Finalizers, C code that asks for an attribute (PyObject_HasAttr) and a library's `except:`
+        # drop what is raised in them, and the work goes on: then it is raised again.
+        watch = weakref.finalize(stopped, dropped, stopped.number)
+        watch.atexit = False
+        watches.append(watch)
+        return stopped
+
+    def dropped(number: int) -> None:
+        # Only the main thread may set signals.
+        with suppress(ValueError):
+            signal.signal(number, stop)
+            # A little later: what is raised while something is dropped would be dropped as well.
+            later = threading.Timer(0.05, send_again, (number,))
+            later.daemon = True
+            later.start()
 
     def send_again(number: int) -> None:
         if signal.getsignal(number) is stop:
             os.kill(owner, number)
 
     def unraisable(about: sys.UnraisableHookArgs) -> None:
-        # Python drops what is raised in a finalizer or in the callback of a weak reference, and
-        # goes on.
         if not isinstance(about.exc_value, Stopped):
             shown(about)
-            return
-        number = about.exc_value.number
-        signal.signal(number, stop)
-        # A little later: what is raised before this hook has returned would be dropped as well.
-        later = threading.Timer(0.05, send_again, (number,))
-        later.daemon = True
-        later.start()
 
+    watches: list[weakref.finalize[Any, Any]] = []
     before: dict[int, Any] = {number: signal.signal(number, stop) for number in _NAMES}
     shown, sys.unraisablehook = sys.unraisablehook, unraisable
     try:
@@ -89,8 +100,42 @@ def one_line_when_stopped(script: str, arguments: Sequence[str]) -> Iterator[Non
         raise SystemExit(128 + number) from None
     finally:
         sys.unraisablehook = shown
+        for watch in watches:
+            watch.detach()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def held_back(call: str) -> Iterator[None]:
+    """Around a call that cannot stand an exception at any moment: a signal acts behind it.
+
+    C++ that meets a Python exception where it expects none aborts the process, which cleans up
+    nothing. A second signal ends it at once all the same.
+
+    Args:
+        call: what is waited for, as the line on stderr names it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        waiting.append(number)
+        for stopping in _NAMES:
+            signal.signal(stopping, signal.SIG_DFL)
+        name = _NAMES[signal.Signals(number)]
+        print(f"{name}: waiting for {call} to end; once more: at once", file=sys.stderr, flush=True)
+
+    before = {number: signal.signal(number, wait) for number in _NAMES}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for came in waiting:
+            signal.raise_signal(came)
 
 
 def _kept(script: str, program: str, arguments: Sequence[str]) -> str:

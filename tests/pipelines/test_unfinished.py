@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -393,23 +394,101 @@ def test_a_signal_ends_with_one_line_and_its_number(
     assert stopped(tmp_path, "early", number, worker) == (128 + number, line)
 
 
-STOPPED_IN_A_CALLBACK = """
-import signal, time, weakref
+# Ways in which Python, C code and a library drop any exception and go on.
+DROPPED = {
+    "callback of a weak reference": """
+text = Text()
+callback = weakref.ref(text, stop)
+del text
+""",
+    "attribute asked for in C": """
+Text.__getattr__ = lambda self, name: stop()
+asked = ctypes.pythonapi.PyObject_HasAttrString(ctypes.py_object(Text()), b"length")
+""",
+    "except of everything": """
+try:
+    stop()
+except:
+    pass
+""",
+    "exception that another one hides": """
+def close():
+    try:
+        stop()
+    finally:
+        return
+close()
+""",
+}
+STOPPED_WHILE_DROPPED = """
+import ctypes, signal, time, weakref
 from backpack_rank.pipelines.stopping import one_line_when_stopped
 class Text: pass
-text = Text()
+def stop(*_): signal.raise_signal(signal.SIGINT)
 with one_line_when_stopped("train", []):
-    callback = weakref.ref(text, lambda reference: signal.raise_signal(signal.SIGINT))
-    del text
+{}
     time.sleep(60)
 """
 
 
-def test_a_signal_is_not_lost_where_python_drops_what_is_raised() -> None:
+@pytest.mark.parametrize("way", DROPPED)
+def test_a_signal_is_not_lost_where_what_is_raised_is_dropped(way: str) -> None:
+    program = STOPPED_WHILE_DROPPED.format(textwrap.indent(DROPPED[way], "    "))
     done = subprocess.run(
-        [sys.executable, "-c", STOPPED_IN_A_CALLBACK], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
     )
     assert (done.returncode, done.stderr) == (130, "Ctrl-C: stopped before anything was written\n")
+
+
+ENDED_WITH_AN_ERROR = """
+import signal, time
+from backpack_rank.pipelines.stopping import one_line_when_stopped
+before = signal.getsignal(signal.SIGINT)
+try:
+    with one_line_when_stopped("train", []):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except BaseException:
+            raise RuntimeError("closed")
+except RuntimeError:
+    pass
+time.sleep(0.2)
+assert signal.getsignal(signal.SIGINT) is before
+"""
+
+
+def test_nothing_is_sent_again_after_the_end() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED_WITH_AN_ERROR], capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+HELD_BACK = """
+import signal
+from backpack_rank.pipelines.stopping import held_back, one_line_when_stopped
+with one_line_when_stopped("train", []):
+    with held_back("the graph"):
+        signal.raise_signal(signal.SIGTERM)
+        {}
+        print("traced", flush=True)
+    print("not reached")
+"""
+
+
+def test_a_signal_acts_behind_a_call_that_cannot_stand_it_and_a_second_one_at_once() -> None:
+    waiting = "SIGTERM: waiting for the graph to end; once more: at once\n"
+    for again, code, out, err in (
+        ("", 143, "traced\n", "SIGTERM: stopped before anything was written\n"),
+        ("signal.raise_signal(signal.SIGINT)", -signal.SIGINT, "", ""),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", HELD_BACK.format(again)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (code, out, waiting + err)
 
 
 def test_the_line_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
