@@ -12,6 +12,7 @@ import platform
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -85,12 +86,13 @@ def _measure_here(job: MemoryJob) -> Memory:
     texts = token_sequences(job.texts, size)
     if job.kind == "training":
         step = training_step(job.variant, bench, prepared_optimizer(bench), texts)
-        return _above(step, job.device)
+        return above(step, job.device)
     score = scoring(job.variant, bench)
-    return _above(lambda: score(texts), job.device)
+    return above(lambda: score(texts), job.device)
 
 
-def _above(run, device: str) -> Memory:
+def above(run: Callable[[], object], device: str) -> Memory:
+    """Run something, and say how far this process's memory rises meanwhile."""
     gc.collect()
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()

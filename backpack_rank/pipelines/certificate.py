@@ -1,12 +1,6 @@
 """``certificate=true``: which candidates should keep their score under a swap of words, and if so.
 
-At alpha = 0 one score for both wordings is promised by
-
-- ``policy=renditions`` for texts of one canonical form; of renditions of one's own for texts whose
-  renditions are the same, which is so where they are closed: rewriting one gives all of them again,
-- ``policy=lowest_senses`` of a ranker that was trained with attribute senses, for texts that differ
-  in words of their classes alone,
-- ``policy=paired_tokens`` for texts that differ in moved tokens alone.
+At alpha = 0 a policy promises one score to both wordings of some texts (:mod:`.promises`).
 
 Every candidate whose words a swap replaces is scored in both wordings. As a check that shares no
 renditions, pairs of texts that people wrote are counted and scored too.
@@ -14,17 +8,14 @@ renditions, pairs of texts that people wrote are counted and scored too.
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.attributes.counterfactual import LexiconSwap, Swapped
@@ -37,13 +28,11 @@ from backpack_rank.data.json_lines import read_jsonl, text_under
 from backpack_rank.data.public.names import how_to_get
 from backpack_rank.data.words import word_tokens
 from backpack_rank.files import write_text
-from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.pipelines.promises import Promise, in_order, promise_of, promise_of_whole_texts
 from backpack_rank.reporting.writers import csv_text
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.reranking.scorer import log as scorer_log
-from backpack_rank.senses.erase import Erase
-from backpack_rank.senses.policies import PairedTokens, Policy
+from backpack_rank.senses.policies import Policy
 from backpack_rank.senses.renditions import MeanOfRenditions
 
 log = logging.getLogger(__name__)
@@ -68,11 +57,7 @@ UNLIKE = "the swap changes what the policy cannot"
 NOT_CLOSED = "rewriting a rendition gives others"
 REASONS = (QUERY, CUT, NAME, NAME_OF_QUERY, OUTSIDE, NOT_CLOSED, UNLIKE)
 """Why nothing is promised of a candidate with class words, in the order of :func:`_kind`."""
-_LONGEST = 10**6
-"""Tokens that no text has which is looked at as a whole."""
 _WORDINGS = (("masculine", "feminine"), ("male", "female"), ("first", "second"))
-Promise = Callable[[str, str, str], bool]
-"""Whether a policy promises one score to two documents of a query, at alpha = 0."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +221,7 @@ def check_certificate(reranker: PointwiseReranker, files: Sequence[str | Path] =
         FileNotFoundError: a file does not exist.
         ValueError: as :func:`certify`.
     """
-    _promise(reranker)
+    promise_of(reranker)
     for file in map(Path, files):
         if not file.is_file():
             raise FileNotFoundError(f"certificate_pairs: there is no file {file}{how_to_get(file)}")
@@ -276,7 +261,7 @@ def certify(
         FileNotFoundError: a file does not exist.
         ValueError: another alpha, a policy that promises nothing, or a malformed file.
     """
-    promise = _promise(reranker)
+    promise = promise_of(reranker)
     policy = reranker.hook.policy
     assert policy is not None
     pairs = Pairs.from_run(candidates, collection)
@@ -352,7 +337,7 @@ def _kinds_and_wordings(
         return _among_renditions(reranker, policy, policy.own, pairs)
     swap = reranker.attribute.swap()
     gendered_words = _words_outside_swaps(reranker.attribute)
-    promise_of_whole = _promise_of_whole_texts(reranker, promise)
+    promise_of_whole = promise_of_whole_texts(reranker, promise)
     leaves_out = reranker.hook.views[0].leaves_out
     kinds: list[str] = []
     others: list[list[str]] = []
@@ -377,7 +362,7 @@ def _among_renditions(
     kinds: list[str] = []
     others: list[list[str]] = []
     for query, text in pairs.texts():
-        kinds.append(_own_kind(policy, own, query, text, _in_order(reranker, own, query)))
+        kinds.append(_own_kind(policy, own, query, text, in_order(reranker, own, query)))
         others.append([written for written in dict.fromkeys(own.texts(text)) if written != text])
     return kinds, others
 
@@ -399,15 +384,6 @@ def _largest_differences(
     largest = np.zeros(len(others))
     np.maximum.at(largest, rows, found)
     return [float(difference) for difference in largest]
-
-
-def _in_order(reranker: PointwiseReranker, own: OwnRenditions, query: str) -> bool:
-    """Whether renditions of two texts must be the same in their order too.
-
-    A query is rewritten with the document, group by group, and then the pairs must be the same. A
-    ranker that compares vectors leaves the query as it is.
-    """
-    return not reranker.scorer.ranker.compares_vectors and own.moves(query)
 
 
 def _own_kind(
@@ -461,137 +437,6 @@ def _kind(
     if any(word in gendered_words for word in word_tokens(text)):
         return OUTSIDE
     return COVERED if is_promised else UNLIKE
-
-
-def _promise(reranker: PointwiseReranker) -> Promise:
-    """What the policy of a reranker promises; refuses other alphas and policies without promise."""
-    policy = reranker.hook.policy
-    alpha = reranker.hook.alpha
-    if policy is None or alpha != 0:
-        raise ValueError(
-            "certificate=true is about alpha=0, where a policy acts in full, and not "
-            f"alpha={alpha:g}"
-        )
-    if isinstance(policy, MeanOfRenditions):
-        if policy.own is not None:
-            return partial(_same_own_form, reranker, policy, policy.own)
-        return partial(_same_form, policy)
-    if isinstance(policy, Erase):
-        raise ValueError(
-            f"policy {policy.name} promises nothing about single texts: no linear probe finds "
-            f"{policy.attribute.name} in the vectors that it was fitted on, at best; leave out "
-            "certificate=true, or take policy=renditions"
-        )
-    if _scales_attribute_senses(reranker):
-        return partial(_same_classes, reranker)
-    ranker = reranker.scorer.ranker
-    if isinstance(policy, PairedTokens):
-        # Under another scope than its default the policy moves less than the ranker reads.
-        default = replace(policy, scope=None)
-        if policy.scope_for(ranker) == default.scope_for(ranker):
-            return partial(_same_tokens, reranker)
-    raise ValueError(
-        f"policy {policy.name} promises nothing about single texts of this ranker: "
-        "certificate=true needs policy=renditions, policy=paired_tokens without policy.scope, or "
-        "policy=lowest_senses and a Backpack trained with attribute senses"
-    )
-
-
-def _promise_of_whole_texts(reranker: PointwiseReranker, promise: Promise) -> Promise:
-    """What would be promised if no text were cut.
-
-    Words of one class may have other numbers of tokens. Then the two wordings are cut at different
-    places, and one has words at its end that the other lacks.
-    """
-    scorer = reranker.scorer
-    if isinstance(reranker.hook.policy, MeanOfRenditions) or not isinstance(scorer, Scorer):
-        return promise  # about texts, which are rewritten first and cut then
-    uncut = copy.copy(scorer)
-    uncut.pair_tokenizer = replace(scorer.pair_tokenizer, max_length=_LONGEST)
-    return _promise(PointwiseReranker(uncut, reranker.hook, attribute=reranker.attribute))
-
-
-def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
-    """Whether all senses of the attribute have weight 0.
-
-    Only of a ranker that was trained to read all words of a class as the same.
-    """
-    ranker = reranker.scorer.ranker
-    view = reranker.hook.views[0]
-    if not isinstance(ranker, BackpackForRanking) or view.sense_weights is None:
-        return False
-    senses = ranker.backpack.attribute_senses
-    places = []
-    for place, (name, _) in enumerate(ranker.config.groups):
-        if name == reranker.attribute.name:
-            places.append(place)
-    if senses is None or not places:
-        return False
-    groups_of_attribute = torch.tensor(places, device=senses.group_of.device)
-    of_attribute = torch.isin(senses.group_of, groups_of_attribute)
-    # Weights of the attribute's senses stand behind those of the senses that every Backpack has.
-    weights = view.sense_weights[ranker.config.num_senses :][places]
-    return bool(senses.read_as_one[of_attribute].all()) and not bool(weights.any())
-
-
-def _same_form(policy: MeanOfRenditions, query: str, document: str, other: str) -> bool:
-    """Whether two documents have the same renditions, and the query asks for no group."""
-    if not policy.covers(query):
-        return False
-    renditions = policy.renditions
-    return renditions.same(document, other, renditions.kept_names(query))
-
-
-def _same_own_form(
-    reranker: PointwiseReranker,
-    policy: MeanOfRenditions,
-    own: OwnRenditions,
-    query: str,
-    document: str,
-    other: str,
-) -> bool:
-    """The same of renditions of one's own."""
-    if not policy.covers(query):
-        return False
-    return own.same(document, other, in_order=_in_order(reranker, own, query))
-
-
-def _same_classes(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:
-    """Whether two documents differ in words of one class alone, with any numbers of tokens."""
-    ranker = reranker.scorer.ranker
-    scorer = reranker.local_scorer
-    assert isinstance(ranker, BackpackForRanking)
-    senses = ranker.backpack.attribute_senses
-    assert senses is not None
-    first, second = _chunks_of_both(scorer, query, document, other)
-    if len(first) != len(second):
-        return False
-    for ids, others in zip(first, second, strict=True):
-        if not np.array_equal(senses.with_classes(ids), senses.with_classes(others)):
-            return False
-    return True
-
-
-def _same_tokens(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:
-    """Whether two documents differ in tokens of one class alone, at the same places."""
-    shift = reranker.hook.view.token_shift
-    scorer = reranker.local_scorer
-    assert shift is not None
-    first, second = _chunks_of_both(scorer, query, document, other)
-    if len(first) != len(second):
-        return False
-    for ids, others in zip(first, second, strict=True):
-        if not np.array_equal(shift.merged(ids), shift.merged(others)):
-            return False
-    return True
-
-
-def _chunks_of_both(
-    scorer: Scorer, query: str, document: str, other: str
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Token ids of what is read of two documents, one chunk of each where they are cut."""
-    joined = scorer.join(query, [document, other])
-    return joined.of_pair(0), joined.of_pair(1)
 
 
 def _words_outside_swaps(attribute: Attribute) -> frozenset[str]:

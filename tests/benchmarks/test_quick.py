@@ -61,6 +61,7 @@ def run(name: str, *options: str) -> str:
         ),
         ("peers", [], ["variants"]),
         ("foreign", ["--threads", "1"], ["shapes", "goals", "pairs"]),
+        ("growth", ["--threads", "1", "--curves", "pairs", "alphas"], ["curves"]),
     ],
 )
 def test_a_benchmark_runs_small_and_says_what_it_measured(
