@@ -36,7 +36,8 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.train import build
 from backpack_rank.pipelines.training_settings import TrainingSettings
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.training.losses import listwise_softmax, scatter_lists
 from backpack_rank.training.module import OptimizerConfig
 from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record

@@ -42,7 +42,8 @@ from backpack_rank.models.finding import ranker_folder
 from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.rankers import CrossEncoderForRanking, Ranker
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 from benchmarks.workload import dataset, word_pieces
 

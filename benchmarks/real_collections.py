@@ -50,7 +50,8 @@ from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import FirstStageOrder, Reranker
-from backpack_rank.reranking.scorer import UNCHANGED, Scorer, TextScorer
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import UNCHANGED, TextScorer
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.views import View
 from benchmarks.policy_tables import tables

@@ -28,7 +28,8 @@ from backpack_rank.data.sources.beir import load_beir
 from backpack_rank.models.loading import load_ranker
 from backpack_rank.reranking.dense_search import TurnedVectors, top_k
 from backpack_rank.reranking.dense_vectors import Encoding
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from benchmarks.report import Goal, command_line, machine, print_table, record_file, write_record
 from benchmarks.timing import in_turns
 

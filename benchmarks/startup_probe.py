@@ -38,7 +38,7 @@ PARTS = (
     ("network", "backpack_rank.reranking.scorer", "Scorer._forward"),
     ("network", "backpack_rank.reranking.scorer", "Scorer.score_senses"),
     ("network", "backpack_rank.senses.profiles", "attribute_batch"),
-    ("keys and files of the cache", "backpack_rank.reranking.scorer", "Scorer._cache_key"),
+    ("keys and files of the cache", "backpack_rank.reranking.cached_scores", "CachedScores._key"),
     ("keys and files of the cache", "backpack_rank.senses.cache", "SenseCache.get"),
     ("swapped texts", "backpack_rank.pipelines.evaluation_data", "swapped_candidates"),
     ("measures", "backpack_rank.pipelines.metrics", "MetricSuite.measure"),

@@ -13,7 +13,8 @@ import torch
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import LowestSenses
 from backpack_rank.senses.views import View

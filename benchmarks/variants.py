@@ -14,7 +14,8 @@ from transformers import GPT2Config, GPT2ForSequenceClassification
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.rankers import BackpackForRanking
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from benchmarks.published import PublishedRanker, pad_right
 from benchmarks.workload import SEED, Size, pair_tokenizer
 

@@ -28,7 +28,7 @@ from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reporting.table import Cell, Group, Row, Section, Table, number
 from backpack_rank.reporting.writers import write_table
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.reranking.scorer import ScoringSettings
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.policies import LowestSenses, Policy, RandomSenses
 from backpack_rank.senses.votes import MostVoted
 

@@ -40,7 +40,7 @@ from backpack_rank.reranking.score_calibration import (
     check_can_fit,
     fitted_map,
 )
-from backpack_rank.reranking.scorer import ScoringSettings
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.policies import Policy
 
 log = logging.getLogger(__name__)

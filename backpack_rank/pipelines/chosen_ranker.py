@@ -23,7 +23,8 @@ from backpack_rank.reranking.load import (
 )
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote_encoder import server_scorer
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import Policy
 

@@ -52,7 +52,7 @@ from backpack_rank.parts import option_types
 from backpack_rank.pipelines.nodes import check_options
 from backpack_rank.pipelines.pair_to_explain import PairToExplain
 from backpack_rank.reranking.recalibration import Recalibration
-from backpack_rank.reranking.scorer import ScoringSettings
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import LARGEST_ALPHA, Policy
 

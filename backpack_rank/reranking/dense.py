@@ -36,7 +36,8 @@ from backpack_rank.reranking.dense_vectors import (
     means_of_wordings,
 )
 from backpack_rank.reranking.load import local_folder
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.erase import Erase
 from backpack_rank.senses.policies import Policy, check_alpha
 from backpack_rank.senses.policy_names import named_policy
@@ -82,7 +83,7 @@ class Dense:
             checkpoint: an encoder: folder of a run or of a saved one, or an id of the hub.
             depth: candidates per query; a smaller corpus gives fewer.
             device, dtype, tokens_per_batch: as in
-                :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
+                :class:`~backpack_rank.reranking.text_scorer.ScoringSettings`.
             folder: where vectors are kept; None is ``dense/`` in the cache folder.
             name: row label in reports.
             alpha: the dial: 1 leaves the encoder unchanged.

@@ -18,7 +18,8 @@ from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.remote_encoder import server_scorer
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.score_calibration import CALIBRATION, CalibrationFile
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 
 _URL = re.compile(r"https?://.+")

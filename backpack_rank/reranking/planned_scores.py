@@ -14,7 +14,8 @@ from backpack_rank.data.batching import JoinedPairs, Pairs, join_pairs
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.reading_plan import ReadingPlan, TextPair
-from backpack_rank.reranking.scorer import Scorer, TextScorer
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import TextScorer
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.hook import linear_components
 from backpack_rank.senses.views import View

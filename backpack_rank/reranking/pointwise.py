@@ -40,7 +40,8 @@ from backpack_rank.reranking.rankings import (
 from backpack_rank.reranking.reading_plan import rewrites
 from backpack_rank.reranking.rerankers import TextReranker
 from backpack_rank.reranking.score_calibration import CalibrationFile
-from backpack_rank.reranking.scorer import Scorer, TextScorer
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import TextScorer
 from backpack_rank.senses.attribution import Attribution, Explanation, attribute, explanation
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.hook import InferenceHook

@@ -21,7 +21,8 @@ import numpy as np
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.progress import Progress
-from backpack_rank.reranking.scorer import UNCHANGED, TextScorer, delay
+from backpack_rank.reranking.scorer import delay
+from backpack_rank.reranking.text_scorer import UNCHANGED, TextScorer
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.views import View
 

@@ -26,7 +26,8 @@ from backpack_rank.reranking.remote import (
     RemoteScorer,
     ServerScorer,
 )
-from backpack_rank.reranking.scorer import UNCHANGED, delay
+from backpack_rank.reranking.scorer import delay
+from backpack_rank.reranking.text_scorer import UNCHANGED
 from backpack_rank.senses.views import View
 
 if TYPE_CHECKING:

@@ -6,22 +6,18 @@ from __future__ import annotations
 
 import copy
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from itertools import chain
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.checks import whole_number
-from backpack_rank.constructors import Count, CountOrZero, Name, Note, OneOf, Workers, checked
 from backpack_rank.data.batching import (
     CPU_TOKENS,
     GPU_TOKENS,
@@ -30,18 +26,16 @@ from backpack_rank.data.batching import (
     ChunkPortions,
     JoinedPairs,
     Pairs,
-    best_scores,
     join_pairs,
     pack_by_length,
     start_worker,
 )
-from backpack_rank.data.long_documents import CUT, STRATEGIES, LongDocuments
+from backpack_rank.data.long_documents import CUT, LongDocuments
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.digests import digest, with_lengths
+from backpack_rank.digests import digest
 from backpack_rank.models.blocked_weights import BlockedWeights
-from backpack_rank.models.configuration import READOUTS
-from backpack_rank.models.number_formats import FORMATS, format_of, resolved_format
+from backpack_rank.models.number_formats import format_of, resolved_format
 from backpack_rank.models.pair_tokenizers import with_readout
 from backpack_rank.models.pooled_map import PooledMap, kept_vectors, mapped_vectors
 from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankerOutput
@@ -49,119 +43,17 @@ from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import pick_device
 from backpack_rank.progress import INTERVAL, Progress
+from backpack_rank.reranking.cached_scores import CachedScores
 from backpack_rank.reranking.given_texts import checked_documents
+from backpack_rank.reranking.text_scorer import UNCHANGED, ScoringSettings, TextScorer
 from backpack_rank.senses.cache import SenseCache, weights_digest
-from backpack_rank.senses.hook import linear_components
 from backpack_rank.senses.views import View
 
 log = logging.getLogger(__name__)
 SHOWN = 1000
 """Pairs from which on progress is shown at once."""
-UNCHANGED = View()
-"""The ranker as it was trained: no senses weighed, no tokens moved."""
 _MIXED_ROWS = 1024
 """Sense vectors that are scored at a time; those of a cache may be larger than memory."""
-
-
-@checked("scoring")
-@dataclass(frozen=True)
-class ScoringSettings:
-    """How scores are computed (``conf/evaluate.yaml``, ``scoring``).
-
-    Attributes:
-        device: ``auto`` (a GPU when there is one), ``cpu``, ``cuda``, ``cuda:1`` ...
-        dtype: number format of weights and activations, one of
-            :data:`~backpack_rank.models.number_formats.FORMATS`; ``auto`` is bfloat16 where the
-            device computes in it.
-        tokens_per_batch: tokens of a packed batch; None chooses by device.
-        workers: processes that read and tokenise.
-        readout: where a Backpack with a linear head reads its score, ``pooled`` (one token) or
-            ``mean_sigmoid`` (all of them); None: as it was saved.
-        long_documents: ``cut`` reads the beginning of a document that does not fit behind its
-            query; ``chunks`` reads it in chunks of tokens, and takes the best one's score.
-        max_chunks_per_doc: of a document, from its beginning; None: all.
-        chunk_overlap: tokens that a chunk shares with the one before it.
-
-    Raises:
-        ValueError: chunks are described where documents are cut.
-    """
-
-    device: Name = "auto"
-    dtype: Annotated[str, OneOf(FORMATS)] = "float32"
-    tokens_per_batch: Count | Annotated[None, Note("to choose by device")] = None
-    workers: Workers = 0
-    readout: Annotated[str, OneOf(READOUTS)] | Annotated[None, Note("as it was saved")] = None
-    long_documents: Annotated[str, OneOf(STRATEGIES)] = CUT.long_documents
-    max_chunks_per_doc: Count | Annotated[None, Note("for all")] = CUT.max_chunks_per_doc
-    chunk_overlap: CountOrZero = CUT.chunk_overlap
-
-    def __post_init__(self) -> None:
-        try:
-            _ = self.documents
-        except ValueError as error:
-            raise ValueError(f"scoring.{error}") from None
-
-    @property
-    def documents(self) -> LongDocuments:
-        """How long documents are read."""
-        return LongDocuments(self.long_documents, self.max_chunks_per_doc, self.chunk_overlap)
-
-
-class TextScorer(ABC):
-    """Subclass this for whatever scores pairs of texts, here or behind a server.
-
-    A :class:`~backpack_rank.reranking.pointwise.PointwiseReranker` ranks with it.
-
-    Attributes:
-        ranker: with ``label`` and ``has_senses``.
-        tokenizer: of the ranker; None where it is out of reach.
-        long_documents: how documents are read that are longer than the ranker's input.
-    """
-
-    ranker: Any
-    tokenizer: PreTrainedTokenizerBase | None
-    long_documents: LongDocuments = CUT
-
-    def with_long_documents(self, long_documents: LongDocuments) -> TextScorer:
-        """This scorer, reading long documents in another way; the ranker is shared.
-
-        Raises:
-            ValueError: it cannot read them in this way.
-        """
-        if long_documents != self.long_documents:
-            raise ValueError(
-                f"long_documents={long_documents.long_documents!r}: {self.ranker.label} cuts its "
-                "texts itself"
-            )
-        return self
-
-    @abstractmethod
-    def score_texts(self, pairs: Sequence[tuple[str, str]], view: View = UNCHANGED) -> np.ndarray:
-        """Raw logits of (query, document) texts; equal texts have equal logits. [N] float32"""
-
-    @abstractmethod
-    def scores(
-        self, pairs: Pairs, view: View = UNCHANGED, cache: SenseCache | None = None
-    ) -> np.ndarray:
-        """Raw logits of all rows of a collection's pairs. [N] float32"""
-
-    @property
-    def number_format(self) -> str:
-        """The number format that scores are computed in, as far as it is known here."""
-        return "a format that is not known here"
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What scores depend on beside the texts, as far as it is known here; values of JSON."""
-        return {"weights": f"those of {self.ranker.label}", "number format": self.number_format}
-
-    def cut(self, text: str) -> str:
-        """The beginning of a text, with at least all that is ever read of it."""
-        return text
-
-    def reading(self, text: str) -> Hashable:
-        """Equal for two texts of which the ranker reads the same tokens."""
-        return text
 
 
 class Scorer(TextScorer):
@@ -335,10 +227,10 @@ class Scorer(TextScorer):
         query_ids = dict.fromkeys(pairs.query_ids)
         self.say_long_queries(pairs.collection.queries[query_id] for query_id in query_ids)
         if cache is not None:
-            cached = self._cached_scores(pairs, view, cache)
+            cached = CachedScores(self, pairs, cache).scores(view)
             if cached is not None:
                 return cached
-        return self._scores_of_rows(pairs, view)
+        return self.scores_of_rows(pairs, view)
 
     def senses(self, pairs: Pairs) -> np.ndarray:
         """The sense vectors of all rows, whose documents are cut. float32 [N, k, d]"""
@@ -407,11 +299,11 @@ class Scorer(TextScorer):
         shape = len(pairs), vectors.shape[1]
         starts = np.arange(len(pairs))
         if cache is not None:
-            cached = self._cached_vectors(pairs, shape, cache, starts)
+            cached = CachedScores(self, pairs, cache).vectors(shape, starts)
             if cached is not None:
                 return cached
         out = np.empty(shape, dtype=np.float32)
-        self._fill_vectors(pairs, out, starts)
+        self.fill_vectors(pairs, out, starts)
         return out
 
     def token_vectors(
@@ -447,9 +339,9 @@ class Scorer(TextScorer):
 
     def empty_senses(self, number: int) -> np.ndarray:
         """Room for the sense vectors of texts. float32 [N, k, d]"""
-        return np.empty(self._shape_of_senses(number), dtype=np.float32)
+        return np.empty(self.shape_of_senses(number), dtype=np.float32)
 
-    def _shape_of_senses(self, number: int) -> tuple[int, int, int]:
+    def shape_of_senses(self, number: int) -> tuple[int, int, int]:
         """[N, k, d], or [N, k, n] where each sense has a number for every position."""
         ranker = self._backpack()
         width = ranker.config.pooled_size
@@ -509,7 +401,7 @@ class Scorer(TextScorer):
 
         return joined.best_scores(score)
 
-    def _scores_of_rows(self, pairs: Pairs, view: View) -> np.ndarray:
+    def scores_of_rows(self, pairs: Pairs, view: View) -> np.ndarray:
         """Scores of all rows of a collection's pairs: of each, its best chunk's. [N]"""
         scores = np.full(len(pairs), -np.inf, dtype=np.float32)
         # Further chunks have states of their own: in the others they would show in the last bits
@@ -608,7 +500,7 @@ class Scorer(TextScorer):
             )
         return pooled, scores
 
-    def _fill_vectors(self, pairs: Pairs, out: np.ndarray, starts: np.ndarray) -> None:
+    def fill_vectors(self, pairs: Pairs, out: np.ndarray, starts: np.ndarray) -> None:
         """Write the pooled vectors of all rows, whose chunks begin at ``starts`` [N], to [S, d]."""
         with self.inference():
             for rows, chunks, texts in self._batches(pairs, self.long_documents):
@@ -644,115 +536,8 @@ class Scorer(TextScorer):
                 len(pairs) + further,
             )
 
-    def _cached_scores(self, pairs: Pairs, view: View, cache: SenseCache) -> np.ndarray | None:
-        """Scores from what the cache holds; None where it is of no use, or has no room."""
-        if not self.ranker.has_senses:
-            is_mapped = view.pooled_map is not None
-            if is_mapped and not self.ranker.scores_stored_vectors:
-                return None
-            if view.pooled_map is not None and view.token_shift is None:
-                return self._cached_mapped_scores(pairs, view.pooled_map, cache)
-            # What does not split into senses is of use for the unchanged ranker alone.
-            if view.sense_weights is not None or view.token_shift is not None:
-                return None
-
-            def fill(out: np.ndarray) -> None:
-                out[:] = self._scores_of_rows(pairs, view)
-
-            return cache.get(self._cache_key(pairs, "scores"), (len(pairs),), "float32", fill)
-        starts, number = None, len(pairs)
-        if self.long_documents.in_chunks:
-            ends = self._cached_starts(pairs, cache)
-            if ends is None:
-                return None
-            starts, number = ends[:-1], int(ends[-1])
-        parts = []
-        has_room = True
-        for factor, shift in linear_components(view.token_shift):
-            senses = self._cached_senses(pairs, shift, cache, number, starts)
-            if senses is None:
-                has_room = False
-            else:
-                parts.append((factor, senses))
-        if not has_room:
-            return None
-        if starts is None:
-            return self.score_senses(parts, view.sense_weights, pooled_map=view.pooled_map)
-        return best_scores(
-            starts,
-            number,
-            lambda chunks: self.score_senses(parts, view.sense_weights, chunks, view.pooled_map),
-        )
-
-    def _cached_mapped_scores(
-        self, pairs: Pairs, pooled_map: PooledMap, cache: SenseCache
-    ) -> np.ndarray | None:
-        """Scores under a map, from the pooled vectors in the cache; None without room."""
-        starts, number = np.arange(len(pairs)), len(pairs)
-        if self.long_documents.in_chunks:
-            ends = self._cached_starts(pairs, cache)
-            if ends is None:
-                return None
-            starts, number = ends[:-1], int(ends[-1])
-        vectors = self._cached_vectors(pairs, (number, pooled_map.size), cache, starts)
-        if vectors is None:
-            return None
-        return best_scores(
-            starts, number, lambda chunks: self.score_vectors(vectors, pooled_map, chunks)
-        )
-
-    def _cached_vectors(
-        self, pairs: Pairs, shape: tuple[int, int], cache: SenseCache, starts: np.ndarray
-    ) -> np.ndarray | None:
-        """The pooled vectors of the chunks of all rows; None without room. [S, d]"""
-        key = self._cache_key(pairs, "vectors")
-        return cache.get(key, shape, "float32", lambda out: self._fill_vectors(pairs, out, starts))
-
-    def _cached_starts(self, pairs: Pairs, cache: SenseCache) -> np.ndarray | None:
-        """Where the chunks of each row begin, and how many all have; None without room. [N + 1]"""
-
-        def fill(out: np.ndarray) -> None:
-            out[0] = 0
-            portions = ChunkPortions(pairs, self.pair_tokenizer, 1, self.long_documents)
-            row = 0
-            for portion in range(len(portions)):
-                counts = portions.chunk_counts(portion)
-                out[row + 1 : row + 1 + len(counts)] = counts
-                row += len(counts)
-            np.cumsum(out, out=out)
-
-        return cache.get(self._cache_key(pairs, "chunks"), (len(pairs) + 1,), "int64", fill)
-
-    def _cached_senses(
-        self,
-        pairs: Pairs,
-        shift: TokenShift | None,
-        cache: SenseCache,
-        number: int,
-        starts: np.ndarray | None,
-    ) -> np.ndarray | None:
-        """The sense vectors of all rows; None where the cache has no room. [N, k, d]
-
-        With ``starts``, those of all chunks, whose number is given. [S, k, d]
-        """
-        shape = self._shape_of_senses(number)
-        # numpy has no bfloat16.
-        dtype = "float16" if self.settings.dtype == "float16" else "float32"
-        key = self._cache_key(pairs, dtype if shift is None else f"{shift.key}-{dtype}")
-        return cache.get(key, shape, dtype, lambda out: self.fill_senses(pairs, out, shift, starts))
-
-    def _cache_key(self, pairs: Pairs, what: str) -> str:
-        # The configuration is part of the key, because it decides what the same weights do (scales,
-        # heads).
-        configuration = self.ranker.config.to_json_string()
-        settings = repr((self.pair_tokenizer.fingerprint, configuration))
-        if self.long_documents.in_chunks:
-            settings += repr(self.long_documents)
-        texts = digest(chain([settings], with_lengths(pairs.texts())))
-        return f"{self._weights_key}-{texts}-{what}"
-
     @cached_property
-    def _weights_key(self) -> str:
+    def weights_key(self) -> str:
         """Digest of the ranker's weights, taken once: a scorer is made for a trained ranker."""
         return weights_digest(self.ranker)[:16]
 

@@ -11,7 +11,8 @@ from backpack_rank.data.collection import Collection, Run
 from backpack_rank.reranking.planned_scores import scores_of_all_texts
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.rerankers import Reranker
-from backpack_rank.reranking.scorer import Scorer, TextScorer
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import TextScorer
 
 _PAIRS = 2048
 """Whose texts and sense vectors are in memory at once."""

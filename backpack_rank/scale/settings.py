@@ -43,7 +43,7 @@ from backpack_rank.pipelines.option_types import (
 )
 from backpack_rank.pipelines.settings import slugify
 from backpack_rank.reranking.rankings import check_threshold
-from backpack_rank.reranking.scorer import ScoringSettings
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.shard_plan import Candidates, Plan, Sharding
 from backpack_rank.scale.shards import open_shards

@@ -49,7 +49,8 @@ from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.number_formats import FORMATS, resolved_format
 from backpack_rank.models.rankers import Ranker, RankerOutput
 from backpack_rank.models.utils import pick_device
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.cache import weights_digest
 from backpack_rank.training.losses import AuxiliaryLoss, listwise_kl, margin_mse
 
@@ -120,7 +121,7 @@ class StudentData:
         epochs: of training at most.
         folder: of the training run.
         device: where a teacher computes, as in
-            :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
+            :class:`~backpack_rank.reranking.text_scorer.ScoringSettings`.
     """
 
     collection: Collection
@@ -229,7 +230,7 @@ class RankerTeacher:
                 what the lists draw, and at most so many documents per query that are not relevant,
                 those that are drawn first.
             dtype, tokens_per_batch, workers: as in
-                :class:`~backpack_rank.reranking.scorer.ScoringSettings`.
+                :class:`~backpack_rank.reranking.text_scorer.ScoringSettings`.
             loss: ``margin_mse`` or ``listwise_kl``.
             weight: factor of the term.
             temperature: of ``listwise_kl``.

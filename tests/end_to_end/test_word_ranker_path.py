@@ -17,7 +17,8 @@ from backpack_rank.data.trec import read_run
 from backpack_rank.models.interactions import INTERACTIONS
 from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.word_ranker import InteractionForRanking
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 
 SMALL = [
     "model=knrm",

@@ -34,7 +34,8 @@ from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
 from backpack_rank.models.word_forms import word_forms
-from backpack_rank.reranking.scorer import UNCHANGED, Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import UNCHANGED, ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.views import View
 

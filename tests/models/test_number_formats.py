@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from backpack_rank.models.number_formats import computes_in_bf16, resolved_format
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 
 CPU = torch.device("cpu")
 

@@ -24,7 +24,8 @@ from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, token_shift
 from backpack_rank.models.utils import input_embeddings
 from backpack_rank.models.word_ranker import interaction_ranker
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.views import View
 

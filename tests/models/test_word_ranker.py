@@ -19,7 +19,8 @@ from backpack_rank.models.word_ranker import (
     InteractionForRanking,
     interaction_ranker,
 )
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.views import View
 from backpack_rank.training.adapters import Lora, merged
 from backpack_rank.training.freezing import FrozenParts

@@ -31,7 +31,8 @@ from backpack_rank.pipelines.evaluate import evaluate, task_of
 from backpack_rank.pipelines.evaluation_data import EvaluationData
 from backpack_rank.pipelines.evaluation_notes import group_query_notes, rendition_notes
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.policies import LowestSenses, PairedTokens
 from backpack_rank.senses.renditions import MeanOfRenditions
 

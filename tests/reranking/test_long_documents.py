@@ -16,7 +16,8 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.pipelines.certificate import certify
 from backpack_rank.reranking.load import load
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.senses.cache import SenseCache
 

@@ -8,7 +8,8 @@ import torch
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.reranking.planned_scores import scores_of_pairs
-from backpack_rank.reranking.scorer import UNCHANGED, Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import UNCHANGED, ScoringSettings
 from backpack_rank.senses.cache import GB, SenseCache
 from backpack_rank.senses.policies import LowestSenses
 from backpack_rank.senses.views import View

@@ -24,7 +24,8 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.trec import read_run, run_rows, write_run
 from backpack_rank.models.loading import load_ranker
 from backpack_rank.reranking.pointwise import PointwiseReranker
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.scale import shard_plan
 from backpack_rank.scale.alpha_sweep import AlphaSweep
 from backpack_rank.scale.shard_plan import Candidates, Plan, Sharding, make_plan

@@ -16,7 +16,8 @@ from backpack_rank.models.loading import save_ranker
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.position.passages.representations import document_rows
 from backpack_rank.position.tables.term_similarity import TermSimilarity, eligible_terms
-from backpack_rank.reranking.scorer import Scorer, ScoringSettings
+from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 
 
 @pytest.fixture(scope="module")
