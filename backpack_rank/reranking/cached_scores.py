@@ -57,7 +57,11 @@ class Computing(Protocol):
 class CachedScores:
     """Use this to score the same pairs under many views, such as the alphas of a sweep.
 
-    >>> CachedScores(scorer, pairs, cache).scores(view)  # doctest: +SKIP
+    >>> from pathlib import Path
+    >>> rows = Pairs.from_run(candidates, collection)  # doctest: +SKIP
+    >>> cached = CachedScores(scorer, rows, SenseCache(Path("senses")))  # doctest: +SKIP
+    >>> cached.scores(View())  # doctest: +SKIP
+    array([2.41], dtype=float32)
 
     What the cache lacks is computed and put into it. Every method gives None where it has no room.
 
