@@ -21,8 +21,10 @@ test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 	@echo "Left out: what takes long, needs a browser, a wheel, other libraries or several processes, and the benchmarks: make test-all."
 
+# Those on a GPU run alone, where there is one: they measure its memory.
 test-all: $(INTEGRATIONS)
-	$(BIN)/python -m pytest -m "browser or packaging or processes or slow or benchmarks or cuda"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile -m "browser or packaging or processes or slow or benchmarks"
+	$(if $(shell command -v nvidia-smi),$(BIN)/python -m pytest -m cuda)
 
 # The core tests with the oldest releases of all dependencies: make test-oldest PYTHON=python3.10
 OLDEST := .venv-oldest
