@@ -7,6 +7,7 @@ import json
 
 import ir_datasets
 import pytest
+import scipy.spatial
 
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.sources.beir import load_beir
@@ -211,6 +212,34 @@ def test_a_group_that_no_document_belongs_to_may_have_a_share_of_the_target():
     context = bias.context(magnitudes, groups=groups)
     values = context.measure({"q": {"d1": 1.0}}, bias.group_measures)
     assert values.values["AWRF_JS@5"]["q"] < 1
+
+
+def test_each_attribute_has_a_target_of_its_own_and_uniform_where_none_is_given(tmp_path):
+    (tmp_path / "gender.tsv").write_text("d1\tfemale\nd2\tmale\n")
+    (tmp_path / "region.tsv").write_text("d1\tasia\nd2\teurope\n")
+    bias = FairnessMeasures(
+        groups=[str(tmp_path / "gender.tsv"), str(tmp_path / "region.tsv")],
+        target={"region": {"asia": 3, "europe": 1}},
+        extra=["AWRF_JS(gender)@1", "AWRF_JS(region)@1"],
+    )
+    collection = load_inline("c", {"q": "x"}, {"d1": "x", "d2": "x"})
+    magnitudes = bias.magnitudes(["d1", "d2"], collection.documents)
+    groups = bias.document_groups(["d1", "d2"], collection, magnitudes)
+    context = bias.context(magnitudes, groups=groups)
+    values = context.measure({"q": {"d1": 1.0}}, bias.group_measures).values
+    # All attention goes to the first group of both.
+    for attribute, target in (("gender", [0.5, 0.5]), ("region", [0.75, 0.25])):
+        expected = 1 - scipy.spatial.distance.jensenshannon([1, 0], target) ** 2
+        assert values[f"AWRF_JS({attribute})@1"]["q"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("sign", "value"), [(None, 1), ("male_minus_female", 1), ("female_minus_male", -1)]
+)
+def test_the_sign_that_is_chosen_is_that_of_the_values(sign, value):
+    bias = FairnessMeasures(families=["RaB"], kinds=["bool"], cutoffs=[1], sign=sign)
+    magnitudes = bias.magnitudes(["d"], MemoryStore({"d": "he paints"}))
+    assert bias.measure({"q": {"d": 1.0}}, magnitudes).values["RaB(bool)@1"]["q"] == value
 
 
 def test_amounts_of_groups_are_checked():
