@@ -140,39 +140,34 @@ def _same_own_form(
 def _same_classes(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:
     """Whether two documents differ in words of one class alone, with any numbers of tokens."""
     ranker = reranker.scorer.ranker
-    scorer = reranker.local_scorer
     assert isinstance(ranker, BackpackForRanking)
     senses = ranker.backpack.attribute_senses
     assert senses is not None
-    first, second = _chunks_of_both(scorer, query, document, other)
-    if len(first) != len(second):
-        return False
-    for ids, others in zip(first, second, strict=True):
-        if not np.array_equal(senses.with_classes(ids), senses.with_classes(others)):
-            return False
-    return True
+    return _same_as(senses.with_classes, reranker.local_scorer, query, document, other)
 
 
 def _same_tokens(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:
     """Whether two documents differ in tokens of one class alone, at the same places."""
     shift = reranker.hook.view.token_shift
-    scorer = reranker.local_scorer
     assert shift is not None
-    first, second = _chunks_of_both(scorer, query, document, other)
+    return _same_as(shift.merged, reranker.local_scorer, query, document, other)
+
+
+def _same_as(
+    read: Callable[[np.ndarray], np.ndarray],
+    scorer: Scorer,
+    query: str,
+    document: str,
+    other: str,
+) -> bool:
+    """Whether two documents are the same, chunk by chunk, with classes in place of words."""
+    joined = scorer.join(query, [document, other])
+    first, second = joined.of_pair(0), joined.of_pair(1)
     if len(first) != len(second):
         return False
-    for ids, others in zip(first, second, strict=True):
-        if not np.array_equal(shift.merged(ids), shift.merged(others)):
-            return False
-    return True
-
-
-def _chunks_of_both(
-    scorer: Scorer, query: str, document: str, other: str
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Token ids of what is read of two documents, one chunk of each where they are cut."""
-    joined = scorer.join(query, [document, other])
-    return joined.of_pair(0), joined.of_pair(1)
+    return all(
+        np.array_equal(read(ids), read(others)) for ids, others in zip(first, second, strict=True)
+    )
 
 
 def in_order(reranker: PointwiseReranker, own: OwnRenditions, query: str) -> bool:
