@@ -125,8 +125,10 @@ def held_back(call: str) -> Iterator[None]:
         waiting.append(number)
         for stopping in _NAMES:
             signal.signal(stopping, signal.SIG_DFL)
-        name = _NAMES[signal.Signals(number)]
-        print(f"{name}: waiting for {call} to end; once more: at once", file=sys.stderr, flush=True)
+        line = f"{_NAMES[signal.Signals(number)]}: waiting for {call} to end; once more: at once\n"
+        # Past Python's buffer, which the call that is interrupted may be writing to.
+        with suppress(OSError):
+            os.write(2, line.encode())
 
     before = {number: signal.signal(number, wait) for number in _NAMES}
     try:
