@@ -55,6 +55,8 @@ SHAPES = {
     "small": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12},
 }
 """Of networks; small is that of MiniLM-L6."""
+WORDS = "words.json"
+"""Those that texts are made of, beside the networks."""
 PER_QUERY = 100
 """Candidates of a query."""
 TOKENS = 30
@@ -90,7 +92,7 @@ class Curve:
 def predict(folder: Path, pairs: int) -> Load:
     """Pairs in one call of ``load(folder).predict``."""
     reranker = load(folder / "tiny", device="cpu")
-    texts = made_pairs(pairs, TOKENS)
+    texts = made_pairs(folder, pairs, TOKENS)
     return lambda: lambda: reranker.predict(texts)
 
 
@@ -99,7 +101,7 @@ def predict_theirs(folder: Path, pairs: int) -> Load:
     from sentence_transformers import CrossEncoder
 
     model = CrossEncoder(str(folder / "tiny"), device="cpu")
-    texts = made_pairs(pairs, TOKENS)
+    texts = made_pairs(folder, pairs, TOKENS)
     return lambda: lambda: model.predict(texts)
 
 
@@ -114,7 +116,7 @@ def rerank(folder: Path, pairs: int) -> Load:
         texts, asked, judged, ranked = (
             files.enter_context(file.open("w")) for file in (documents, queries, qrels, run)
         )
-        for number, (query, text) in enumerate(made_pairs(pairs, TOKENS)):
+        for number, (query, text) in enumerate(made_pairs(folder, pairs, TOKENS)):
             query_id, place_in_list = divmod(number, PER_QUERY)
             texts.write(f"d{number}\t{text}\n")
             ranked.write(
@@ -143,7 +145,7 @@ def length_of(name: str) -> Callable[[Path, int], Load]:
 
     def prepared(folder: Path, tokens: int) -> Load:
         reranker = load(folder / name, device="cpu")
-        texts = made_pairs(32, tokens)
+        texts = made_pairs(folder, 32, tokens)
         return lambda: lambda: reranker.predict(texts)
 
     return prepared
@@ -154,7 +156,7 @@ def length_theirs(folder: Path, tokens: int) -> Load:
     from sentence_transformers import CrossEncoder
 
     model = CrossEncoder(str(folder / "small"), device="cpu")
-    texts = made_pairs(32, tokens)
+    texts = made_pairs(folder, 32, tokens)
     return lambda: lambda: model.predict(texts)
 
 
@@ -162,14 +164,14 @@ def sweep(folder: Path, alphas: int) -> Load:
     """A list at so many alphas, in one sweep."""
     reranker = load(folder / "backpack", device="cpu")
     assert isinstance(reranker, PointwiseReranker)
-    query, documents = made_list()
+    query, documents = made_list(folder)
     return lambda: lambda: reranker.sweep(query, documents, values_of_alpha(alphas))
 
 
 def pass_for_each(folder: Path, alphas: int) -> Load:
     """A list at so many alphas, each scored for itself."""
     reranker = load(folder / "backpack", device="cpu")
-    query, documents = made_list()
+    query, documents = made_list(folder)
 
     def work() -> None:
         for alpha in values_of_alpha(alphas):
@@ -260,9 +262,9 @@ CURVES = {
 }
 
 
-def made_pairs(number: int, tokens: int) -> list[tuple[str, str]]:
+def made_pairs(folder: Path, number: int, tokens: int) -> list[tuple[str, str]]:
     """Queries of four words with texts that fill up a pair to so many tokens."""
-    words = json.loads(Path(tempfile.gettempdir(), "growth-words.json").read_text())
+    words = json.loads((folder / WORDS).read_text())
     rng = random.Random(0)
     pairs = []
     for place in range(number):
@@ -273,9 +275,9 @@ def made_pairs(number: int, tokens: int) -> list[tuple[str, str]]:
     return pairs
 
 
-def made_list() -> tuple[str, list[str]]:
+def made_list(folder: Path) -> tuple[str, list[str]]:
     """A query and its candidates."""
-    pairs = made_pairs(SWEPT, 128)
+    pairs = made_pairs(folder, SWEPT, 128)
     return pairs[0][0], [text for _, text in pairs]
 
 
@@ -299,7 +301,7 @@ def write_networks(folder: Path) -> None:
     vocabulary = tokenizer.get_vocab()
     # Words of one token, so that texts have the length that they should have.
     words = sorted(word for word in vocabulary if word.isalpha() and len(word) > 2)
-    (folder / "growth-words.json").write_text(json.dumps(words))
+    (folder / WORDS).write_text(json.dumps(words))
     for name, shape in SHAPES.items():
         encoder = folder / f"{name}-encoder"
         intermediate = 4 * shape["hidden_size"]

@@ -17,14 +17,14 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxscript  # noqa: F401  # for torch's exporter: what is missing is said before the work begins
 import torch
-from onnx import numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization.shape_inference import quant_pre_process
 from tokenizers import Tokenizer
 from torch.export import Dim
 from transformers import PreTrainedTokenizerFast
@@ -301,61 +301,29 @@ def _quantise(folder: Path) -> None:
 
     Embeddings, and products behind activations, stay floats.
     """
-    model = onnx.load(folder / MODEL)
-    _turn_weights(model.graph)
-    with _quietly():
+    with _quietly(), TemporaryDirectory() as place:
+        # Torch's exporter leaves weights that several products share, as those of layers that read
+        # query and document apart, behind a node that turns them; the quantiser sees no weights
+        # behind it. Preparing works such nodes out.
+        prepared = Path(place) / MODEL
+        quant_pre_process(folder / MODEL, prepared, skip_symbolic_shape=True, skip_onnx_shape=True)
         quantize_dynamic(
-            model,
+            prepared,
             folder / INT8,
             per_channel=True,
             weight_type=QuantType.QInt8,
             op_types_to_quantize=["MatMul"],
-            nodes_to_exclude=_behind_activations(model.graph),
+            nodes_to_exclude=_behind_activations(prepared),
         )
 
 
-def _turn_weights(graph: onnx.GraphProto) -> None:
-    """Put turned weights in the place of nodes that turn them.
-
-    torch's exporter leaves such a node at weights that several products share, as those of layers
-    that read query and document apart; the quantiser sees no weights behind it.
-    """
-    matrices = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 2}
-    turned: dict[str, str] = {}  # names of turned weights, by those of the weights
-    given: dict[str, str] = {}  # the same, by what a node gives
-    others = []
-    for node in graph.node:
-        if node.op_type != "Transpose" or node.input[0] not in matrices:
-            others.append(node)
-            continue
-        source = node.input[0]
-        if source not in turned:
-            values = np.ascontiguousarray(numpy_helper.to_array(matrices[source]).T)
-            turned[source] = f"{source}_turned"
-            graph.initializer.append(numpy_helper.from_array(values, turned[source]))
-        given[node.output[0]] = turned[source]
-    read = set()
-    for node in others:
-        for place, name in enumerate(node.input):
-            node.input[place] = given.get(name, name)
-        read.update(node.input)
-    del graph.node[:]
-    graph.node.extend(others)
-    left = []
-    for tensor in graph.initializer:
-        # What nothing reads any more is there in its turned form.
-        if tensor.name in read or tensor.name not in turned:
-            left.append(tensor)
-    del graph.initializer[:]
-    graph.initializer.extend(left)
-
-
-def _behind_activations(graph: onnx.GraphProto) -> list[str]:
+def _behind_activations(path: Path) -> list[str]:
     """Products that take an inner layer back to the size of hidden states, by name.
 
     A few values of an inner layer are far larger than the others, and leave the others few of 256
     steps: what alpha changes is lost in them.
     """
+    graph = onnx.load(path).graph
     shapes = {}
     for weights in graph.initializer:
         if len(weights.dims) == 2:

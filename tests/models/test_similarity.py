@@ -301,12 +301,14 @@ def test_an_export_says_what_stands_between_the_texts_and_has_all_layers_in_inte
             widening.append(tensor.data_type)
         if tuple(tensor.dims) == (inner, d):
             narrowing.append(tensor.data_type)
-    # Layers that read the texts apart, and those above that read them together; a Backpack has
-    # other matrices of this shape.
-    layers = config.num_hidden_layers + (
-        config.num_hidden_layers - ranker.config.similarity["apart"]
-    )
-    assert len(widening) == layers if kind == "cross_encoder" else len(widening) > layers
+    # Layers that read the texts apart, and copies of the last of them that read both together.
+    together = config.num_hidden_layers - ranker.config.similarity["apart"]
+    layers = config.num_hidden_layers + together
+    if kind == "cross_encoder":
+        assert len(widening) == layers
+    else:
+        # The senses have matrices of this shape too.
+        assert len(widening) > layers
     assert set(widening) == {onnx.TensorProto.INT8}
     assert set(narrowing) == {onnx.TensorProto.FLOAT}
 
