@@ -86,6 +86,7 @@ def _options() -> argparse.Namespace:
     add("--device", default="cuda", help="cuda, cuda:1; cpu: nothing is judged")
     add("--documents", type=int, default=None, help="texts to score (4,096; quick 4)")
     add("--repeats", type=int, default=None, help="rounds; medians are reported (7; quick 1)")
+    add("--no-compile", dest="compile", action="store_false", help="without torch.compile")
     add("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
     options = parser.parse_args()
     options.output = options.output or record_file("pairs.json", options.quick)
@@ -108,6 +109,10 @@ def _pairs_per_second(kind: str, shape: dict, options: argparse.Namespace) -> di
         ranker.to(torch.bfloat16)  # type: ignore[call-arg]
         jobs[name] = _scoring(ranker, batches, options.device)
         jobs[name]()
+        if options.compile:
+            compiled = torch.compile(ranker, dynamic=True)
+            jobs[f"{name}, compiled"] = _scoring(compiled, batches, options.device)
+            jobs[f"{name}, compiled"]()
     times = in_turns(jobs, options.repeats, kind, options.device)
     return {name: len(texts) / times.median(name) for name in jobs}
 

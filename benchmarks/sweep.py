@@ -1,5 +1,5 @@
-"""21 values of alpha against one, through the cache of sense vectors, as
-``evaluate.py -m alpha=...`` uses it.
+"""21 values of alpha against one: through the cache of sense vectors on disk, as
+``evaluate.py -m alpha=...`` uses it, and in one call, as ``reranker.sweep`` does it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 
 from backpack_rank.data.batching import Pairs
 from backpack_rank.data.collection import Collection, MemoryStore
+from backpack_rank.reranking.planned_scores import scores_of_tokens
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.cache import SenseCache
@@ -27,8 +28,8 @@ ALPHAS = tuple(round(float(alpha), 2) for alpha in np.linspace(0.0, 1.0, 21))
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Times of ``one`` and ``many`` alphas, and the largest difference of a cached score to a pass
-    of its own.
+    """Times of ``one`` and ``many`` alphas through the cache, of ``call`` and ``calls`` without
+    one, and the largest difference of a score to a pass of its own.
     """
 
     times: Times
@@ -36,7 +37,12 @@ class SweepResult:
 
     @property
     def ratio(self) -> float:
-        """Time of all alphas over the time of one."""
+        """Time of all alphas over the time of one, in one call."""
+        return self.times.speedup("call", over="calls")
+
+    @property
+    def ratio_of_cache(self) -> float:
+        """Time of all alphas over the time of one, through the cache."""
         return self.times.speedup("one", over="many")
 
 
@@ -51,11 +57,27 @@ def sweep(bench: Workbench, texts: Sequences, rounds: int) -> SweepResult:
             cache = SenseCache(Path(folder))
             return [scorer.scores(pairs, _view(bench, alpha), cache) for alpha in alphas][-1]
 
+    documents = [text for _, text in pairs.texts()]
+    query = pairs.collection.queries["q1"]
+    texts_of_pairs = [(query, document) for document in documents]
+
+    def called(alphas: tuple[float, ...]) -> np.ndarray:
+        joined = scorer.join(query, documents)
+        policies = [[_view(bench, alpha)] for alpha in alphas]
+        return scores_of_tokens(policies, scorer, joined, texts_of_pairs)[-1]
+
     direct = scorer.scores(pairs, _view(bench, 0.5))
-    cached = scored((0.5,))
-    jobs = {"one": lambda: scored((0.5,)), "many": lambda: scored(ALPHAS)}
+    difference = max(
+        float(np.abs(direct - scored((0.5,))).max()), float(np.abs(direct - called((0.5,))).max())
+    )
+    jobs = {
+        "one": lambda: scored((0.5,)),
+        "many": lambda: scored(ALPHAS),
+        "call": lambda: called((0.5,)),
+        "calls": lambda: called(ALPHAS),
+    }
     times = in_turns(jobs, rounds, "sweep of alpha", str(bench.device))
-    return SweepResult(times, float(np.abs(direct - cached).max()))
+    return SweepResult(times, difference)
 
 
 def _pairs(texts: Sequences) -> Pairs:

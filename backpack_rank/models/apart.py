@@ -139,6 +139,16 @@ class ApartRanker(Ranker):
             ValueError: a row is not as the ranker's tokenizer joins texts.
         """
         self.refuse_senses(sense_weights, return_senses)
+        return RankerOutput(self.compare(*self.read_pairs(batch, token_shift)))
+
+    def read_pairs(
+        self, batch: PackedBatch, token_shift: TokenShift | None = None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """What is made of the queries and documents of B rows; a text of several is read once.
+
+        Raises:
+            ValueError: a row is not as the ranker's tokenizer joins texts.
+        """
         if self._remembers:
             self.memory.of_weights(self._state_of_weights())
         ids = batch.input_ids.cpu().numpy()
@@ -149,11 +159,9 @@ class ApartRanker(Ranker):
             queries.append([query])
             documents.append(document)
         device = batch.input_ids.device
-        return RankerOutput(
-            self.compare(
-                self._read_all(queries, QUERY, token_shift, device),
-                self._read_all(documents, DOCUMENT, token_shift, device),
-            )
+        return (
+            self._read_all(queries, QUERY, token_shift, device),
+            self._read_all(documents, DOCUMENT, token_shift, device),
         )
 
     def train(self, mode: bool = True) -> Self:

@@ -126,6 +126,9 @@ class BackboneMixin(Mixin):
         super().train(mode)
         if self.joint is not None:
             self.backbone.eval()
+            # Transformers makes new parameters when it loads a folder, all of them to be trained.
+            # It calls eval(), and so this, behind that.
+            self.backbone.requires_grad_(False)
         return self
 
     def read_jointly(

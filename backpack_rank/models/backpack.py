@@ -134,7 +134,8 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
                 "position_embeddings.weight": "backbone.wpe.weight",
             }
         self.sense_network = SenseNetwork(config, embeddings.embedding_dim)  # type: ignore[arg-type]
-        self.sense_weight_net = SenseWeightNetwork(config)
+        network: Any = SignedWeightNetwork if config.signed_weights else SenseWeightNetwork
+        self.sense_weight_net: SenseWeightNetwork = network(config)
         self.joint = self.new_joint_layers()
         self.attribute_senses: AttributeSenses | None = None
         if config.attribute_senses is not None:
@@ -611,7 +612,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         """
         if torch.is_autocast_enabled(values.device.type):
             return values
-        return values.to(self.sense_weight_net.c_attn.weight.dtype)
+        return values.to(next(self.sense_weight_net.parameters()).dtype)
 
 
 class SenseWeightNetwork(nn.Module):
@@ -687,6 +688,27 @@ class SenseWeightNetwork(nn.Module):
         logits = logits * (d / self.num_senses) ** -0.5
         is_padding = ~batch.padding_mask()[:, None]
         return logits.masked_fill(is_padding, float("-inf")).softmax(dim=-1)
+
+
+class SignedWeightNetwork(nn.Module):
+    """Contextual weights of either sign, of a Backpack that gives vectors.
+
+    A vector of a text is no mean of senses: some count against it. Each weight is made of the
+    backbone's state of its own token, which has read the text::
+
+        a[l, j] = W_2 gelu(W_1 e_j)                                                   of sense l
+    """
+
+    def __init__(self, config: BackpackConfig) -> None:
+        super().__init__()
+        width = 2 * config.hidden_size
+        self.hidden = nn.Linear(config.hidden_size, width)
+        self.out = nn.Linear(width, config.num_senses)
+
+    def weights(self, of_queries: Tensor, of_keys: Tensor, batch: PackedBatch) -> Tensor:
+        """As :meth:`SenseWeightNetwork.weights`, of ``of_keys`` alone; 0 at padding. [B, k, n]"""
+        weights = self.out(F.gelu(self.hidden(of_keys)))  # [T, k]
+        return batch.pad(weights).transpose(1, 2)
 
 
 class BackpackLMHeadModel(BackpackPreTrainedModel):

@@ -7,7 +7,7 @@ its own; :class:`CrossEncoderConfig` and :class:`DualEncoderConfig` add nothing 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import AutoConfig, GPT2Config, PreTrainedConfig
 from transformers.models.auto.modeling_auto import (
@@ -26,6 +26,8 @@ BELOW_LAST = "below_last"
 SENSE_KEYS = ("last", BELOW_LAST)
 SENSES = 16
 """Of each token, where nothing else is said: in Python, and in conf/model, which looks it up."""
+ENCODER_SENSES = 48
+"""The same of a Backpack that gives vectors: with 16, vectors are further from the encoder's."""
 # Positions of these encoders start behind the padding index.
 _OFFSET_POSITIONS = (
     "roberta",
@@ -180,6 +182,8 @@ class BackpackConfig(BackboneConfig):
     tie_word_embeddings: bool = True
     activation_function: str = "gelu_new"
     layer_norm_epsilon: float = 1e-5
+    signed_weights: ClassVar[bool] = False
+    """Whether contextual weights may be negative, and need not sum to 1."""
 
     def __post_init__(self, **kwargs) -> None:
         # The published configuration names code of its own; it is not run and not passed on.
@@ -250,6 +254,27 @@ class BackpackConfig(BackboneConfig):
         return others
 
 
+class BackpackEncoderConfig(BackpackConfig):
+    """A Backpack that gives vectors of documents, over an encoder that stays as it is.
+
+    Attributes:
+        encoder_pooling: how the encoder makes a vector of a text, ``mean`` over its tokens or
+            ``first``.
+    """
+
+    model_type = "backpack_encoder"
+
+    num_senses: int = ENCODER_SENSES
+    sense_intermediate_scale: int = 2
+    encoder_pooling: str = "mean"
+    signed_weights: ClassVar[bool] = True
+
+    @property
+    def pooled_size(self) -> int:
+        """Of each sense there is one number: what it adds to the score."""
+        return 1
+
+
 class CrossEncoderConfig(BackboneConfig):
     """A plain cross-encoder: a backbone with a ranking head."""
 
@@ -294,5 +319,6 @@ def pooling_of(config: PreTrainedConfig) -> str:
 
 
 AutoConfig.register(BackpackConfig.model_type, BackpackConfig)
+AutoConfig.register(BackpackEncoderConfig.model_type, BackpackEncoderConfig)
 AutoConfig.register(CrossEncoderConfig.model_type, CrossEncoderConfig)
 AutoConfig.register(DualEncoderConfig.model_type, DualEncoderConfig)

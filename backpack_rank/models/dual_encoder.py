@@ -56,16 +56,7 @@ class DualEncoderForRanking(VectorRanker, BackboneRanker):
 
     def parts_of_row(self, row: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """See :meth:`ApartRanker.parts_of_row`: a query ends with the first separator."""
-        if self.config.separator_id is None:
-            raise ValueError(
-                "the configuration names no separator_id, so a row cannot be split behind its query"
-            )
-        ends = np.flatnonzero(row == self.config.separator_id)
-        if not len(ends) or ends[0] == len(row) - 1:
-            raise ValueError(
-                "a row has no document behind its query; join the texts with DualPairTokenizer"
-            )
-        return row[: ends[0] + 1], split(row[ends[0] + 1 :], self.mark)
+        return parts_of_row(row, self.config.separator_id, self.mark)
 
     def encode_queries(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Vectors of B queries [start, query, separator]. [B, D]"""
@@ -74,3 +65,23 @@ class DualEncoderForRanking(VectorRanker, BackboneRanker):
     def encode_documents(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Vectors of B documents [start, document, end]; they depend on no query. [B, D]"""
         return self.pooled_states(batch, token_shift)
+
+
+def parts_of_row(
+    row: np.ndarray, separator_id: int | None, mark: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The query of a row, and the wordings of its document, between which ``mark`` stands.
+
+    Raises:
+        ValueError: it is no row of a :class:`DualEncoderPairTokenizer`.
+    """
+    if separator_id is None:
+        raise ValueError(
+            "the configuration names no separator_id, so a row cannot be split behind its query"
+        )
+    ends = np.flatnonzero(row == separator_id)
+    if not len(ends) or ends[0] == len(row) - 1:
+        raise ValueError(
+            "a row has no document behind its query; join the texts with DualPairTokenizer"
+        )
+    return row[: ends[0] + 1], split(row[ends[0] + 1 :], mark)

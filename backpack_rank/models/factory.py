@@ -28,11 +28,14 @@ from backpack_rank.data.pretrained import from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.attribute_senses import WHERE, add_attribute_senses
 from backpack_rank.models.backbone import BackboneMixin
+from backpack_rank.models.backpack_encoder import BackpackEncoderForRanking, SenseRanker
 from backpack_rank.models.configuration import (
+    ENCODER_SENSES,
     INPUT_FORMS,
     SENSE_KEYS,
     SENSES,
     BackpackConfig,
+    BackpackEncoderConfig,
     CrossEncoderConfig,
     DualEncoderConfig,
 )
@@ -256,6 +259,49 @@ def backpack_on_backbone(
     return ranker.train()
 
 
+def backpack_encoder(
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    name: PathText,
+    senses: Layers = ENCODER_SENSES,
+    sense_intermediate_scale: Layers = 2,
+    encoder_pooling: SimilarityPooling = "mean",
+    attention: Name | None = None,
+    attribute_senses: PathText | None = "gender",
+) -> BackpackEncoderForRanking:
+    """Put the dial inside a pretrained encoder of texts, whose vectors senses learn to give.
+
+    ::
+
+        ranker = backpack_encoder(tokenizer, name="sentence-transformers/all-MiniLM-L6-v2")
+
+    It is in training mode, and the encoder stays as it is.
+
+    Args:
+        senses: k; must divide the encoder's hidden size.
+        encoder_pooling: how the encoder makes a vector of a text, ``mean`` or ``first``.
+        attribute_senses: the attribute that alpha is about, an entry of ``conf/attribute`` or a
+            YAML file; None: there is no dial.
+        name, sense_intermediate_scale, attention: as of :func:`backpack_on_backbone`.
+
+    Raises:
+        ValueError: as :func:`backpack_on_backbone`.
+    """
+    backbone, options = _backbone(tokenizer, name, 0.0, None, attention)
+    options["separator_id"] = PairTokenizer(tokenizer, 0).separator_id
+    config = BackpackEncoderConfig(
+        num_senses=senses,
+        sense_intermediate_scale=sense_intermediate_scale,
+        encoder_pooling=encoder_pooling,
+        **options,
+    )
+    ranker = BackpackEncoderForRanking(config)
+    _take_weights(ranker.backpack, backbone)
+    # A document is read alone: no separator stands before it, and no query beside it.
+    _add_attribute_senses(ranker, tokenizer, attribute_senses, where="all", queries="all")
+    return ranker.train()
+
+
 def cross_encoder(
     tokenizer: PreTrainedTokenizerBase,
     *,
@@ -412,7 +458,7 @@ def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: At
         )
 
 
-def _check_separated(ranker: BackpackForRanking) -> None:
+def _check_separated(ranker: SenseRanker) -> None:
     if ranker.config.input_form != "separated":
         raise ValueError(
             f"with input_form={ranker.config.input_form} nothing stands between query and "
@@ -421,7 +467,7 @@ def _check_separated(ranker: BackpackForRanking) -> None:
 
 
 def _add_attribute_senses(
-    ranker: BackpackForRanking,
+    ranker: SenseRanker,
     tokenizer: PreTrainedTokenizerBase,
     names: str | Sequence[str] | None,
     where: str,

@@ -18,6 +18,7 @@ from backpack_rank.data.pretrained import ADAPTER, from_pretrained
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
 from backpack_rank.files import atomic_path
 from backpack_rank.models.backbone import BackboneMixin
+from backpack_rank.models.backpack_encoder import SenseRanker
 from backpack_rank.models.cross_encoder_files import save_cross_encoder_files
 from backpack_rank.models.folder_checks import check_files, check_model, readable, write_checksums
 from backpack_rank.models.foreign_folder import (
@@ -197,7 +198,7 @@ def _load_own(
 ) -> tuple[Ranker, PairTokenizer]:
     """A ranker that ``train.py`` saved, with the tokens that it was trained with around texts."""
     ranker = from_pretrained(own_class, str(folder))
-    network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
+    network = ranker.backpack if isinstance(ranker, SenseRanker) else ranker
     if isinstance(network, BackboneMixin):
         # Asked now, while weights are in fp32: in half precision, rounding could pass for a
         # difference.

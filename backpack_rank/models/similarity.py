@@ -119,6 +119,8 @@ class JointLayers(nn.Module):
         similarity = self.scale * (of_queries * of_documents).sum(dim=-1)
 
         states = lower[rows_of_tokens(batch, texts, places, separator_id)]
+        # Above an encoder in half precision, layers that are trained are in float32.
+        states = states.to(next(self.layers.parameters()).dtype)
         for layer in self.layers[:-1]:
             states = _layer_states(layer, states, batch)
         first_tokens = batch.offsets[:-1].long()

@@ -67,7 +67,7 @@ def export_vectors(config: Mapping[str, Any]) -> Path:
     with atomic_path(folder.expanduser()) as made:
         made.mkdir()
         write(made, stage, collection, alpha)
-    size = stage.encoding.size * (1 if alpha is not None else 2)
+    size = stage.dimensions * (1 if alpha is not None else 2)
     number = len(collection.documents)
     print(printable(f"{number:,} documents of {collection.name}, {size:,} numbers each: {folder}"))
     return folder
@@ -85,7 +85,8 @@ def document_vectors(stage: Dense, collection: Collection, alpha: float | None) 
 def query_vectors(stage: Dense, collection: Collection) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of the queries [Q, d], and which are searched for without the dial [Q]."""
     asks_for_group = ~stage.is_turned(list(collection.queries.values()))
-    return stage.encoding.queries(collection.queries), asks_for_group
+    queries = stage.encoding.queries(collection.queries)[:, : stage.dimensions]
+    return queries, asks_for_group
 
 
 def _write_npy(folder: Path, stage: Dense, collection: Collection, alpha: float | None) -> None:

@@ -181,7 +181,7 @@ class RecommendedOptions(Options):
 
     passages: Annotated[int, Range(least=2, most=20)]
     max_length: Count | None
-    epochs: Count
+    epochs: CountOrZero
     learning_rate: LearningRate
     head_learning_rate: LearningRate | None
     lists_per_batch: Count
@@ -209,7 +209,7 @@ class LoopOptions(Options):
     attribute: Name
     augment: Annotated[str, OneOf(AUGMENTATIONS)] | None
     adversary: Positive | None
-    epochs: Count
+    epochs: CountOrZero
     learning_rate: LearningRate
     head_learning_rate: LearningRate | Annotated[None, Note("for training.learning_rate")]
     weight_decay: NonNegative

@@ -79,7 +79,8 @@ def resumed_folder() -> Path | None:
 def register_resolvers(command: Command | None = None) -> None:
     """Make what conf/ looks up known, before Hydra composes, in every process that does.
 
-    ``${new_folder:path}`` makes a folder; ``${default_senses:}`` is the one number of Python.
+    ``${new_folder:path}`` makes a folder; ``${default_senses:}`` is the one number of Python, and
+    ``${default_senses:vectors}`` that of a Backpack that gives vectors.
     """
     global _folders
     _folders = NewFolders(command or Command(()))
@@ -87,11 +88,11 @@ def register_resolvers(command: Command | None = None) -> None:
     OmegaConf.register_new_resolver("default_senses", _default_senses, replace=True)
 
 
-def _default_senses() -> int:
+def _default_senses(kind: str = "") -> int:
     # Imported here, because help and completion read conf/ without torch.
-    from backpack_rank.models.configuration import SENSES
+    from backpack_rank.models import configuration
 
-    return SENSES
+    return configuration.ENCODER_SENSES if kind == "vectors" else configuration.SENSES
 
 
 def _new(path: str) -> str:

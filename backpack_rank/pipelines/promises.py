@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from backpack_rank.attributes.own_renditions import OwnRenditions
-from backpack_rank.models.rankers import BackpackForRanking
+from backpack_rank.models.backpack_encoder import SenseRanker
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.erase import Erase
@@ -99,7 +99,7 @@ def _scales_attribute_senses(reranker: PointwiseReranker) -> bool:
     """
     ranker = reranker.scorer.ranker
     view = reranker.hook.views[0]
-    if not isinstance(ranker, BackpackForRanking) or view.sense_weights is None:
+    if not isinstance(ranker, SenseRanker) or view.sense_weights is None:
         return False
     senses = ranker.backpack.attribute_senses
     places = []
@@ -140,7 +140,7 @@ def _same_own_form(
 def _same_classes(reranker: PointwiseReranker, query: str, document: str, other: str) -> bool:
     """Whether two documents differ in words of one class alone, with any numbers of tokens."""
     ranker = reranker.scorer.ranker
-    assert isinstance(ranker, BackpackForRanking)
+    assert isinstance(ranker, SenseRanker)
     senses = ranker.backpack.attribute_senses
     assert senses is not None
     return _same_as(senses.with_classes, reranker.local_scorer, query, document, other)

@@ -47,7 +47,7 @@ class Computing(Protocol):
     ) -> np.ndarray: ...
     def score_senses(
         self,
-        parts: Sequence[tuple[float, np.ndarray]],
+        parts: Sequence[tuple[float, np.ndarray | Tensor]],
         weights: Tensor | None = None,
         rows: np.ndarray | None = None,
         pooled_map: PooledMap | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,11 +24,12 @@ from backpack_rank.data.collection import Collection, DocumentStore, Run
 from backpack_rank.data.first_stage import checked_depth
 from backpack_rank.data.wordings import wordings_of
 from backpack_rank.files import cache_dir, kept_or_rebuilt
+from backpack_rank.models.backpack_encoder import BackpackEncoderForRanking
 from backpack_rank.models.loading import load_ranker
 from backpack_rank.models.number_formats import FORMATS
 from backpack_rank.models.pooled_map import PooledMap
 from backpack_rank.models.text_encoder import POOLINGS
-from backpack_rank.reranking.dense_search import BLOCK, TurnedVectors, top_k
+from backpack_rank.reranking.dense_search import BLOCK, TurnedVectors, kept_on, top_k
 from backpack_rank.reranking.dense_vectors import (
     DocumentVectors,
     Encoding,
@@ -39,12 +40,12 @@ from backpack_rank.reranking.load import local_folder
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.erase import Erase
-from backpack_rank.senses.policies import Policy, check_alpha
+from backpack_rank.senses.policies import LowestSenses, Policy, check_alpha
 from backpack_rank.senses.policy_names import named_policy
 from backpack_rank.senses.renditions import MeanOfRenditions
 
-POLICIES = ("renditions", "erase")
-"""What alpha can act by on vectors of a whole corpus."""
+POLICIES = ("renditions", "erase", "lowest_senses")
+"""What alpha can act by on vectors of a whole corpus; the last, on those of a Backpack."""
 Vectors = TypeVar("Vectors")
 
 
@@ -164,10 +165,9 @@ class Dense:
             row = row_of_text[cut[place]]
             for number, alpha in enumerate(alphas):
                 position = alpha if is_turned[place] else 1.0
-                if isinstance(self.policy, Erase) and position != 1:
-                    pooled_map = replace(self._map, alpha=position)
-                    mapped, constant = _mapped_queries(of_query[None], pooled_map)
-                    scores[number, place] = mapped[0] @ vectors[row] + constant[0]
+                if not isinstance(self.policy, MeanOfRenditions) and position != 1:
+                    turned_query, constant = self._turned_queries(of_query[None], position)
+                    scores[number, place] = turned_query[0] @ vectors[row] + constant[0]
                 else:
                     turned = neutral[row] + position * (vectors[row] - neutral[row])
                     scores[number, place] = of_query @ turned
@@ -189,7 +189,7 @@ class Dense:
         if len(collection.documents) == 0:
             raise ValueError(f"collection {collection.name!r} has no documents to search")
         queries = self.encoding.queries(collection.queries)
-        known = self.vectors(collection.documents)
+        known, neutral = self._searched(collection.documents, alphas)
         is_turned = self.is_turned(list(collection.queries.values()))
         order = np.argsort(known.doc_ids, kind="stable")  # UTF-8 bytes sort as their characters do
         ranks = np.empty(len(order), dtype=np.int64)
@@ -205,9 +205,7 @@ class Dense:
                 (np.flatnonzero(~is_turned), 1.0),
             ):
                 if len(places):
-                    found = self._search(
-                        queries[places], collection.documents, known, ranks, position, most
-                    )
+                    found = self._search(queries[places], known, neutral, ranks, position, most)
                     best_ranks[places], scores[places] = found
             run: Run = {}
             for query_id, query_ranks, query_scores in zip(
@@ -219,6 +217,18 @@ class Dense:
                 run[query_id] = candidates
             runs.append(run)
         return runs
+
+    def _searched(
+        self, documents: DocumentStore, alphas: Sequence[float]
+    ) -> tuple[DocumentVectors, NeutralVectors | None]:
+        """Vectors to search at some alphas, in a GPU's memory where it has room for them."""
+        device = self.encoding.device
+        known = self.vectors(documents)
+        known = replace(known, vectors=kept_on(device, known.vectors))
+        if not isinstance(self.policy, MeanOfRenditions) or all(alpha == 1 for alpha in alphas):
+            return known, None
+        neutral = self.neutral_vectors(documents)
+        return known, replace(neutral, vectors=kept_on(device, neutral.vectors))
 
     def is_turned(self, queries: Sequence[str]) -> np.ndarray:
         """Which queries the dial acts on: those that ask for a group are searched for without it.
@@ -232,8 +242,8 @@ class Dense:
     def _search(
         self,
         queries: np.ndarray,
-        documents: DocumentStore,
         known: DocumentVectors,
+        neutral: NeutralVectors | None,
         ranks: np.ndarray,
         alpha: float,
         depth: int,
@@ -241,11 +251,10 @@ class Dense:
         """Ranks and scores of the best documents of some queries at an alpha. [Q, k] of both"""
         turned = None
         constants = np.zeros(len(queries), dtype=np.float32)
-        if alpha != 1 and isinstance(self.policy, MeanOfRenditions):
-            neutral = self.neutral_vectors(documents)
+        if alpha != 1 and neutral is not None:
             turned = TurnedVectors(neutral.rows, neutral.vectors, alpha)
         elif alpha != 1:
-            queries, constants = _mapped_queries(queries, replace(self._map, alpha=alpha))
+            queries, constants = self._turned_queries(queries, alpha)
         best_ranks, scores = top_k(
             torch.from_numpy(queries),
             known.vectors,
@@ -256,6 +265,17 @@ class Dense:
         )
         return best_ranks, scores + constants[:, None]
 
+    def _turned_queries(self, queries: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+        """Queries that give documents as they are the scores at an alpha, up to a constant of each.
+
+        Vectors of a Backpack are [e_0 ; e - e_0], and its queries [q ; alpha q].
+        """
+        if isinstance(self.policy, Erase):
+            return _mapped_queries(queries, replace(self._map, alpha=alpha))
+        whole, part = np.split(queries, 2, axis=1)
+        turned = np.concatenate([whole, np.float32(alpha) * part], axis=1)
+        return turned, np.zeros(len(queries), dtype=np.float32)
+
     @cached_property
     def encoding(self) -> Encoding:
         """Makes vectors of texts. Raises ``ValueError`` for a ranker that compares none."""
@@ -263,10 +283,31 @@ class Dense:
 
     def _encoding(self, kind: type[Encoding]) -> Encoding:
         ranker, pair_tokenizer = load_ranker(self.checkpoint, pooling=self.pooling)
+        if isinstance(self.policy, LowestSenses):
+            self._check_senses(ranker)
         try:
             return kind(Scorer(ranker, pair_tokenizer, self.settings))
         except ValueError as error:
             raise ValueError(f"first_stage.checkpoint={self.checkpoint}: {error}") from error
+
+    def _check_senses(self, ranker: Any) -> None:
+        """Raise ``ValueError`` unless its vectors have a part of the attribute."""
+        groups: tuple[tuple[str, str], ...] = ()
+        if isinstance(ranker, BackpackEncoderForRanking):
+            groups = ranker.config.groups
+        if self.attribute.name not in {name for name, _ in groups}:
+            raise ValueError(
+                f"first_stage.checkpoint={self.checkpoint}: first_stage.policy={self.policy.name} "
+                f"is for vectors that have a part of {self.attribute.name}, those of "
+                "model=backpack_encoder; first_stage.policy=renditions is for all encoders"
+            )
+
+    @property
+    def dimensions(self) -> int:
+        """D, numbers of e."""
+        if isinstance(self.policy, LowestSenses):
+            return self.encoding.size // 2
+        return self.encoding.size
 
     @cached_property
     def _map(self) -> PooledMap:
@@ -295,7 +336,7 @@ class Dense:
     @property
     def not_promised(self) -> str | None:
         """Why a swap may change the candidates; None: :meth:`same_score` says where it cannot."""
-        if not isinstance(self.policy, MeanOfRenditions):
+        if isinstance(self.policy, Erase):
             return f"acts by {self.policy.name}, which promises nothing about single texts"
         if self.alpha != 0:
             return f"is at alpha {self.alpha:g}, not 0"
@@ -304,13 +345,19 @@ class Dense:
     def same_score(self, query: str, document: str, other: str) -> bool:
         """Whether two texts of a document have one score here, at alpha = 0.
 
-        They have the same renditions, whose vectors are rounded alike.
+        They have the same renditions, whose vectors are rounded alike; or a Backpack reads the
+        same in both.
         """
-        policy = self.policy
-        if not isinstance(policy, MeanOfRenditions) or not policy.covers(query):
+        (is_turned,) = self.is_turned([query])
+        if not is_turned or isinstance(self.policy, Erase):
             return False
-        cut = self.encoding.pair_tokenizer.cut
-        return policy.wordings(cut(document)) == policy.wordings(cut(other))
+        tokenizer = self.encoding.pair_tokenizer
+        if isinstance(self.policy, MeanOfRenditions):
+            wordings = self.policy.wordings
+            return wordings(tokenizer.cut(document)) == wordings(tokenizer.cut(other))
+        read = self.encoding.ranker.backpack.attribute_senses.with_classes
+        first, second = tokenizer.documents([document, other])
+        return np.array_equal(read(first), read(second))
 
     def pairs_of_vectors(
         self, documents: DocumentStore, block: int = BLOCK
@@ -333,6 +380,10 @@ class Dense:
             of_renditions = TurnedVectors(neutral.rows, neutral.vectors, alpha=0.0)
         for start in range(0, len(known.vectors), block):
             vectors = known.vectors[start : start + block].astype(np.float32)
+            if isinstance(self.policy, LowestSenses):
+                own_neutral, part = np.split(vectors, 2, axis=1)
+                yield own_neutral + part, own_neutral
+                continue
             if of_renditions is None:
                 with torch.inference_mode():
                     at_zero = replace(self._map, alpha=0.0)(torch.from_numpy(vectors))
@@ -350,9 +401,9 @@ class Dense:
         return kept_or_rebuilt(lambda: made(self.folder), made_anew, what)
 
 
-def _of_documents(policy: Policy) -> MeanOfRenditions | Erase:
+def _of_documents(policy: Policy) -> MeanOfRenditions | Erase | LowestSenses:
     """The policy, which must act on documents whatever the query."""
-    if not isinstance(policy, MeanOfRenditions | Erase):
+    if not isinstance(policy, MeanOfRenditions | Erase | LowestSenses):
         raise ValueError(
             f"policy {policy.name} does not act on vectors of documents: use one of "
             f"{', '.join(POLICIES)}"

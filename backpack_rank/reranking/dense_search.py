@@ -17,6 +17,8 @@ from torch import Tensor
 
 BLOCK = 8192
 """Documents of a block."""
+GPU_BLOCK = 131_072
+"""The same on a GPU, which waits for the CPU once a block."""
 QUERIES = 256
 """Queries of a batch."""
 _LOW = 2**31 - 1
@@ -38,12 +40,12 @@ class TurnedVectors:
 
     Attributes:
         rows: which documents, ascending. [M]
-        neutral: e_0 of each, in any number format. [M, d]
+        neutral: e_0 of each, in any number format, or what :func:`kept_on` gives. [M, d]
         alpha: 1 leaves e.
     """
 
     rows: np.ndarray
-    neutral: np.ndarray
+    neutral: np.ndarray | Tensor
     alpha: float
 
     def turn(self, documents: Tensor, start: int) -> None:
@@ -52,7 +54,7 @@ class TurnedVectors:
         if first == last:
             return
         places = torch.from_numpy(self.rows[first:last] - start).to(documents.device)
-        neutral = torch.from_numpy(np.array(self.neutral[first:last])).to(documents.device).float()
+        neutral = _copied(self.neutral[first:last], documents.device).float()
         if self.alpha == 0:
             documents.index_copy_(0, places, neutral)
             return
@@ -62,13 +64,28 @@ class TurnedVectors:
         documents.index_copy_(0, places, turned)
 
 
+def kept_on(device: torch.device, vectors: np.ndarray) -> np.ndarray | Tensor:
+    """The vectors in a GPU's memory where half of what is free holds them; else as they are.
+
+    For who searches several times: each search would take all of them there.
+    """
+    if device.type != "cuda" or 2 * vectors.nbytes > torch.cuda.mem_get_info(device)[0]:
+        return vectors
+    kept = torch.empty(
+        vectors.shape, dtype=torch.from_numpy(np.empty(0, vectors.dtype)).dtype, device=device
+    )
+    for start in range(0, len(vectors), GPU_BLOCK):
+        kept[start : start + GPU_BLOCK] = _copied(vectors[start : start + GPU_BLOCK], device)
+    return kept
+
+
 def top_k(
     queries: Tensor,
-    vectors: np.ndarray,
+    vectors: np.ndarray | Tensor,
     ranks: np.ndarray,
     k: int,
     device: torch.device,
-    block: int = BLOCK,
+    block: int | None = None,
     turned: TurnedVectors | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Exact dense retrieval: the k documents with the highest dot product per query.
@@ -83,16 +100,19 @@ def top_k(
 
     Args:
         queries: [Q, d].
-        vectors: of the documents, in any number format, such as a memory map. [N, d]
+        vectors: of the documents, in any number format, such as a memory map or what
+            :func:`kept_on` gives. [N, d]
         ranks: rank of each document in the order that breaks ties, lowest first; a permutation of
             0 .. N - 1. [N]
         k: documents per query; a smaller N gives all of them.
-        block: documents that are read at a time.
+        block: documents that are read at a time; None: :data:`BLOCK` or :data:`GPU_BLOCK`.
         turned: documents whose vectors are others at this alpha; None: none.
 
     Returns:
         Ranks of the documents [Q, min(k, N)], best first, and their scores in fp32.
     """
+    if block is None:
+        block = GPU_BLOCK if device.type == "cuda" else BLOCK
     best = []
     for start in range(0, len(queries), QUERIES):
         batch = queries[start : start + QUERIES].to(device, torch.float32)
@@ -143,16 +163,14 @@ def _best_of(blocks: Iterable[tuple[Tensor, np.ndarray]], queries: int, k: int) 
 
 def _scores_of_blocks(
     queries: Tensor,
-    vectors: np.ndarray,
+    vectors: np.ndarray | Tensor,
     ranks: np.ndarray,
     block: int,
     turned: TurnedVectors | None,
 ) -> Iterator[tuple[Tensor, np.ndarray]]:
     """Scores [Q, n] of some documents at a time, and their ranks."""
     for start in range(0, len(vectors), block):
-        # Copied: the vectors may be a read-only map of a file.
-        documents = torch.from_numpy(np.array(vectors[start : start + block]))
-        documents = documents.to(queries.device).float()
+        documents = _copied(vectors[start : start + block], queries.device).float()
         if turned is not None:
             turned.turn(documents, start)
         # Matrix products treat a last incomplete group of rows differently, in the last bit; equal
@@ -161,6 +179,13 @@ def _scores_of_blocks(
         if len(documents) % _EVEN:
             padded = F.pad(documents, (0, 0, 0, -len(documents) % _EVEN))
         yield (queries @ padded.T)[:, : len(documents)], ranks[start : start + block]
+
+
+def _copied(vectors: np.ndarray | Tensor, device: torch.device) -> Tensor:
+    """A copy on a device: vectors may be a read-only map of a file, and alpha changes them."""
+    if isinstance(vectors, Tensor):
+        return vectors.to(device, copy=True)
+    return torch.from_numpy(np.array(vectors)).to(device)
 
 
 def _candidates(scores: Tensor, ranks: Tensor, best: Tensor, k: int) -> Tensor:

@@ -22,7 +22,7 @@ from backpack_rank.data.collection import DocumentStore, Queries
 from backpack_rank.data.wordings import ApartPairTokenizer, wordings_of
 from backpack_rank.digests import digest
 from backpack_rank.files import intact, reserve_space, seal, write_text
-from backpack_rank.models.apart import ApartRanker, VectorRanker, mean_vectors
+from backpack_rank.models.apart import ApartRanker, VectorRanker
 from backpack_rank.progress import Progress
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.cache import weights_digest
@@ -50,11 +50,12 @@ class DocumentVectors:
 
     Attributes:
         doc_ids: UTF-8 bytes. [N]
-        vectors: fp16, mapped from disk. [N, d]
+        vectors: fp16, mapped from disk, or what
+            :func:`~backpack_rank.reranking.dense_search.kept_on` makes of them. [N, d]
     """
 
     doc_ids: np.ndarray
-    vectors: np.ndarray
+    vectors: Any
 
     @classmethod
     def of(cls, documents: DocumentStore, encoding: Encoding, folder: Path) -> DocumentVectors:
@@ -90,11 +91,12 @@ class NeutralVectors:
 
     Attributes:
         rows: numbers of the documents, ascending. int64 [M]
-        vectors: fp16, mapped from disk. [M, d]
+        vectors: fp16, mapped from disk, or what
+            :func:`~backpack_rank.reranking.dense_search.kept_on` makes of them. [M, d]
     """
 
     rows: np.ndarray
-    vectors: np.ndarray
+    vectors: Any
 
     @classmethod
     def of(
@@ -318,8 +320,7 @@ def means_of_wordings(
     neutral = np.empty((len(wordings_of_texts), encoding.size), dtype=np.float32)
     for place, wordings in enumerate(wordings_of_texts):
         stacked = np.stack([vector_of_text[text] for text in wordings]).astype(np.float32)
-        mean = mean_vectors(torch.from_numpy(stacked)[None], encoding.ranker.unit_vectors)
-        neutral[place] = mean.numpy()
+        neutral[place] = encoding.ranker.mean(torch.from_numpy(stacked)).numpy()
     return neutral
 
 

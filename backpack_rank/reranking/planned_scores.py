@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
+from torch import Tensor
 
 from backpack_rank.data.batching import JoinedPairs, Pairs, join_pairs
 from backpack_rank.data.collection import Collection, MemoryStore
@@ -19,9 +20,6 @@ from backpack_rank.reranking.text_scorer import TextScorer
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.hook import linear_components
 from backpack_rank.senses.views import View
-
-_PICKED_ROWS = 256
-"""Sense vectors that are picked from an array at a time: numpy copies them."""
 
 
 def scores_of_pairs(
@@ -180,14 +178,14 @@ def _scores_of_sequences(
 class SenseVectors:
     """Scores joined texts under many weights per sense and shifts of senses.
 
-    It holds the sense vectors of the texts. Each text is read once under each shift that its scores
-    are made of.
+    It holds the sense vectors of the texts on the ranker's device. Each text is read once under
+    each shift that its scores are made of.
     """
 
     def __init__(self, scorer: Scorer, sequences: Sequence[np.ndarray]) -> None:
         self._scorer = scorer
         self._sequences = sequences
-        self._vectors: dict[str | None, np.ndarray] = {}
+        self._vectors: dict[str | None, Tensor] = {}
         self._is_read: dict[str | None, np.ndarray] = {}
 
     def scores(self, texts: np.ndarray, view: View) -> np.ndarray:
@@ -195,16 +193,9 @@ class SenseVectors:
         parts = []
         for factor, shift in linear_components(view.token_shift):
             parts.append((factor, self._read(texts, shift)))
-        scores = np.empty(len(texts), dtype=np.float32)
-        for start in range(0, len(texts), _PICKED_ROWS):
-            rows = texts[start : start + _PICKED_ROWS]
-            picked = [(factor, vectors[rows]) for factor, vectors in parts]
-            scores[start : start + len(rows)] = self._scorer.score_senses(
-                picked, view.sense_weights, pooled_map=view.pooled_map
-            )
-        return scores
+        return self._scorer.score_senses(parts, view.sense_weights, texts, view.pooled_map)
 
-    def _read(self, texts: np.ndarray, shift: TokenShift | None) -> np.ndarray:
+    def _read(self, texts: np.ndarray, shift: TokenShift | None) -> Tensor:
         """Sense vectors under a shift; those of the given texts are filled in. [T, k, d]"""
         key = None if shift is None else shift.key
         if key not in self._vectors:

@@ -34,6 +34,7 @@ from backpack_rank.data.long_documents import CUT, LongDocuments
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.digests import digest
+from backpack_rank.models.backpack_encoder import BackpackEncoderForRanking, SenseRanker
 from backpack_rank.models.blocked_weights import BlockedWeights
 from backpack_rank.models.number_formats import format_of, resolved_format
 from backpack_rank.models.pair_tokenizers import with_readout
@@ -234,7 +235,7 @@ class Scorer(TextScorer):
 
     def senses(self, pairs: Pairs) -> np.ndarray:
         """The sense vectors of all rows, whose documents are cut. float32 [N, k, d]"""
-        out = self.empty_senses(len(pairs))
+        out = np.empty(self.shape_of_senses(len(pairs)), dtype=np.float32)
         self.fill_senses(pairs, out)
         return out
 
@@ -258,16 +259,17 @@ class Scorer(TextScorer):
             starts, long_documents = np.arange(len(pairs)), CUT
         states_of_first = self._empty_token_states()
         states_of_further = self._empty_token_states()
+        kept = torch.from_numpy(out)
         with self.inference():
             for rows, chunks, texts in self._batches(pairs, long_documents):
                 token_states = states_of_first if int(chunks[0]) == 0 else states_of_further
                 places = starts[np.asarray(rows)] + np.asarray(chunks)
-                self._fill_senses(texts, token_shift, token_states, out, places)
+                self._fill_senses(texts, token_shift, token_states, kept, places)
 
     def fill_token_senses(
         self,
         sequences: list[np.ndarray],
-        out: np.ndarray,
+        out: Tensor,
         rows: np.ndarray,
         token_shift: TokenShift | None = None,
     ) -> None:
@@ -275,7 +277,7 @@ class Scorer(TextScorer):
 
         Args:
             sequences: the texts. [n]
-            out: where they are written. [N, k, d]
+            out: where they are written, on any device. [N, k, d]
             rows: of ``out``, one for each text. [n]
             token_shift: tokens that are moved.
         """
@@ -331,15 +333,15 @@ class Scorer(TextScorer):
             for start in range(0, len(scores), _MIXED_ROWS):
                 block = slice(start, start + _MIXED_ROWS)
                 stored = torch.from_numpy(vectors[numbers[block]]).to(
-                    self.device, self.ranker.dtype
+                    self.device, self._format_of_stored
                 )
                 mapped = self.ranker.score_vectors(pooled_map(stored))
                 scores[block] = mapped.float().cpu().numpy()
         return scores
 
-    def empty_senses(self, number: int) -> np.ndarray:
-        """Room for the sense vectors of texts. float32 [N, k, d]"""
-        return np.empty(self.shape_of_senses(number), dtype=np.float32)
+    def empty_senses(self, number: int) -> Tensor:
+        """Room for the sense vectors of texts, on the ranker's device. float32 [N, k, d]"""
+        return torch.empty(self.shape_of_senses(number), device=self.device)
 
     def shape_of_senses(self, number: int) -> tuple[int, int, int]:
         """[N, k, d], or [N, k, n] where each sense has a number for every position."""
@@ -351,7 +353,7 @@ class Scorer(TextScorer):
 
     def score_senses(
         self,
-        parts: Sequence[tuple[float, np.ndarray]],
+        parts: Sequence[tuple[float, np.ndarray | Tensor]],
         weights: Tensor | None = None,
         rows: np.ndarray | None = None,
         pooled_map: PooledMap | None = None,
@@ -359,8 +361,9 @@ class Scorer(TextScorer):
         """Scores from sense vectors under weights per sense. [N] float32
 
         Args:
-            parts: (factor, sense vectors [N, k, d]); the vectors scored are the sum of factor times
-                vectors. One part with factor 1 is scored unchanged.
+            parts: (factor, sense vectors [N, k, d]), arrays or tensors on any device; the vectors
+                scored are the sum of factor times vectors. One part with factor 1 is scored
+                unchanged.
             weights: M_s [k]; None: the senses are mixed unchanged.
             rows: that are scored, by number [n]; None: all.
             pooled_map: of the mixed senses; None: the head scores them unchanged.
@@ -370,17 +373,19 @@ class Scorer(TextScorer):
         """
         ranker = self._backpack()
         number = len(parts[0][1]) if rows is None else len(rows)
-        scores = np.empty(number, dtype=np.float32)
-        dtype = ranker.dtype
+        scores = []
         with self.inference(), mapped_vectors(ranker, pooled_map):
             for start in range(0, number, _MIXED_ROWS):
                 block = slice(start, start + _MIXED_ROWS)
-                # Numbers of rows make numpy copy what a slice looks at in place.
+                # Numbers of rows copy what a slice looks at in place.
                 picked = block if rows is None else rows[block]
-                vectors = weighted_sum([(factor, senses[picked]) for factor, senses in parts])
-                mixed = torch.from_numpy(vectors).to(self.device, dtype)
-                scores[block] = ranker.score_senses(mixed, weights).float().cpu().numpy()
-        return scores
+                vectors = weighted_sum(
+                    [(factor, _on(self.device, senses[picked])) for factor, senses in parts]
+                )
+                stored = vectors.to(self._format_of_stored)
+                scores.append(ranker.score_senses(stored, weights).float())
+        # Read behind the last block: to read is to wait for the device.
+        return torch.cat(scores).cpu().numpy() if scores else np.empty(0, dtype=np.float32)
 
     @contextmanager
     def inference(self) -> Iterator[None]:
@@ -432,7 +437,7 @@ class Scorer(TextScorer):
         batch: PackedBatch,
         token_shift: TokenShift | None,
         token_states: TokenStateCache | None,
-        out: np.ndarray,
+        out: Tensor,
         rows: np.ndarray,
     ) -> None:
         """Write the sense vectors of a batch to these rows of ``out`` [N, k, d]."""
@@ -440,11 +445,11 @@ class Scorer(TextScorer):
         view = View(token_shift=token_shift)
         output = self._forward(batch.to(self.device), view, token_states, return_senses=True)
         assert output.senses is not None
-        senses = output.senses.float().cpu().numpy()
+        senses = output.senses.float().to(out)
         width = senses.shape[-1]
         out[rows, :, :width] = senses
         # Only numbers by position are narrower: texts of a batch are shorter than others.
-        out[rows, :, width:] = np.nan
+        out[rows, :, width:] = torch.nan
 
     def _empty_token_states(self) -> TokenStateCache | None:
         """A new one for each run over batches: states of another one would show in the last
@@ -541,8 +546,17 @@ class Scorer(TextScorer):
         """Digest of the ranker's weights, taken once: a scorer is made for a trained ranker."""
         return weights_digest(self.ranker)[:16]
 
-    def _backpack(self) -> BackpackForRanking:
-        if not isinstance(self.ranker, BackpackForRanking):
+    @property
+    def _format_of_stored(self) -> torch.dtype:
+        """What stored vectors are scored in: a similarity has no digits to spare."""
+        has_similarity = getattr(self.ranker.config, "similarity", None) is not None
+        if has_similarity or isinstance(self.ranker, BackpackEncoderForRanking):
+            return torch.float32
+        dtype: torch.dtype = self.ranker.dtype
+        return dtype
+
+    def _backpack(self) -> SenseRanker:
+        if not isinstance(self.ranker, SenseRanker):
             raise TypeError(
                 f"{self.ranker.label} has no sense vectors; alpha other than 1 needs a Backpack "
                 "ranker"
@@ -637,18 +651,24 @@ def once(items: Iterable[Hashable]) -> tuple[list[int], np.ndarray]:
     return first_rows, np.array(places, dtype=np.int64)
 
 
-def weighted_sum(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:
-    """Sum of factor times array, as a new array (mapped files are read-only).
+def _on(device: torch.device, vectors: np.ndarray | Tensor) -> Tensor:
+    """Vectors on a device; of an array a copy, because mapped files are read-only."""
+    if isinstance(vectors, np.ndarray):
+        vectors = torch.from_numpy(np.array(vectors))
+    return vectors.to(device)
 
-    >>> weighted_sum([(0.5, np.ones(2)), (2.0, np.ones(2))])
-    array([2.5, 2.5], dtype=float32)
+
+def weighted_sum(parts: Sequence[tuple[float, Tensor]]) -> Tensor:
+    """Sum of factor times vectors.
+
+    >>> weighted_sum([(0.5, torch.ones(2)), (2.0, torch.ones(2))])
+    tensor([2.5000, 2.5000])
     """
     ((first_factor, first), *others) = parts
     if not others and first_factor == 1:
-        return np.array(first)
-    # In float32 whatever the cache's format: numpy before 2 would multiply float16 arrays in
-    # float16.
-    total = first_factor * first.astype(np.float32)
+        return first
+    # In float32 whatever the cache's format.
+    total = first_factor * first.float()
     for factor, senses in others:
-        total += factor * senses.astype(np.float32)
+        total += factor * senses.float()
     return total

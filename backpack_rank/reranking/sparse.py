@@ -240,16 +240,19 @@ class Sparse(Dense):
             means.append(parts[0] if len(parts) == 1 else self.encoding.mean(parts))
         return means
 
+    def _searched(self, documents: DocumentStore, alphas: Sequence[float]) -> tuple[Any, Any]:
+        is_turned = any(alpha != 1 for alpha in alphas)
+        return self.vectors(documents), self.neutral_vectors(documents) if is_turned else None
+
     def _search(
         self,
         queries: Any,
-        documents: DocumentStore,
         known: Any,
+        neutral: Any,
         ranks: np.ndarray,
         alpha: float,
         depth: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        neutral = self.neutral_vectors(documents) if alpha != 1 else None
         words = np.ascontiguousarray(queries.toarray().T, dtype=np.float32)
         size = self.encoding.size
 
@@ -257,7 +260,7 @@ class Sparse(Dense):
             for start in range(0, len(known.rows), _BLOCK):
                 end = min(start + _BLOCK, len(known.rows))
                 scores = known.block(start, end, size) @ words
-                if neutral is not None:
+                if alpha != 1 and neutral is not None:
                     first, last = np.searchsorted(neutral.rows, [start, end])
                     rows = np.asarray(neutral.rows[first:last]) - start
                     at_zero = neutral.block(first, last, size) @ words

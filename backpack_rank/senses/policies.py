@@ -29,7 +29,8 @@ from backpack_rank.attributes.group_queries import QUERIES, GroupQueries
 from backpack_rank.attributes.word_classes import WordClasses, class_of_names, load_all_classes
 from backpack_rank.checks import located
 from backpack_rank.constructors import Count, FilePath, Length, OneOf, Positive, Range, checked
-from backpack_rank.models.rankers import BackpackForRanking, Ranker
+from backpack_rank.models.backpack_encoder import SenseRanker
+from backpack_rank.models.rankers import Ranker
 from backpack_rank.models.token_shift import SCOPES, TokenClasses, TokenShift, token_shift
 from backpack_rank.senses.sensitivity import Sensitivity, sensitivity
 from backpack_rank.senses.views import View
@@ -81,7 +82,7 @@ class PolicyContext:
         cls, ranker: Ranker, tokenizer: PreTrainedTokenizerBase | None, attribute: Attribute
     ) -> PolicyContext:
         """An attribute: the word pairs are those of its two sides."""
-        groups = ranker.config.groups if isinstance(ranker, BackpackForRanking) else ()
+        groups = ranker.config.groups if isinstance(ranker, SenseRanker) else ()
         has_further_group = any(
             name == attribute.name and group not in attribute.sides for name, group in groups
         )
@@ -94,7 +95,7 @@ class PolicyContext:
     @cached_property
     def sensitivity(self) -> Sensitivity | None:
         """s_l of the senses (eq. 4); None for a ranker without senses."""
-        if not isinstance(self.ranker, BackpackForRanking) or self.tokenizer is None:
+        if not isinstance(self.ranker, SenseRanker) or self.tokenizer is None:
             return None
         return self.sensitivity_of(self.pairs)
 

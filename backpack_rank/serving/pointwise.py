@@ -15,6 +15,7 @@ from backpack_rank.data.batching import ROWS, group_by_length, join_pairs
 from backpack_rank.data.long_documents import LongDocuments
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.backpack_encoder import SenseRanker
 from backpack_rank.models.pooled_map import mapped_vectors
 from backpack_rank.models.prompted_ranker import PromptTokenizer
 from backpack_rank.models.rankers import BackpackForRanking
@@ -190,7 +191,7 @@ class ServedPointwise(ServedWithDial):
     ) -> None:
         """One pass for all alphas: weights and maps are applied to the sense vectors."""
         ranker = self._scorer.ranker
-        assert isinstance(ranker, BackpackForRanking)
+        assert isinstance(ranker, SenseRanker)
         senses = ranker(batch, return_senses=True, **options).senses
         for part, text_pass, rows in _rows_of_batch(slices):
             for column, view in zip(text_pass.columns, text_pass.views(), strict=True):

@@ -86,9 +86,16 @@ class Lora:
 
         Raises:
             ImportError: peft is not installed.
-            ValueError: the ranker has no backbone, peft has no default for it, or
-                ``target_modules`` names something else than its linear layers.
+            ValueError: the ranker has no backbone or one that stays as it is, peft has no default
+                for it, or ``target_modules`` names something else than its linear layers.
         """
+        if getattr(ranker.config, "similarity", None) is not None:
+            # Adapters would be put in, and no gradient would ever reach them.
+            raise ValueError(
+                "with a similarity the encoder stays as it is, and copies of its upper layers are "
+                "trained in full: use adapter=none, or leave the similarity out "
+                "(model.ranker.similarity=null)"
+            )
         peft = _peft()
         backbone = backbone_of(ranker)
         if backbone is None:

@@ -30,6 +30,9 @@ class GroupAdversary(nn.Module):
     Alpha has no part in it: how far the attribute is removed is fixed by ``weight`` when the ranker
     is trained. After AdvBert (Rekabsaz et al. 2021, SIGIR).
 
+    With a similarity (:mod:`backpack_rank.models.similarity`), x is the vector without it: training
+    leaves the encoder as it is, and what its cosine tells of a group stays in the score.
+
     Attributes:
         reversal: what gradients are multiplied by on their way to the ranker, with a minus.
         weight: 1; the classifier learns at its full loss.
@@ -57,9 +60,9 @@ class GroupAdversary(nn.Module):
                 f"{type(ranker).__name__} has none: use model=backpack or model=cross_encoder"
             )
         self.reversal = weight
-        size = head.out.in_features
+        self._size: int = head.out.in_features
         self.classifier = nn.Sequential(
-            nn.Linear(size, size), nn.Tanh(), nn.Linear(size, groups + 1)
+            nn.Linear(self._size, self._size), nn.Tanh(), nn.Linear(self._size, groups + 1)
         )
         self._vectors: Tensor | None = None
         head.register_forward_pre_hook(self._remember)
@@ -74,7 +77,9 @@ class GroupAdversary(nn.Module):
         return F.cross_entropy(self.classifier(vectors), batch.leanings)
 
     def _remember(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self._vectors = inputs[0]
+        # A similarity stands behind the vector. No gradient goes through it: against a classifier
+        # that reads it, the ranker could do nothing.
+        self._vectors = inputs[0][..., : self._size]
 
 
 def leaning_of(lexicon: Lexicon) -> Callable[[str], int]:

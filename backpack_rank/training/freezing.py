@@ -28,10 +28,11 @@ class FrozenParts:
         """
         Args:
             frozen: parts (``backbone``, ``backbone.embeddings``, ``backbone.layers.0-3``,
-                ``senses``, ``weights``, ``head``; of word-embedding rankers ``embeddings`` and
-                ``interaction``) or globs of parameter names. The sense network reads the backbone's
-                word embeddings, so frozen ``senses`` still change what they say while
-                ``backbone.embeddings`` are trained.
+                ``senses``, ``weights``, ``head``; of rankers with a similarity ``joint``, the
+                layers that read query and document together; of word-embedding rankers
+                ``embeddings`` and ``interaction``) or globs of parameter names. The sense network
+                reads the backbone's word embeddings, so frozen ``senses`` still change what they
+                say while ``backbone.embeddings`` are trained.
             epochs: of the training after which all of it is trained too; None keeps it frozen.
 
         Raises:
@@ -134,6 +135,10 @@ def parts(ranker: Ranker) -> dict[str, nn.Module]:
     named = {"backbone": backbone, "backbone.embeddings": backbone.get_input_embeddings()}
     for number, layer in enumerate(layers_of(backbone)):
         named[f"backbone.layers.{number}"] = layer
+    network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
+    joint = getattr(network, "joint", None)
+    if joint is not None:
+        named["joint"] = joint
     if isinstance(ranker, BackpackForRanking):
         named["senses"] = ranker.backpack.sense_network
         named["weights"] = ranker.backpack.sense_weight_net

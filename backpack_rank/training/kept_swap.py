@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -120,6 +121,14 @@ def kept_swap(
         raise ValueError(
             f"training.keep_swap={folder} has another tokenizer than the ranker in training, and "
             "reads the same token ids; start both from the same tokenizer"
+        )
+    # With a similarity, and as the paper's code has it, texts are joined with other tokens.
+    joined, joined_there = pair_tokenizer.pairs("a", ["a"]), other.pairs("a", ["a"])
+    if not np.array_equal(joined, joined_there):
+        raise ValueError(
+            f"training.keep_swap={folder} joins query and document with other tokens than the "
+            "ranker in training, and reads the same texts; train both with the same "
+            "model.ranker.similarity (null or a number) and input_form"
         )
     return KeptSwap(reference, ranker.config.num_senses, weight)
 

@@ -1,20 +1,22 @@
 """A warm-up that distils a pretrained backbone into the mix of senses, on texts without labels.
 
 The sense network and the weight network learn to give the pooled vector of the backbone, which a
-ranking head on a plain cross-encoder reads. The backbone is not trained.
+ranking head on a plain cross-encoder reads; or, of a Backpack that gives vectors, those of its
+encoder. The backbone is not trained.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import lightning as L
 import numpy as np
 import torch
+import torch.nn.functional as F
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -22,11 +24,14 @@ from torch.utils.data import DataLoader
 from backpack_rank.constructors import MOST, Count, CountOrZero, LearningRate, Range, checked
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.backpack import BackpackModel
+from backpack_rank.models.backpack_encoder import BackpackEncoderForRanking, SenseRanker
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.training.module import OptimizerConfig
 
 log = logging.getLogger(__name__)
+SCALE = 20.0
+"""Of cosines in a softmax, the inverse of the temperature that encoders are trained with."""
 
 
 @checked("reconstruct")
@@ -65,8 +70,13 @@ class Reconstruction:
         held = min(self.held_out, len(texts) // 5)
         return list(texts[held:]), list(texts[:held])
 
-    def loader(self, texts: Sequence[np.ndarray], seed: int) -> DataLoader:
-        """Shuffled batches of texts without padding."""
+    def loader(
+        self,
+        texts: Sequence[np.ndarray],
+        seed: int,
+        collate: Callable[[list[np.ndarray]], Any] = PackedBatch.from_sequences,
+    ) -> DataLoader:
+        """Shuffled batches of texts, as ``collate`` makes them; by default without padding."""
         generator = torch.Generator().manual_seed(seed)
         return DataLoader(
             texts,  # type: ignore[arg-type]
@@ -74,7 +84,7 @@ class Reconstruction:
             shuffle=True,
             drop_last=len(texts) >= self.batch_size,
             generator=generator,
-            collate_fn=PackedBatch.from_sequences,
+            collate_fn=collate,
         )
 
 
@@ -195,6 +205,86 @@ class ReconstructionModule(L.LightningModule):
         )
 
 
+class VectorReconstruction(L.LightningModule):
+    """Trains senses and weights so that documents have the vectors that the encoder makes of them.
+
+        module = VectorReconstruction(ranker, OptimizerConfig(2e-3), held_out)
+        with train_senses_only(ranker):
+            trainer.fit(module, reconstruction.loader(texts, seed=0, collate=module.collate))
+
+    It logs ``reconstruct/loss``: 1 - the cosine of the two vectors, and half of the divergence from
+    the encoder's ranking of the batch's documents for each of its queries, a softmax over
+    :data:`SCALE` times the cosines.
+    """
+
+    before: float
+    after: float
+
+    def __init__(
+        self,
+        ranker: BackpackEncoderForRanking,
+        optimisation: OptimizerConfig,
+        held_out: Sequence[np.ndarray],
+    ) -> None:
+        super().__init__()
+        self.ranker = ranker
+        self.optimisation = optimisation
+        self.held_out = held_out
+
+    def collate(self, rows: list[np.ndarray]) -> tuple[PackedBatch, PackedBatch]:
+        """Queries and documents of rows."""
+        queries, documents = [], []
+        for row in rows:
+            query, (document,) = self.ranker.parts_of_row(row)
+            queries.append(query)
+            documents.append(document)
+        return PackedBatch.from_sequences(queries), PackedBatch.from_sequences(documents)
+
+    @torch.no_grad()
+    def cosine(self, batch_size: int = 32) -> float:
+        """Mean over held-out documents, of their vector and the encoder's."""
+        cosines: list[Tensor] = []
+        with eval_mode(self.ranker):
+            for start in range(0, len(self.held_out), batch_size):
+                rows = list(self.held_out[start : start + batch_size])
+                _, documents = self.collate(rows)
+                vectors, targets = self.ranker.vectors_and_targets(documents.to(self.device))
+                cosines.append((vectors * targets).sum(dim=-1))
+        return float(torch.cat(cosines).double().mean())
+
+    def on_fit_start(self) -> None:
+        """Measure where the model computes, which a trainer has moved it to."""
+        self.before = self.cosine()
+        log.info("reconstruction: at first cosine %.3f", self.before)
+
+    def training_step(self, batch: tuple[PackedBatch, PackedBatch], batch_index: int) -> Tensor:
+        """1 - cosine, plus half of the divergence of rankings."""
+        queries, documents = batch
+        vectors, targets = self.ranker.vectors_and_targets(documents)
+        wanted = SCALE * self.ranker.encoder_vectors(queries)
+        divergence = F.kl_div(
+            (wanted @ vectors.T).log_softmax(dim=-1),
+            (wanted @ targets.T).softmax(dim=-1),
+            reduction="batchmean",
+        )
+        loss = 1 - (vectors * targets).sum(dim=-1).mean() + divergence / 2
+        size = len(documents)
+        self.log("reconstruct/loss", loss, prog_bar=True, batch_size=size, sync_dist=True)
+        return loss
+
+    def on_train_end(self) -> None:
+        """Measure again."""
+        self.after = self.cosine()
+        steps = self.trainer.global_step
+        log.info("reconstruction: after %d steps cosine %.3f", steps, self.after)
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """AdamW and its schedule over the trainer's steps."""
+        return self.optimisation.configured(
+            self.ranker, int(self.trainer.estimated_stepping_batches)
+        )
+
+
 def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tensor, Tensor]:
     """Compare senses with the backbone: both vectors of each text. Two [B, d]
 
@@ -213,7 +303,7 @@ def mixed_and_pooled(backpack: BackpackModel, batch: PackedBatch) -> tuple[Tenso
 
 
 @contextmanager
-def train_senses_only(ranker: BackpackForRanking) -> Iterator[None]:
+def train_senses_only(ranker: SenseRanker) -> Iterator[None]:
     """A ``with`` block in which all but senses and weights is frozen, without dropout.
 
     with train_senses_only(ranker):

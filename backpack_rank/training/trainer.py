@@ -143,6 +143,9 @@ def fit(
     )
     with quiet_lightning(), gathered_afterwards(trainer, module):
         trainer.fit(module, data, ckpt_path=start, weights_only=True)
+        if epochs == 0:
+            # What came before the epochs is all of the training; it is measured once.
+            trainer.validate(module, data, verbose=False)
     if trainer.is_global_zero and best.best_model_path:
         checkpoint = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
         module.load_state_dict(checkpoint["state_dict"])
@@ -151,6 +154,8 @@ def fit(
     highest = float("nan")
     if best.best_model_score is not None:
         highest = float(best.best_model_score)
+    elif epochs == 0:
+        highest = float(trainer.callback_metrics[monitor])
     return Fitted(trainer, highest, last.metrics)
 
 

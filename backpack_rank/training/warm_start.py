@@ -14,12 +14,14 @@ from pathlib import Path
 from backpack_rank.data.batching import Pairs, sample_texts
 from backpack_rank.data.collection import Collection, Run
 from backpack_rank.data.tokenisation import PairTokenizer
+from backpack_rank.models.backpack_encoder import BackpackEncoderForRanking, SenseRanker
 from backpack_rank.models.initialisation import check_start, start_weights
-from backpack_rank.models.rankers import BackpackForRanking, Ranker
+from backpack_rank.models.rankers import Ranker
 from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.reconstruction import (
     Reconstruction,
     ReconstructionModule,
+    VectorReconstruction,
     train_senses_only,
 )
 from backpack_rank.training.trainer import TrainerSettings, quiet_lightning
@@ -72,7 +74,7 @@ class WarmStart:
         reconstruction = self.reconstruction
         if weights == "random" and reconstruction.steps == 0:
             return
-        if not isinstance(ranker, BackpackForRanking):
+        if not isinstance(ranker, SenseRanker):
             raise ValueError(
                 f"{type(ranker).__name__} has no senses to begin with: leave out start.weights "
                 "and reconstruct.steps, or use model=backpack"
@@ -83,6 +85,11 @@ class WarmStart:
                 run[query_id] = documents
         pairs = Pairs.from_run(run, collection)
         if weights != "random":
+            if isinstance(ranker, BackpackEncoderForRanking):
+                raise ValueError(
+                    "start.weights is for weights that are an attention, and those of "
+                    "model=backpack_encoder are none: leave it out"
+                )
             if ranker.name_or_path:
                 raise ValueError(
                     f"the weights of {ranker.name_or_path} are trained ones: leave out "
@@ -98,12 +105,12 @@ class WarmStart:
 def reconstruct(
     settings: TrainerSettings,
     reconstruction: Reconstruction,
-    ranker: BackpackForRanking,
+    ranker: SenseRanker,
     pair_tokenizer: PairTokenizer,
     pairs: Pairs,
     folder: Path,
 ) -> None:
-    """Train senses to reconstruct the backbone's pooled vector, on texts of pairs."""
+    """Train senses to reconstruct the backbone's vectors, on texts of pairs."""
     count = reconstruction.texts + reconstruction.held_out
     drawn = sample_texts(pairs, pair_tokenizer, count, settings.seed)
     texts, held_out = reconstruction.split(drawn)
@@ -115,8 +122,14 @@ def reconstruct(
         gradient_clip_val=settings.gradient_clip,
     )
     log.info("reconstruction: %d steps over %d texts", reconstruction.steps, len(texts))
-    module = ReconstructionModule(ranker, optimisation, held_out)
+    module: ReconstructionModule | VectorReconstruction
+    if isinstance(ranker, BackpackEncoderForRanking):
+        module = VectorReconstruction(ranker, optimisation, held_out)
+        loader = reconstruction.loader(texts, settings.seed, module.collate)
+    else:
+        module = ReconstructionModule(ranker, optimisation, held_out)
+        loader = reconstruction.loader(texts, settings.seed)
     with quiet_lightning(), train_senses_only(ranker), warnings.catch_warnings():
         # Eval mode is meant: the backbone's vectors must have no dropout.
         warnings.filterwarnings("ignore", message=".*in eval mode.*")
-        trainer.fit(module, reconstruction.loader(texts, settings.seed))
+        trainer.fit(module, loader)

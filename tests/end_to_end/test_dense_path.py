@@ -14,6 +14,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from workplace import Workplace
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.synthetic.generator import load_synthetic
 from backpack_rank.data.trec import read_run
 from backpack_rank.models.dual_encoder import DualEncoderForRanking
@@ -40,8 +41,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
 
 
 @pytest.fixture(scope="module")
-def dual_encoder_run(workplace: Workplace, tokenizer) -> Path:
-    """The run of a small dual encoder over a random BERT."""
+def bert(workplace: Workplace, tokenizer) -> Path:
+    """A small random BERT."""
     folder = workplace.folder / "bert"
     special = {
         "cls_token": "<|endoftext|>",
@@ -62,7 +63,42 @@ def dual_encoder_run(workplace: Workplace, tokenizer) -> Path:
         BertConfig(vocab_size=len(fast_tokenizer), initializer_range=0.3, **shape)
     ).save_pretrained(folder)
     fast_tokenizer.save_pretrained(folder)
-    return trained_in(workplace, "dual", "model=bert_dot", f"model.ranker.name={folder}", *SMALL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dual_encoder_run(workplace: Workplace, bert: Path) -> Path:
+    """The run of a small dual encoder over the BERT."""
+    return trained_in(workplace, "dual", "model=bert_dot", f"model.ranker.name={bert}", *SMALL)
+
+
+@pytest.fixture(scope="module")
+def backpack_encoder_run(workplace: Workplace, bert: Path) -> Path:
+    """The run of a small Backpack that gives vectors, over the same."""
+    options = [
+        "model=backpack_encoder",
+        f"model.ranker.name={bert}",
+        "model.ranker.senses=4",
+        "reconstruct.steps=60",
+        *SMALL,
+    ]
+    # So long that no document is cut: a swap may move the end of what is read.
+    return trained_in(workplace, "vectors", *options, "training.epochs=0", "max_length=500")
+
+
+def test_senses_learn_the_vectors_of_an_encoder_that_stays_as_it_is(
+    backpack_encoder_run: Path, bert: Path
+) -> None:
+    ranker, pair_tokenizer = load_ranker(backpack_encoder_run / "ranker")
+    texts = [text for _, text in load_synthetic("test", 0, test_queries=12, documents=80).documents]
+    batch = PackedBatch.from_sequences(pair_tokenizer.documents(texts))
+    with torch.no_grad():
+        vectors, targets = ranker.eval().vectors_and_targets(batch)
+    # Random weights give 0 on average.
+    assert (vectors * targets).sum(dim=-1).mean() > 0.5
+    weights = BertModel.from_pretrained(bert).state_dict()
+    for name, value in ranker.backpack.backbone.state_dict().items():
+        assert torch.equal(value, weights[name]), name
 
 
 def systems(folder: Path) -> dict[str, dict]:
@@ -139,34 +175,44 @@ def moved_and_lost(folder: Path, first: float, second: float) -> tuple[float, in
 
 
 @pytest.mark.parametrize(("first", "second"), [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("run", "policy"),
+    [("dual_encoder_run", "renditions"), ("backpack_encoder_run", "lowest_senses")],
+)
 def test_two_stages_with_a_dial_are_one_table(
     workplace: Workplace,
-    dual_encoder_run: Path,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
+    run: str,
+    policy: str,
     first: float,
     second: float,
 ) -> None:
     """Swapped one at a time: the same as a search of the corpus with that document swapped."""
+    checkpoint = request.getfixturevalue(run)
     options = [
         "experiment=stages",
         "first_stage=dense",
-        f"first_stage.checkpoint={dual_encoder_run}",
+        f"first_stage.checkpoint={checkpoint}",
+        f"first_stage.policy={policy}",
         "first_stage.depth=10",
-        f"checkpoint={dual_encoder_run}",
+        f"checkpoint={checkpoint}",
         f"task.first=[{first}]",
         f"task.second=[{second}]",
     ]
     evaluated(workplace, tmp_path, *TEST_SPLIT, *options)
     with open(tmp_path / "stages.csv", newline="") as file:
         means = {record["measure"]: float(record["mean"]) for record in csv.DictReader(file)}
-    moved, lost = moved_and_lost(dual_encoder_run / "ranker", first, second)
+    moved, lost = moved_and_lost(checkpoint / "ranker", first, second)
     # Vectors of the first stage are in half precision: a place or two may differ.
     assert means["places moved"] == pytest.approx(moved, abs=0.1)
-    assert means["lost"] * 12 == pytest.approx(lost, abs=3)
-    assert (moved > 1) == (second == 1)
-    assert (lost > 20) == (first == 1)
+    assert means["lost"] * 12 == pytest.approx(lost, abs=5)
+    assert (moved > 0.5) == (second == 1)
+    assert (lost > 10) == (first == 1)
     if second == 0:
-        assert means["places moved"] == means["swap change/std"] == 0
+        assert means["places moved"] == 0
+        # The last bits of a score depend on what is read beside it.
+        assert means["swap change/std"] == pytest.approx(0, abs=1e-5)
     assert f"reranker at {second:g}" in (tmp_path / "stages.svg").read_text()
 
 

@@ -108,6 +108,7 @@ def test_train_trains_it_and_its_folder_has_its_scores(
 def test_folders_are_loaded_as_the_classes_that_name_a_configuration() -> None:
     classes = loading._own_classes()
     assert {kind.__name__ for kind in classes.values()} == {
+        "BackpackEncoderForRanking",
         "BackpackForRanking",
         "CrossEncoderForRanking",
         "DualEncoderForRanking",
@@ -115,5 +116,5 @@ def test_folders_are_loaded_as_the_classes_that_name_a_configuration() -> None:
         "InteractionForRanking",
     }
     # Two more names of the same classes are those of sentence-transformers.
-    assert len(classes) == 7
+    assert len(classes) == 8
     assert not Ranker.is_saved()

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from backpack_rank.attributes.attribute import Attribute
+from backpack_rank.data.datamodule import EncodedList, collate_lists
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.shared_tokenizer import shared_tokenizer
 from backpack_rank.data.tokenisation import train_bpe
@@ -17,12 +18,15 @@ from backpack_rank.integrations.onnx_graph import RankerGraph
 from backpack_rank.models.factory import backpack_on_backbone, cross_encoder
 from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
+from backpack_rank.models.pooled_map import kept_vectors
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
+from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.senses.attribution import attribute_batch
 from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import PairedTokens
 from backpack_rank.senses.views import View
+from backpack_rank.training.adversary import GroupAdversary
 from backpack_rank.training.module import OptimizerConfig
 
 SCALE = 20.0
@@ -201,6 +205,33 @@ def test_training_changes_all_but_the_encoder(folder, tokenizer, kind):
 
 
 @pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
+def test_an_adversary_reads_the_vector_without_its_similarity(folder, tokenizer, kind):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, kind, trained=True)
+    adversary = GroupAdversary(ranker, groups=2, weight=3.0)
+    texts = pair_tokenizer.pairs(QUERY, DOCUMENTS)
+    batch = collate_lists([EncodedList(texts, (1, 0, 0, 0), leanings=(1, 2, 0, 0))])
+
+    def gradients(loss):
+        ranker.zero_grad()
+        loss.backward()
+        named = ranker.named_parameters()
+        return {name: value.grad.clone() for name, value in named if value.grad is not None}
+
+    output = ranker(batch.texts)
+    reversed_ones = gradients(adversary.loss(ranker, batch, output, output.scores[None]))
+    assert any("joint.layers.0." in name for name in reversed_ones)
+    assert not any("backbone." in name or name.startswith("head.") for name in reversed_ones)
+
+    # The same loss by hand, without a reversal.
+    with kept_vectors(ranker.head) as kept:
+        ranker(batch.texts)
+    log_shares = adversary.classifier(kept[0][:, :32]).log_softmax(-1)
+    of_leanings = log_shares[range(4), batch.leanings]
+    for name, gradient in gradients(-of_leanings.mean()).items():
+        torch.testing.assert_close(reversed_ones[name], -3.0 * gradient)
+
+
+@pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
 def test_a_saved_folder_gives_the_same_scores(folder, tokenizer, kind, tmp_path):
     ranker, pair_tokenizer = new_ranker(folder, tokenizer, kind, trained=True)
     save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
@@ -319,3 +350,15 @@ def test_what_has_no_such_layers_is_refused(tokenizer, tmp_path):
     AutoModel.from_config(config).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"type bert or electra.*'distilbert'"):
         cross_encoder(tokenizer, name=str(tmp_path), similarity=SCALE)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_sweep_in_half_precision_has_the_scores_of_a_pass(folder, tokenizer, dtype):
+    """A similarity is 20 cosines: rounded to half precision, most of a list would tie."""
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack", trained=True)
+    scorer = Scorer(ranker, pair_tokenizer, ScoringSettings(dtype=dtype))
+    reranker = PointwiseReranker(scorer, attribute=Attribute.named("gender"))
+    swept = np.asarray(reranker.sweep(QUERY, DOCUMENTS, [1.0, 0.0]))
+    pairs = [(QUERY, document) for document in DOCUMENTS]
+    for row, alpha in enumerate((1.0, 0.0)):
+        np.testing.assert_allclose(swept[row], reranker.predict(pairs, alpha=alpha), atol=0.02)

@@ -13,7 +13,7 @@ from in_process import configured
 
 from backpack_rank.files import resource_folder
 from backpack_rank.models import configuration
-from backpack_rank.models.configuration import SENSES, BackpackConfig
+from backpack_rank.models.configuration import ENCODER_SENSES, SENSES, BackpackConfig
 
 PACKAGE = Path(__file__).resolve().parents[2] / "backpack_rank"
 CONF = resource_folder("conf")
@@ -67,6 +67,7 @@ def test_conf_looks_the_number_of_senses_up(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(configuration, "SENSES", 24)
     for model in looked_up:
         assert configured("train", f"model={model}").model.ranker.senses == 24
+    assert configured("train", "model=backpack_encoder").model.ranker.senses == ENCODER_SENSES
 
 
 def test_a_saved_ranker_keeps_its_number_when_the_default_changes() -> None:

@@ -1,12 +1,17 @@
-"""train.py's options for frozen parts, adapters and precision, through the whole training path."""
+"""train.py's options for frozen parts, adapters and precision, and all that act on a ranker with a
+similarity, through the whole training path.
+"""
 
 import platform
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 from hydra.errors import InstantiationException
 from in_process import configured
+from real_layout import write_encoder
+from safetensors.torch import load_file
 
 from backpack_rank.models.loading import load_ranker
 from backpack_rank.pipelines.train import train
@@ -101,3 +106,134 @@ def test_precision_auto_is_bf16_where_the_processor_has_it() -> None:
     settings = TrainingSettings.of(configured("train", "trainer.precision=auto"))
     assert settings.trainer.options["precision"] == wanted
     assert TrainingSettings.of(configured("train")).trainer.options["precision"] == "32-true"
+
+
+BESIDE_COSINE = [
+    "model.ranker.similarity=20",
+    "+data.train.train_queries=8",
+    "+data.train.documents=40",
+    "+data.dev.dev_queries=3",
+    "+data.dev.documents=20",
+    "lists.size=4",
+    "max_length=64",
+    "reconstruct.steps=0",
+    "training.epochs=1",
+    "training.lists_per_batch=2",
+    "training.head_learning_rate=1e-2",
+]
+KINDS = {
+    "cross_encoder": ["model=cross_encoder"],
+    "backpack": ["model=backpack"],
+    "plain_backpack": ["model=backpack", "model.ranker.attribute_senses=null"],
+}
+THAWED = ["training.frozen=[head.dense.*]", "training.frozen_epochs=1", "training.epochs=2"]
+TAUGHT = ["teacher=ranker", "teacher.checkpoint={reference}", "teacher.loss=listwise_kl"]
+RECONSTRUCTED = ["reconstruct.steps=2", "reconstruct.texts=20", "reconstruct.held_out=5"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    return write_encoder(tmp_path_factory.mktemp("encoder") / "bert")
+
+
+@pytest.fixture(scope="module")
+def reference(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cross-encoder with a similarity: a teacher, and what swaps are held to."""
+    folder = tmp_path_factory.mktemp("reference")
+    trained_beside_cosine(folder, encoder, *KINDS["cross_encoder"])
+    return folder
+
+
+def trained_beside_cosine(folder: Path, encoder: Path, *options: str) -> dict[str, torch.Tensor]:
+    """Train a ranker with a similarity, and read its weights."""
+    given = [*BESIDE_COSINE, f"model.ranker.name={encoder}", f"output={folder}", *options]
+    train(configured("train", *given), folder, [])
+    return weights_of(folder)
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of a run's ranker; those of a Backpack have the names of a cross-encoder's."""
+    weights = load_file(folder / "ranker" / "model.safetensors")
+    return {name.removeprefix("backpack."): weight for name, weight in weights.items()}
+
+
+def changed_layers(weights: dict[str, torch.Tensor], encoder: Path) -> tuple[set[str], set[str]]:
+    """Weights of the encoder, and of its copies, that are others than before the training."""
+    of_encoder = set()
+    of_copies = set()
+    for name, weight in load_file(encoder / "model.safetensors").items():
+        if name.startswith("pooler."):  # a ranker has none
+            continue
+        kept = weights[f"backbone.{name}"]
+        if not torch.equal(kept, weight.to(kept.dtype)):
+            of_encoder.add(name)
+        # Of two layers the second is copied.
+        copied = name.replace("encoder.layer.1.", "joint.layers.0.")
+        if copied != name and not torch.equal(weights[copied], weight):
+            of_copies.add(copied)
+    return of_encoder, of_copies
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *product(KINDS, [["training.adversary=0.5", "training.augment=swap"]]),
+        *product(
+            ["cross_encoder", "backpack"],
+            [
+                ["lists.negatives=bias_aware", "training.loss=lambdarank"],
+                THAWED,
+                TAUGHT,
+                ["model.ranker.dtype=bfloat16"],
+            ],
+        ),
+        ("backpack", RECONSTRUCTED),
+        ("backpack", ["training.keep_swap={reference}"]),
+    ],
+)
+def test_every_option_trains_what_a_similarity_leaves_to_train(
+    kind: str, options: list[str], encoder: Path, reference: Path, tmp_path: Path
+) -> None:
+    options = [option.format(reference=reference) for option in options]
+    weights = trained_beside_cosine(tmp_path, encoder, *KINDS[kind], *options)
+    of_encoder, of_copies = changed_layers(weights, encoder)
+    assert not of_encoder
+    assert "joint.layers.0.output.dense.weight" in of_copies
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_joint_layers_are_a_part_that_can_be_frozen(encoder: Path, tmp_path: Path) -> None:
+    weights = trained_beside_cosine(
+        tmp_path, encoder, *KINDS["backpack"], "training.frozen=[joint]"
+    )
+    assert changed_layers(weights, encoder) == (set(), set())
+    assert weights["head.out.weight"].any()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["cross_encoder", "backpack"])
+def test_a_ranker_that_is_trained_further_keeps_its_encoder(
+    kind: str, encoder: Path, tmp_path: Path
+) -> None:
+    first = trained_beside_cosine(tmp_path / "first", encoder, *KINDS[kind])
+    options = [option for option in BESIDE_COSINE if not option.startswith(("model.", "recon"))]
+    options += [f"checkpoint={tmp_path / 'first'}", f"output={tmp_path}", "training.adversary=0.5"]
+    train(configured("train", *options), tmp_path / "second", [])
+    further = weights_of(tmp_path / "second")
+    assert not changed_layers(further, encoder)[0]
+    assert not torch.equal(further["head.out.weight"], first["head.out.weight"])
+
+    ranker, _ = load_ranker(tmp_path / "second" / "ranker")
+    frozen = [name for name, value in ranker.named_parameters() if not value.requires_grad]
+    assert len(frozen) == sum("backbone." in name for name, _ in ranker.named_parameters())
+    assert all("backbone." in name for name in frozen)
+
+
+@pytest.mark.parametrize("kind", ["cross_encoder", "backpack"])
+def test_an_encoder_that_stays_as_it_is_takes_no_adapter(
+    kind: str, encoder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="with a similarity the encoder stays as it is"):
+        trained_beside_cosine(tmp_path, encoder, *KINDS[kind], "adapter=lora")

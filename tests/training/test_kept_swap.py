@@ -11,7 +11,8 @@ from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.datamodule import EncodedList, collate_lists
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attribute_senses import add_attribute_senses
-from backpack_rank.models.loading import load_ranker
+from backpack_rank.models.loading import load_ranker, save_ranker
+from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.pipelines.train import train
 from backpack_rank.training.kept_swap import KeptSwap, kept_swap
 from backpack_rank.training.losses import scatter_lists
@@ -110,6 +111,16 @@ def test_a_ranker_without_attribute_senses_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=r"training\.keep_swap=.* does not have"):
         kept_swap(str(tmp_path), make_backpack(), pair_tokenizer, 1.0)
+
+
+def test_a_reference_that_joins_texts_with_other_tokens_is_refused(
+    ranker, make_backpack, pair_tokenizer, tmp_path: Path
+) -> None:
+    other = make_backpack(input_form="as_coded")
+    joins = make_pair_tokenizer(pair_tokenizer.tokenizer, other, pair_tokenizer.max_length)
+    save_ranker(tmp_path / "ranker", other, joins)
+    with pytest.raises(ValueError, match="joins query and document with other tokens"):
+        kept_swap(str(tmp_path / "ranker"), ranker, pair_tokenizer, 1.0)
 
 
 SMALL = [
