@@ -86,7 +86,7 @@ def _options() -> argparse.Namespace:
     add("--device", default="cuda", help="cuda, cuda:1; cpu: nothing is judged")
     add("--documents", type=int, default=None, help="texts to score (4,096; quick 4)")
     add("--repeats", type=int, default=None, help="rounds; medians are reported (7; quick 1)")
-    add("--no-compile", dest="compile", action="store_false", help="without torch.compile")
+    add("--compile", action="store_true", help="also with torch.compile, a minute for each ranker")
     add("--output", type=Path, default=None, help="benchmarks/results/; of a quick run build/")
     options = parser.parse_args()
     options.output = options.output or record_file("pairs.json", options.quick)

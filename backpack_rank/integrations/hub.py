@@ -268,9 +268,12 @@ def _body(
     """
     what = "A reranker."
     dial_arguments = ""
-    if reranker.local_scorer.ranker.has_senses:
+    ranker = reranker.local_scorer.ranker
+    if ranker.has_senses:
         what = _DIAL
-        dial_arguments = ', alpha=0.5, policy="paired_tokens"'
+        dial_arguments = ", alpha=0.5"
+        if not ranker.config.groups:  # senses of words alone do little
+            dial_arguments += ', policy="paired_tokens"'
     trust = "which runs its own code alone"
     trust_argument = ""
     if trusted:

@@ -5,9 +5,9 @@ vector q is the encoder's own. It reads a document with every word of a class as
 (:mod:`backpack_rank.models.attribute_senses`), and its states make contextual weights of either
 sign, which mix senses of the document's tokens::
 
-    a = sum over the k senses of sum_j a[l, j] (W_l m(x_j) + b_l)       without the attribute
-    b = a + sum over the G senses of the attribute
-    e_0 = a / |a|,   e = b / |b|,   e_alpha = e_0 + alpha (e - e_0)
+    n = sum over the k senses of (W_l sum_j a[l, j] m(x_j) + b_l)       without the attribute
+    w = n + sum over the G senses of the attribute
+    e_0 = n / |n|,   e = w / |w|,   e_alpha = e_0 + alpha (e - e_0)
 
 So one pass gives both ends of the dial. Texts that differ in words of a class alone have one e_0:
 the networks read the same vectors. e - e_0 is 0 for documents without such words. A score is linear

@@ -264,8 +264,6 @@ class BackpackEncoderConfig(BackpackConfig):
 
     model_type = "backpack_encoder"
 
-    num_senses: int = ENCODER_SENSES
-    sense_intermediate_scale: int = 2
     encoder_pooling: str = "mean"
     signed_weights: ClassVar[bool] = True
 

@@ -233,6 +233,11 @@ def backpack_on_backbone(
             give ``keys=below_last``, or ``senses`` does not divide its hidden size.
     """
     backbone_dtype(dtype)
+    if similarity is not None and keys == "last":
+        raise ValueError(
+            "keys=last: with a similarity, keys are read below the last layer that reads query "
+            "and document together; leave model.ranker.keys out, or model.ranker.similarity"
+        )
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
     config = BackpackConfig(
         num_senses=senses,

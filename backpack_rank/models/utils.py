@@ -25,6 +25,14 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
         model.train(training)
 
 
+def gpu_has_room(device: torch.device, size: int) -> bool:
+    """Whether a device is a GPU of which half of the free memory holds so many bytes."""
+    if device.type != "cuda":
+        return False
+    free, _ = torch.cuda.mem_get_info(device)
+    return 2 * size <= free
+
+
 def pick_device(name: str, option: str) -> torch.device:
     """A device that a user names; ``auto`` is a GPU where there is one.
 

@@ -37,7 +37,7 @@ from backpack_rank.reporting.vega import (
 )
 from backpack_rank.reporting.wording import AS_IT_IS
 
-_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right")
 _COLUMNS = (
     *(
         "collection",

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backpack_rank.models.utils import gpu_has_room
+
 BLOCK = 8192
 """Documents of a block."""
 GPU_BLOCK = 131_072
@@ -69,7 +71,7 @@ def kept_on(device: torch.device, vectors: np.ndarray) -> np.ndarray | Tensor:
 
     For who searches several times: each search would take all of them there.
     """
-    if device.type != "cuda" or 2 * vectors.nbytes > torch.cuda.mem_get_info(device)[0]:
+    if not gpu_has_room(device, vectors.nbytes):
         return vectors
     kept = torch.empty(
         vectors.shape, dtype=torch.from_numpy(np.empty(0, vectors.dtype)).dtype, device=device

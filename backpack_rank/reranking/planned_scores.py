@@ -178,8 +178,8 @@ def _scores_of_sequences(
 class SenseVectors:
     """Scores joined texts under many weights per sense and shifts of senses.
 
-    It holds the sense vectors of the texts on the ranker's device. Each text is read once under
-    each shift that its scores are made of.
+    It holds the sense vectors of the texts, on a GPU that has room for them. Each text is read once
+    under each shift that its scores are made of.
     """
 
     def __init__(self, scorer: Scorer, sequences: Sequence[np.ndarray]) -> None:

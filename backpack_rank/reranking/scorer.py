@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,7 +43,7 @@ from backpack_rank.models.pooled_map import PooledMap, kept_vectors, mapped_vect
 from backpack_rank.models.rankers import BackpackForRanking, Ranker, RankerOutput
 from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
-from backpack_rank.models.utils import pick_device
+from backpack_rank.models.utils import gpu_has_room, pick_device
 from backpack_rank.progress import INTERVAL, Progress
 from backpack_rank.reranking.cached_scores import CachedScores
 from backpack_rank.reranking.given_texts import checked_documents
@@ -340,8 +341,10 @@ class Scorer(TextScorer):
         return scores
 
     def empty_senses(self, number: int) -> Tensor:
-        """Room for the sense vectors of texts, on the ranker's device. float32 [N, k, d]"""
-        return torch.empty(self.shape_of_senses(number), device=self.device)
+        """Room for the sense vectors of texts, on a GPU that has it. float32 [N, k, d]"""
+        shape = self.shape_of_senses(number)
+        has_room = gpu_has_room(self.device, 4 * math.prod(shape))
+        return torch.empty(shape, device=self.device if has_room else "cpu")
 
     def shape_of_senses(self, number: int) -> tuple[int, int, int]:
         """[N, k, d], or [N, k, n] where each sense has a number for every position."""

@@ -352,6 +352,13 @@ def test_what_has_no_such_layers_is_refused(tokenizer, tmp_path):
         cross_encoder(tokenizer, name=str(tmp_path), similarity=SCALE)
 
 
+def test_keys_of_joint_layers_are_read_below_the_last_one(folder, tokenizer):
+    with pytest.raises(ValueError, match=r"leave model\.ranker\.keys out"):
+        backpack_on_backbone(tokenizer, name=str(folder), similarity=SCALE, keys="last")
+    ranker = backpack_on_backbone(tokenizer, name=str(folder), similarity=SCALE)
+    assert ranker.config.sense_keys == "below_last"
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_sweep_in_half_precision_has_the_scores_of_a_pass(folder, tokenizer, dtype):
     """A similarity is 20 cosines: rounded to half precision, most of a list would tie."""

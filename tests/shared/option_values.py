@@ -38,7 +38,7 @@ TRAINING = {
     "lists.size": (*NO_COUNT, "1", "null"),
     "lists.per_epoch": NO_COUNT,
     "lists.relevant": (*NO_COUNT, "10"),
-    "training.epochs": (*NO_COUNT, "null"),
+    "training.epochs": ("-1", "1.5", "abc", "true", "null"),
     "training.learning_rate": ("0", *NO_RATE, "null"),
     "training.head_learning_rate": ("0", *NO_RATE),
     "training.weight_decay": (*NO_RATE, "null"),
