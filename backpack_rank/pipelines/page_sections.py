@@ -112,7 +112,7 @@ def senses_of(
             sensitivity=sensitivity.values,
             count=6,
         )
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         return f"Senses could not be looked at: {error}."
     write_profiles(folder / "senses.json", profiles.senses)
     counts = ", ".join(f"{count} {group}" for group, count in profiles.documents.items())

@@ -519,10 +519,9 @@ class PointwiseReranker(TextReranker):
 
         ranker, tokenizer = self.local_scorer.ranker, self.local_scorer.pair_tokenizer
         policy = self.hook.policy
-        if self.sensitivity is None:
+        if self.sensitivity is None or not isinstance(ranker, BackpackForRanking):
             raise ValueError(
-                f"{ranker.label} has no sense vectors, so its score does not split into senses: "
-                "explain by words"
+                f"the score of a {ranker.label} does not split into senses: explain by words"
             )
         if not self.hook.reads_one_text:
             assert policy is not None

@@ -521,8 +521,8 @@ def group_of_first(text: str, group_of_word: Mapping[str, str]) -> str:
 def _check_has_senses(ranker: Ranker) -> BackpackForRanking:
     if not isinstance(ranker, BackpackForRanking):
         raise TypeError(
-            f"{type(ranker).__name__} has no sense vectors, so its score does not split into "
-            "senses and tokens; use a Backpack ranker"
+            f"the score of a {type(ranker).__name__} does not split into senses and tokens; use a "
+            "Backpack that reads query and document together"
         )
     if ranker.reads_all_positions:
         raise TypeError(

@@ -248,3 +248,29 @@ def test_a_certificate_says_what_is_promised_of_the_first_stage(
     assert covered
     assert f"Of {len(covered)} of {len(with_words)} candidates" in sentences[0]
     assert "re-ranking alone is covered. The first stage dense is at alpha 0.5" in sentences[0.5]
+
+
+def test_one_backpack_at_both_stages_is_certified(
+    workplace: Workplace, backpack_encoder_run: Path, tmp_path: Path
+) -> None:
+    """Every candidate with class words, of candidacy and of final place."""
+    options = [
+        "first_stage=dense",
+        f"first_stage.checkpoint={backpack_encoder_run}",
+        "first_stage.policy=lowest_senses",
+        "first_stage.alpha=0",
+        "first_stage.depth=10",
+        f"checkpoint={backpack_encoder_run}",
+        "alpha=0",
+        "certificate=true",
+    ]
+    evaluated(workplace, tmp_path, *TEST_SPLIT, *options, quiet=False)
+    certificate = json.loads((tmp_path / "certificate.json").read_text(encoding="utf-8"))
+    covered = next(part for part in certificate["parts"] if part["kind"] == "covered")
+    with_words = sum(part["candidates"] for part in certificate["parts"][1:])
+    assert covered["candidates"] == with_words > 0
+    assert covered["largest"] < 1e-5
+    sentence = f"Of {with_words} of {with_words} candidates neither candidacy nor final place"
+    assert sentence in certificate["pipeline"]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "does not split into senses and tokens" in page

@@ -178,6 +178,15 @@ def test_a_promise_is_of_words_of_one_class(ranker_folder, tmp_path):
     assert not stage.same_score(ASKING, DOCUMENTS[1], SWAPPED[1])
 
 
+def test_its_scores_are_explained_by_words(ranker_folder):
+    """A pair has one number for each sense, and none for its tokens."""
+    reranker = load(ranker_folder)
+    words = reranker.at(0).explain(QUERY, DOCUMENTS[0]).words
+    assert [word.text for word in words] == [*QUERY.split(), *DOCUMENTS[0].split()]
+    with pytest.raises(ValueError, match="does not split into senses: explain by words"):
+        reranker.explain(QUERY, DOCUMENTS[0], by="senses")
+
+
 def test_other_encoders_have_no_such_senses(encoder, tmp_path):
     stage = Dense(encoder, policy="lowest_senses", pooling="mean", folder=tmp_path)
     with pytest.raises(ValueError, match="a part of gender, those of model=backpack_encoder"):

@@ -335,7 +335,7 @@ def test_what_does_not_fit_is_said_before_texts_are_scored(reranker, without_sen
     with pytest.raises(ValueError, match="alpha=-1"):
         reranker.with_policy("uniform", -1)
     with pytest.raises(
-        ValueError, match="GPT2ForRanking has no sense vectors, so its score does not split"
+        ValueError, match="the score of a GPT2ForRanking does not split into senses"
     ):
         without_senses.explain(QUERY, DOCUMENTS[0], by="senses")
 
