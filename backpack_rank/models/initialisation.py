@@ -18,7 +18,8 @@ from transformers import PreTrainedModel
 
 from backpack_rank.checks import one_of
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.backpack import BackpackModel, SenseWeightNetwork
+from backpack_rank.models.backpack import BackpackModel
+from backpack_rank.models.sense_weights import SenseWeightNetwork
 from backpack_rank.models.utils import eval_mode
 
 WEIGHTS = ("random", "attention", "sharp", "auto")
