@@ -192,7 +192,8 @@ class BackpackConfig(BackboneConfig):
             kwargs = self._take_gpt2(kwargs)
         super().__post_init__(**kwargs)
         size = self.hidden_size
-        if self.num_senses < 1 or size % self.num_senses:
+        has_heads = not self.signed_weights  # softmax weights are attention heads
+        if self.num_senses < 1 or (has_heads and size % self.num_senses):
             raise ValueError(
                 f"num_senses={self.num_senses} must be at least 1 and divide the hidden size "
                 f"{size}, because every sense has its own {size} / num_senses dimensions of the "

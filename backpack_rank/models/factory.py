@@ -283,7 +283,7 @@ def backpack_encoder(
     It is in training mode, and the encoder stays as it is.
 
     Args:
-        senses: k; must divide the encoder's hidden size.
+        senses: k, any number.
         encoder_pooling: how the encoder makes a vector of a text, ``mean`` or ``first``.
         attribute_senses: the attribute that alpha is about, an entry of ``conf/attribute`` or a
             YAML file; None: there is no dial.

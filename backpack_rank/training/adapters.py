@@ -16,6 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 from backpack_rank.commands import install
 from backpack_rank.constructors import Dropout, Length, Name, Positive, Width, checked
+from backpack_rank.models.backpack_encoder import BackpackEncoderForRanking
 from backpack_rank.models.rankers import Ranker
 from backpack_rank.training.freezing import backbone_of
 
@@ -89,6 +90,11 @@ class Lora:
             ValueError: the ranker has no backbone or one that stays as it is, peft has no default
                 for it, or ``target_modules`` names something else than its linear layers.
         """
+        if isinstance(ranker, BackpackEncoderForRanking):
+            raise ValueError(
+                f"the encoder of a {ranker.label} stays as it is, and adapters would be in it: use "
+                "adapter=none"
+            )
         if getattr(ranker.config, "similarity", None) is not None:
             # Adapters would be put in, and no gradient would ever reach them.
             raise ValueError(

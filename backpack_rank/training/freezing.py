@@ -12,7 +12,8 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
-from backpack_rank.models.rankers import BackpackForRanking, Ranker
+from backpack_rank.models.backpack_encoder import SenseRanker
+from backpack_rank.models.rankers import Ranker
 
 _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
 
@@ -113,7 +114,7 @@ def backbone_of(ranker: Ranker) -> Any:
 
     backbone_of(ranker).config.model_type
     """
-    if isinstance(ranker, BackpackForRanking):
+    if isinstance(ranker, SenseRanker):
         return ranker.backpack.backbone
     return getattr(ranker, ranker.base_model_prefix, None)
 
@@ -135,11 +136,11 @@ def parts(ranker: Ranker) -> dict[str, nn.Module]:
     named = {"backbone": backbone, "backbone.embeddings": backbone.get_input_embeddings()}
     for number, layer in enumerate(layers_of(backbone)):
         named[f"backbone.layers.{number}"] = layer
-    network = ranker.backpack if isinstance(ranker, BackpackForRanking) else ranker
+    network = ranker.backpack if isinstance(ranker, SenseRanker) else ranker
     joint = getattr(network, "joint", None)
     if joint is not None:
         named["joint"] = joint
-    if isinstance(ranker, BackpackForRanking):
+    if isinstance(ranker, SenseRanker):
         named["senses"] = ranker.backpack.sense_network
         named["weights"] = ranker.backpack.sense_weight_net
     if hasattr(ranker, "head"):

@@ -20,6 +20,7 @@ from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.reranking.dense import Dense
 from backpack_rank.reranking.load import load
+from backpack_rank.training.freezing import parts
 
 QUERY = "who can rewire a house"
 ASKING = "women who can rewire a house"
@@ -193,8 +194,33 @@ def test_other_encoders_have_no_such_senses(encoder, tmp_path):
         stage.candidates(collection())
 
 
-def test_its_weights_have_no_start_of_attention(encoder, tmp_path):
-    options = ["model=backpack_encoder", f"model.ranker.name={encoder}", "model.ranker.senses=4"]
-    small = ["max_length=60", "+data.train.train_queries=4", "+data.train.documents=20"]
-    with pytest.raises(ValueError, match=r"start\.weights is for weights that are an attention"):
-        trained_in(Workplace(tmp_path), "start", *options, *small, "start.weights=attention")
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("start.weights=attention", r"start\.weights is for weights that are an attention"),
+        ("adapter=lora", "stays as it is, and adapters would be in it"),
+    ],
+)
+def test_what_is_of_no_use_to_it_is_refused(encoder, tmp_path, option, says):
+    options = [
+        "model=backpack_encoder",
+        f"model.ranker.name={encoder}",
+        "model.ranker.senses=5",
+        "reconstruct.steps=2",
+        "training.epochs=1",
+        "max_length=60",
+        "+data.train.train_queries=12",
+        "+data.train.documents=80",
+    ]
+    with pytest.raises(ValueError, match=says):
+        trained_in(Workplace(tmp_path), "refused", *options, option)
+
+
+def test_its_parts_can_be_frozen(ranker_folder):
+    ranker, _ = load_ranker(ranker_folder)
+    for name, part in (
+        ("senses", ranker.backpack.sense_network),
+        ("weights", ranker.backpack.sense_weight_net),
+    ):
+        assert parts(ranker)[name] is part
+    assert parts(ranker)["backbone"] is ranker.backpack.backbone
