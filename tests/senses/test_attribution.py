@@ -286,7 +286,7 @@ def test_wrong_weights_and_empty_queries_are_refused(ranker, pair_tokenizer):
 
 def test_a_ranker_without_senses_is_refused(make_gpt2, pair_tokenizer):
     with pytest.raises(
-        TypeError, match=r"GPT2ForRanking has no sense vectors.*use a Backpack ranker"
+        TypeError, match=r"the score of a GPT2ForRanking does not split.*use a Backpack"
     ):
         attribute(make_gpt2(), pair_tokenizer, QUERY, DOCUMENT)
 

@@ -282,7 +282,7 @@ def test_profiles_do_not_depend_on_the_batches_or_on_dropout(
 def test_bad_input_is_refused(ranker, make_gpt2, pair_tokenizer):
     with pytest.raises(ValueError, match="no \\(query, document\\) pair"):
         sense_profiles(ranker, pair_tokenizer, [], LEXICON)
-    with pytest.raises(TypeError, match="GPT2ForRanking has no sense vectors"):
+    with pytest.raises(TypeError, match="the score of a GPT2ForRanking does not split"):
         sense_profiles(make_gpt2(), pair_tokenizer, PAIRS, LEXICON)
 
 
