@@ -39,7 +39,8 @@ from backpack_rank.models.apart import VectorRanker, mean_vectors
 from backpack_rank.models.backpack import BackpackModel, BackpackPreTrainedModel
 from backpack_rank.models.configuration import BackpackEncoderConfig
 from backpack_rank.models.dual_encoder import DualEncoderPairTokenizer, parts_of_row
-from backpack_rank.models.rankers import BackpackForRanking, RankerOutput, check_sense_weights
+from backpack_rank.models.rankers import BackpackForRanking, RankerOutput, weighed
+from backpack_rank.models.similarity import unit_vectors
 from backpack_rank.models.token_shift import TokenShift
 
 
@@ -112,14 +113,8 @@ class BackpackEncoderForRanking(VectorRanker, BackpackPreTrainedModel):
     @torch.no_grad()
     def encoder_vectors(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """Vectors that the encoder makes of B texts, of length 1. float32 [B, d]"""
-        return self._pooled(self.backpack.hidden_states(batch, token_shift), batch)
-
-    def _pooled(self, states: Tensor, batch: PackedBatch) -> Tensor:
-        states = states.float()
-        if self.config.encoder_pooling == "first":
-            return F.normalize(states[batch.offsets[:-1].long()], dim=-1)
-        sums = states.new_zeros((len(batch), states.shape[-1]))
-        return F.normalize(sums.index_add(0, batch.text_ids, states), dim=-1)
+        states = self.backpack.hidden_states(batch, token_shift)
+        return unit_vectors(states.float(), batch, self.config.encoder_pooling)
 
     def mean(self, wordings: Sequence[Tensor]) -> Tensor:
         """See :meth:`ApartRanker.mean`: e is the mean's, and it has no part of the attribute."""
@@ -156,10 +151,7 @@ class BackpackEncoderForRanking(VectorRanker, BackpackPreTrainedModel):
         Raises:
             ValueError: not one finite weight >= 0 per sense.
         """
-        if sense_weights is not None:
-            check_sense_weights(sense_weights, self.config.total_senses, len(senses))
-            senses = senses * sense_weights.to(senses)[..., None]
-        return senses.sum(dim=(-2, -1))
+        return weighed(senses, sense_weights).sum(dim=(-2, -1))
 
     def vectors_and_targets(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
         """E of B documents, with gradients, and the vectors that the encoder makes. [B, d] of both
@@ -173,7 +165,7 @@ class BackpackEncoderForRanking(VectorRanker, BackpackPreTrainedModel):
         weights = backpack.sense_weight_net.weights(states, states, read)
         senses = backpack.weighted_senses(weights, read, split=False).float()
         vectors = F.normalize(senses.sum(dim=1), dim=-1)
-        targets = self._pooled(states, read)
+        targets = unit_vectors(states.float(), read, self.config.encoder_pooling)
         if read is not batch and backpack.attribute_senses is not None:
             is_form = read.input_ids >= backpack.attribute_senses.vocabulary
             rows = read.text_ids[is_form].unique()

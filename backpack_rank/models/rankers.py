@@ -245,10 +245,7 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         Raises:
             ValueError: not one finite weight >= 0 per sense.
         """
-        if sense_weights is not None:
-            check_sense_weights(sense_weights, self.config.total_senses, len(senses))
-            senses = senses * sense_weights.to(senses)[..., None]
-        mixed = senses.sum(dim=-2)
+        mixed = weighed(senses, sense_weights).sum(dim=-2)
         if self.reads_all_positions:
             return torch.sigmoid(mixed).nanmean(dim=-1)
         return self.head(mixed)
@@ -257,6 +254,22 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         """Next-token logits [B, n, vocabulary] of texts [B, n] without padding, for pretraining."""
         word_embeddings = self.backpack.get_input_embeddings().weight
         return F.linear(self.backpack(input_ids).mixed, word_embeddings)
+
+
+def weighed(senses: Tensor, weights: Tensor | None) -> Tensor:
+    """Sense vectors times weights per sense; see :meth:`BackpackForRanking.score_senses`.
+
+    Args:
+        senses: [B, k + G, d]
+        weights: M_s, one for all texts [k + G] or for each [B, k + G]; None: all are 1.
+
+    Raises:
+        ValueError: not one finite weight >= 0 per sense.
+    """
+    if weights is None:
+        return senses
+    check_sense_weights(weights, senses.shape[-2], len(senses))
+    return senses * weights.to(senses)[..., None]
 
 
 def check_sense_weights(weights: Tensor, senses: int, texts: int | None = None) -> None:

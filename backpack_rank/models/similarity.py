@@ -177,15 +177,7 @@ class JointLayers(nn.Module):
     @torch.no_grad()
     def _vectors(self, backbone: Any, states: Tensor, texts: PackedBatch) -> Tensor:
         """e(text), from the states behind the lower layers. float32 [U, d]"""
-        states = self._last_states(backbone, states, texts)
-        if self.pooling == "first":
-            vectors = states[texts.offsets[:-1].long()]
-        else:
-            sums = states.new_zeros((len(texts), states.shape[-1]))
-            sums = sums.index_add(0, texts.text_ids, states)
-            lengths = (texts.offsets[1:] - texts.offsets[:-1])[:, None]
-            vectors = sums / lengths
-        return F.normalize(vectors, dim=-1)
+        return unit_vectors(self._last_states(backbone, states, texts), texts, self.pooling)
 
     @torch.no_grad()
     def _last_states(self, backbone: Any, states: Tensor, texts: PackedBatch) -> Tensor:
@@ -194,6 +186,22 @@ class JointLayers(nn.Module):
             states = _layer_states(layer, states, texts)
         # A cosine that is scaled by 20 has no digits to spare: half precision ends here.
         return states.float()
+
+
+def unit_vectors(states: Tensor, texts: PackedBatch, pooling: str) -> Tensor:
+    """Vectors of length 1 that an encoder makes of texts. [U, d]
+
+    Args:
+        states: its last hidden states. [T, d]
+        texts: U texts.
+        pooling: one of :data:`POOLINGS`.
+    """
+    if pooling == "first":
+        return F.normalize(states[texts.offsets[:-1].long()], dim=-1)
+    sums = states.new_zeros((len(texts), states.shape[-1]))
+    sums = sums.index_add(0, texts.text_ids, states)
+    lengths = (texts.offsets[1:] - texts.offsets[:-1])[:, None]
+    return F.normalize(sums / lengths, dim=-1)
 
 
 def with_similarity(vectors: Tensor, similarity: Tensor) -> Tensor:

@@ -73,9 +73,8 @@ def kept_on(device: torch.device, vectors: np.ndarray) -> np.ndarray | Tensor:
     """
     if not gpu_has_room(device, vectors.nbytes):
         return vectors
-    kept = torch.empty(
-        vectors.shape, dtype=torch.from_numpy(np.empty(0, vectors.dtype)).dtype, device=device
-    )
+    number_format = torch.from_numpy(np.empty(0, vectors.dtype)).dtype  # numpy's, by torch's name
+    kept = torch.empty(vectors.shape, dtype=number_format, device=device)
     for start in range(0, len(vectors), GPU_BLOCK):
         kept[start : start + GPU_BLOCK] = _copied(vectors[start : start + GPU_BLOCK], device)
     return kept
