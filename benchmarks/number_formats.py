@@ -29,7 +29,6 @@ from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.settings import EvaluationSettings
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
-from benchmarks.real_collections import SparingScorer
 from benchmarks.report import command_line, machine, print_table, record_file, write_record
 from benchmarks.timing import in_turns
 
@@ -88,9 +87,8 @@ def _measured(options: argparse.Namespace, name: str) -> dict[str, dict[str, flo
     times = in_turns(jobs, options.repeats, f"{name} scoring", "cpu")
     rows, orders = {}, {}
     for dtype, ranker in rankers.items():
-        sparing = PointwiseReranker(SparingScorer(ranker.local_scorer), attribute=ranker.attribute)
-        found, orders[dtype] = _values(sparing, metrics, data)
-        turned, _ = _values(sparing.with_policy(settings[dtype].policy, 0.0), metrics, data)
+        found, orders[dtype] = _values(ranker, metrics, data)
+        turned, _ = _values(ranker.with_policy(settings[dtype].policy, 0.0), metrics, data)
         rows[dtype] = {
             "documents/s over fp32": times.speedup(dtype, "float32"),
             "nDCG@10": found["nDCG@10"],

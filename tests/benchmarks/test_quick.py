@@ -19,7 +19,6 @@ from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.tokenisation import load_tokenizer
 from backpack_rank.models.factory import cross_encoder
 from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
-from backpack_rank.reporting.measure_files import read_per_query
 from benchmarks import peers, startup_probe
 from benchmarks.matrix_products import flops, matrix_products, seconds_alone
 
@@ -41,10 +40,13 @@ def run(name: str, *options: str) -> str:
 @pytest.mark.parametrize(
     ("name", "options", "figures"),
     [
-        ("scoring", ["--threads", "1"], ["scoring", "sweep", "training", "memory"]),
+        (
+            "scoring",
+            ["--threads", "1", "--dtype", "float32", "--repeats", "1"],
+            ["scoring", "sweep", "training", "memory"],
+        ),
         ("measures", ["--repeats", "1", "--queries", "40"], ["speedups"]),
         ("bm25", [], ["sizes", "goals"]),
-        ("backbones", ["--threads", "1"], ["backbones"]),
         ("rankers", ["--threads", "1"], ["rankers"]),
         ("prefixes", ["--threads", "1"], ["lists", "goals"]),
         ("rerank", [], ["way", "plans", "goals"]),
@@ -52,13 +54,7 @@ def run(name: str, *options: str) -> str:
         ("retrieval", [], ["searches", "goals"]),
         ("serving", [], ["serving", "goals"]),
         ("large_runs", [], ["ways", "goals"]),
-        ("pairs", ["--device", "cpu"], ["pairs", "training", "goals"]),
         ("busy", ["--threads", "1", "--neighbours", "1"], ["quiet", "busy", "goals"]),
-        (
-            "utilisation",
-            ["--device", "cpu", "--texts", "10", "--repeats", "1", "--no-compile"],
-            ["batches", "goals"],
-        ),
         ("peers", [], ["variants"]),
         ("foreign", ["--threads", "1"], ["shapes", "goals", "pairs"]),
         ("growth", ["--threads", "1", "--curves", "pairs", "alphas"], ["curves"]),
@@ -113,56 +109,6 @@ def test_start_up_is_measured_by_door_and_part(tmp_path: Path) -> None:
     assert set(parts) == {name for name, *_ in startup_probe.PARTS} | {"imports", "rest"}
     assert min(parts.values()) >= 0
     assert "processor s outside the network" in shown
-
-
-def test_policies_on_real_collections_are_measured_once_and_laid_out(
-    tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setenv("BACKPACK_RANK_DATA", str(write_data(tmp_path / "data")))
-    monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path / "cache"))
-    folders = ["--rankers", str(tmp_path / "rankers"), "--records", str(tmp_path / "records")]
-    options = ["--quick", "--weights", str(write_encoder(tmp_path / "bert")), *folders]
-    shown = run("real_collections", *options)
-    assert "| Backpack with attribute senses | lowest_senses | 0 |" in shown
-    assert "| Backpack without, keys=last | paired_tokens | 0 |" in shown
-    assert "### `alpha=auto`" in shown
-    record = json.loads((tmp_path / "records" / "backpack-0.json").read_text())
-    assert record["dl19 unchanged 1"].keys() == record["dl20 unchanged 1"].keys() | {
-        "|gap|/std",
-        "gap/std",
-    }
-    assert (
-        max(record["dl19 paired_tokens 0"]["|gap|/std"].values())
-        < 1e-4
-        < max(record["dl19 unchanged 1"]["|gap|/std"].values())
-    )
-    assert record["cost paired_tokens"]["turned passes"] == 1
-    # evaluate.py, which shares nothing between policies, gives the same values.
-    (ranker,) = (tmp_path / "rankers").glob("backpack-0/train/*")
-    options_of_one = [
-        "data=dl19",
-        "variants=grep_biasir",
-        "policy=renditions",
-        "alpha=0",
-        f"checkpoint={ranker}",
-    ]
-    command = [sys.executable, "evaluate.py", *options_of_one, f"output={tmp_path / 'outputs'}"]
-    subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-        capture_output=True,
-    )
-    (file,) = (tmp_path / "outputs").glob("evaluate/*/per_query.csv")
-    for measure, values in record["dl19 renditions_keep 0"].items():
-        assert read_per_query(file)["alpha=0"][measure] == pytest.approx(
-            values, rel=1e-4, abs=1e-6
-        ), measure
-    # What is measured needs no ranker, and is left as it is.
-    (tmp_path / "rankers").rename(tmp_path / "elsewhere")
-    assert shown.endswith(run("real_collections", *options))
-    assert not (tmp_path / "rankers").exists()
 
 
 def test_peers_score_as_our_cross_encoder_and_are_left_out_with_a_reason_where_they_cannot(
@@ -239,16 +185,24 @@ def test_the_script_for_a_gpu_runs_dry_and_runs_no_step_twice(tmp_path: Path) ->
     done = script()
     assert done.returncode == 1
     assert "failed: training" in done.stderr
-    names = ("scoring", "backbones", "decoder", "pairs", "utilisation")
-    for name in names:
+    figures = {
+        "scoring": ["scoring", "goals"],
+        "backbones": ["backbones"],
+        "decoder": ["backbones"],
+        "pairs": ["pairs", "training", "goals"],
+        "utilisation": ["batches", "goals"],
+    }
+    for name in figures:
         record = json.loads((tmp_path / "results" / f"gpu-{name}.json").read_text())
         assert record["device"] == "cpu"
         assert len(record["commit"].partition("+")[0]) == 40
         assert record["record"]["command"].startswith("python -m benchmarks.")
+        for figure in figures[name]:
+            assert record["record"][figure]
     write_data(tmp_path / "none")
     again = script()
     assert again.returncode == 0, again.stdout + again.stderr
-    for name in names:
+    for name in figures:
         assert f"{name}: {tmp_path}/results/gpu-{name}.json is of this commit" in again.stdout
     assert json.loads((tmp_path / "results" / "gpu-training.json").read_text())["seconds"] > 0
     assert "rate of its matrix products" in again.stdout
