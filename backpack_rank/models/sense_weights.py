@@ -104,6 +104,13 @@ class SignedWeightNetwork(nn.Module):
         self.hidden = nn.Linear(config.hidden_size, width)
         self.out = nn.Linear(width, config.num_senses)
 
+    def split(self, hidden: Tensor, below: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Raise ``ValueError``: there are no queries and keys to mix senses at every position."""
+        raise ValueError(
+            "weights of either sign make one vector of a text, and no mix at every position; take "
+            "pooled_senses of this Backpack"
+        )
+
     def weights(self, of_queries: Tensor, of_keys: Tensor, batch: PackedBatch) -> Tensor:
         """As :meth:`SenseWeightNetwork.weights`, of ``of_keys`` alone; 0 at padding. [B, k, n]"""
         weights = self.out(F.gelu(self.hidden(of_keys)))  # [T, k]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import nn
 
 from backpack_rank.models.backpack_encoder import SenseRanker
 from backpack_rank.models.rankers import Ranker
+from backpack_rank.models.ranking_heads import RankingHead
 
 _LAYERS = re.compile(r"backbone\.layers\.(\d+)(?:-(\d+))?")
 
@@ -57,7 +58,7 @@ class FrozenParts:
 
         Raises:
             ValueError: an entry names no part and matches no parameter, or nothing is left to
-                train.
+                train, or what is left would get no gradient.
         """
         # By identity: tied parameters are one, and an entry may name one of another entry again.
         chosen: dict[int, nn.Parameter] = {}
@@ -71,6 +72,7 @@ class FrozenParts:
                 f"training.frozen={list(self.frozen)} leaves no parameter to train; leave "
                 "something out"
             )
+        _check_gradients_arrive(ranker, chosen)
         if self.epochs is not None:
             # The optimiser has to know the parameters from the start, so they are frozen when
             # training begins.
@@ -171,6 +173,22 @@ def _matched(ranker: Ranker, entry: str) -> list[nn.Parameter]:
             f"{', '.join(_examples(list(parameter_by_name)))}"
         )
     return [parameter_by_name[name] for name in matched_names]
+
+
+def _check_gradients_arrive(ranker: Ranker, frozen: Mapping[int, nn.Parameter]) -> None:
+    """Raise ``ValueError`` where a frozen head of zeros keeps gradients from all below it.
+
+    The head of a new ranker with a similarity starts at 0.
+    """
+    head = getattr(ranker, "head", None)
+    if not isinstance(head, RankingHead):
+        return
+    weight = head.out.weight
+    if id(weight) in frozen and not bool(weight.any()):
+        raise ValueError(
+            "training.frozen keeps the head, which is 0 in a new ranker with a similarity, so "
+            "nothing would be trained: leave the head out, or train from checkpoint=FOLDER"
+        )
 
 
 def _shown(known: Iterable[str]) -> list[str]:

@@ -224,3 +224,9 @@ def test_its_parts_can_be_frozen(ranker_folder):
     ):
         assert parts(ranker)[name] is part
     assert parts(ranker)["backbone"] is ranker.backpack.backbone
+
+
+def test_its_senses_are_mixed_for_a_whole_text_alone(ranker_folder):
+    ranker, _ = load_ranker(ranker_folder)
+    with pytest.raises(ValueError, match="no mix at every position; take pooled_senses"):
+        ranker.backpack(torch.tensor([[5, 6, 7]]))

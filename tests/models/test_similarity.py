@@ -19,6 +19,7 @@ from backpack_rank.models.factory import backpack_on_backbone, cross_encoder
 from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.pooled_map import kept_vectors
+from backpack_rank.position.passages.representations import representations
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.reranking.text_scorer import ScoringSettings
@@ -27,6 +28,7 @@ from backpack_rank.senses.cache import SenseCache
 from backpack_rank.senses.policies import PairedTokens
 from backpack_rank.senses.views import View
 from backpack_rank.training.adversary import GroupAdversary
+from backpack_rank.training.freezing import FrozenParts
 from backpack_rank.training.module import OptimizerConfig
 
 SCALE = 20.0
@@ -122,16 +124,22 @@ def test_upper_layers_read_query_and_document_together(folder, tokenizer, apart)
         folder, tokenizer, "cross_encoder", trained=True, layers_apart=apart
     )
     library, of_query, of_documents, cosines = library_states(folder, pair_tokenizer)
-    expected = []
+    expected, below = [], []
     for states, cosine in zip(of_documents, cosines, strict=True):
         together = torch.cat([of_query[apart], states[apart]], dim=1)
         # The library's own layers, with the weights that were trained.
         for number, layer in enumerate(library.encoder.layer[apart:]):
             layer.load_state_dict(ranker.joint.layers[number].state_dict())
+            if layer is library.encoder.layer[-1]:
+                below.append(together[0])
             together = layer(together, None)
         expected.append(SCALE * cosine + ranker.head._learned(together[0, 0]))
-    scores = ranker(rows(pair_tokenizer)).scores
-    torch.testing.assert_close(scores, torch.stack(expected), atol=2e-4, rtol=1e-4)
+    batch = rows(pair_tokenizer)
+    torch.testing.assert_close(ranker(batch).scores, torch.stack(expected), atol=2e-4, rtol=1e-4)
+    # The study of what tokens know of their place reads the same layers.
+    every = torch.ones_like(batch.input_ids, dtype=torch.bool)
+    vectors = representations(ranker)["contextual"](batch, every)
+    torch.testing.assert_close(vectors, torch.cat(below), atol=2e-4, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -202,6 +210,16 @@ def test_training_changes_all_but_the_encoder(folder, tokenizer, kind):
     assert not [name for name in changed if "backbone." in name]
     assert {name for name in before if "joint.layers.0" in name and "weight" in name} <= changed
     assert "head.out.weight" in changed
+
+
+def test_a_head_that_starts_at_zero_is_not_frozen(folder, tokenizer):
+    ranker, _ = new_ranker(folder, tokenizer, "cross_encoder")
+    with pytest.raises(ValueError, match="training.frozen keeps the head, which is 0 in a new"):
+        FrozenParts(["head"]).apply(ranker)
+    assert ranker.head.out.weight.requires_grad
+    trained, _ = new_ranker(folder, tokenizer, "cross_encoder", trained=True)
+    assert FrozenParts(["head"]).apply(trained) == []
+    assert not trained.head.out.weight.requires_grad
 
 
 @pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])

@@ -65,7 +65,7 @@ def representations(ranker: Any) -> dict[str, Representation]:
         vectors = representations(ranker)["contextual"](batch, chosen)  # [n, d]
 
     Encoders and decoders have the last hidden states of their backbone (of a dual encoder: query
-    and document read apart). A Backpack has those of the backbone that makes its contextual
+    and document read apart; of a ranker with a similarity: what its last joint layer reads). A Backpack has those of the backbone that makes its contextual
     weights, the weights a[l, j] themselves that its pooled token gives each token j (k numbers per
     token), and the sense vectors C(x_j) (k d numbers). A ranker with a method
     ``token_representations(batch) -> [T, e]`` has what it gives: TK's e^, others' word vectors.
@@ -80,7 +80,7 @@ def representations(ranker: Any) -> dict[str, Representation]:
     if isinstance(ranker, GPT2ForRanking):
         return {CONTEXTUAL: lambda batch, chosen: packed_trunk(ranker.transformer, batch)[chosen]}
     if isinstance(ranker, BackboneMixin):
-        return {CONTEXTUAL: lambda batch, chosen: ranker.hidden_states(batch)[chosen]}
+        return {CONTEXTUAL: lambda batch, chosen: _states(ranker, batch)[chosen]}
     if hasattr(ranker, "token_representations"):
         return {CONTEXTUAL: lambda batch, chosen: ranker.token_representations(batch)[chosen]}
     raise ValueError(
@@ -91,7 +91,7 @@ def representations(ranker: Any) -> dict[str, Representation]:
 
 def _of_backpack(backpack: BackpackModel) -> dict[str, Representation]:
     # Two kinds need both, for the same batch, one after the other.
-    hidden_states = _remember_last(backpack.hidden_states)
+    hidden_states = _remember_last(partial(_states, backpack))
     as_read = _remember_last(partial(_as_read, backpack))
 
     def contextual(batch: PackedBatch, chosen: Tensor) -> Tensor:
@@ -107,6 +107,13 @@ def _of_backpack(backpack: BackpackModel) -> dict[str, Representation]:
         return sense_vectors(backpack, batch, chosen)
 
     return {CONTEXTUAL: contextual, WEIGHTS: weights, SENSES: senses}
+
+
+def _states(network: BackboneMixin, batch: PackedBatch) -> Tensor:
+    """Hidden states of a network [T, d]; of one with a similarity, those of its joint layers."""
+    if getattr(network, "joint", None) is not None:
+        return network.read_jointly(batch).below
+    return network.hidden_states(batch)
 
 
 def _as_read(backpack: BackpackModel, batch: PackedBatch) -> tuple[PackedBatch, Tensor]:
