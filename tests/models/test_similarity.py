@@ -324,8 +324,11 @@ def test_the_graph_for_onnx_gives_the_same_scores(folder, tokenizer, kind, pooli
     assert (moves.max() < 1e-5) == (kind == "backpack" and query != QUERY)
 
 
+# An export takes most of a minute, so each encoder and each kind is exported once.
 @pytest.mark.packaging
-@pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
+@pytest.mark.parametrize(
+    ("folder", "kind"), [("bert", "backpack"), ("electra", "cross_encoder")], indirect=["folder"]
+)
 def test_an_export_says_what_stands_between_the_texts_and_has_all_layers_in_integers(
     folder, tokenizer, kind, tmp_path
 ):
