@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,12 +12,17 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from backpack_rank.checks import UsageError
+from backpack_rank.digests import digest
 from backpack_rank.files import LATEST, UNFINISHED
 from backpack_rank.pipelines import begun, unfinished
 from backpack_rank.pipelines.errors import composition_sentence
 from backpack_rank.pipelines.run_folder import OVERRIDES, comparable, safe_options, saved_overrides
 from backpack_rank.pipelines.unfinished import Unfinished
 
+_LEFT_OUT = ("checkpoint", "output", "run", "objective")
+"""Options that the folder of a job is not named after, unless they tell jobs apart."""
+_LONGEST = 200
+"""Bytes of a folder's name before the digest that cuts it off; file systems take 255."""
 _NO = ("false", "no", "off", "null", "0", "")
 
 
@@ -79,13 +85,50 @@ def resumed_folder() -> Path | None:
 def register_resolvers(command: Command | None = None) -> None:
     """Make what conf/ looks up known, before Hydra composes, in every process that does.
 
-    ``${new_folder:path}`` makes a folder; ``${default_senses:}`` is the one number of Python, and
+    ``${new_folder:path}`` makes a folder, and ``${job_folder:overrides}`` names that of a job of a
+    multirun; ``${default_senses:}`` is the one number of Python, and
     ``${default_senses:vectors}`` that of a Backpack that gives vectors.
     """
     global _folders
     _folders = NewFolders(command or Command(()))
     OmegaConf.register_new_resolver("new_folder", _folders, use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
     OmegaConf.register_new_resolver("default_senses", _default_senses, replace=True)
+
+
+def job_folder(overrides: Sequence[str]) -> str:
+    """Name the folder of a job of a multirun after what the job was given.
+
+    >>> job_folder(["alpha=0.5", "policy=uniform", "data=dl19"])
+    'alpha-0.5_data-dl19_policy-uniform'
+
+    What may be long and is the same for all jobs is left out: a ranker, a run, the output. A path
+    is its last part with a digest, so that no two jobs have one folder, and none lies in another.
+    """
+    parts = []
+    for override in sorted(map(str, overrides)):
+        key, _, value = override.partition("=")
+        if key.lstrip("+") in _LEFT_OUT and _is_of_all_jobs(override):
+            continue
+        if "/" in value:
+            last = re.sub(r"[^\w.-]", "", Path(value).name)
+            value = f"{last}-{digest(value, size=4)}"
+        parts.append(f"{key}-{value}" if value else key)
+    # No "=": Hydra would read it in run=FILE.
+    name = "_".join(parts).replace("=", "-").replace("/", "-")
+    if len(name.encode()) > _LONGEST:
+        name = f"{name.encode()[:_LONGEST].decode(errors='ignore')}-{digest(name, size=4)}"
+    return name or "job"
+
+
+def _is_of_all_jobs(override: str) -> bool:
+    """Whether the command line says this very option; of a sweep it says several values."""
+    typed = {_without_quotes(option) for option in _folders.command.options}
+    return _without_quotes(override) in typed
+
+
+def _without_quotes(option: str) -> str:
+    return re.sub(r"['\"\\]", "", option)
 
 
 def _default_senses(kind: str = "") -> int:

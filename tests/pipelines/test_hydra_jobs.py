@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from backpack_rank.checks import UsageError
 from backpack_rank.pipelines import hydra_jobs
+from backpack_rank.pipelines.output_folder import command_of, register_resolvers
 
 COMMANDS: list[list[str]] = []
 """What ``sys.argv`` was in each job."""
@@ -116,6 +119,40 @@ def test_a_sweep_that_a_configuration_asks_for_is_run(
     configurations: list[DictConfig] = []
     hydra_jobs.compose_and_run("train", ["recipe=two_seeds"], configurations.append)
     assert [config.seed for config in configurations] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["alpha=1,0", "checkpoint='a/x'"], ["alpha-0", "alpha-1"]),
+        # What tells jobs apart is in the name, and a path is one part of it.
+        (
+            ["alpha=1", "checkpoint=a/x,b/x"],
+            ["alpha-1_checkpoint-x-[0-9a-f]{8}", "alpha-1_checkpoint-x-[0-9a-f]{8}"],
+        ),
+        (["alpha=1", "run='../a.run','../b.run'"], ["alpha-1_run-[ab].run-[0-9a-f]{8}"] * 2),
+        (["certificate_pairs=['a/b.jsonl']"], ["certificate_pairs-b.jsonl-[0-9a-f]{8}"]),
+        (["checkpoint=a/x"], ["job"]),
+        ([f"measures=[{','.join(['nDCG@10'] * 40)}]"], [r"measures-\[nDCG.{186}-[0-9a-f]{8}"]),
+    ],
+)
+def test_every_job_of_a_multirun_has_a_folder_of_its_own(
+    options: list[str], names: list[str], tmp_path: Path
+) -> None:
+    arguments = ["-m", *options, f"hydra.sweep.dir={tmp_path}", "hydra/job_logging=none"]
+    register_resolvers(command_of("evaluate", arguments, str(tmp_path)))
+    folders: list[Path] = []
+
+    def job(_config: DictConfig) -> bool:
+        folders.append(Path(HydraConfig.get().runtime.output_dir))
+        return True
+
+    hydra_jobs.compose_and_run("evaluate", [*arguments, "hydra/hydra_logging=none"], job)
+    assert {folder.parent for folder in folders} == {tmp_path}
+    assert len(set(folders)) == len(names)
+    for folder, name in zip(sorted(folders), names, strict=True):
+        assert re.fullmatch(name, folder.name)
+        assert folder.is_dir()
 
 
 def test_further_processes_are_started_with_the_options_of_the_job(tmp_path: Path) -> None:

@@ -65,10 +65,11 @@ def representations(ranker: Any) -> dict[str, Representation]:
         vectors = representations(ranker)["contextual"](batch, chosen)  # [n, d]
 
     Encoders and decoders have the last hidden states of their backbone (of a dual encoder: query
-    and document read apart; of a ranker with a similarity: what its last joint layer reads). A Backpack has those of the backbone that makes its contextual
-    weights, the weights a[l, j] themselves that its pooled token gives each token j (k numbers per
-    token), and the sense vectors C(x_j) (k d numbers). A ranker with a method
-    ``token_representations(batch) -> [T, e]`` has what it gives: TK's e^, others' word vectors.
+    and document read apart; of a ranker with a similarity: what its last joint layer reads). A
+    Backpack has those of the backbone that makes its contextual weights, the weights a[l, j]
+    themselves that its pooled token gives each token j (k numbers per token), and the sense vectors
+    C(x_j) (k d numbers). A ranker with a method ``token_representations(batch) -> [T, e]`` has what
+    it gives: TK's e^, others' word vectors.
 
     Raises:
         ValueError: the ranker has no vectors of tokens.
