@@ -112,8 +112,16 @@ def _is_worth_it(module: nn.Module) -> bool:
     if type(module) is not nn.Linear and type(module) is not Conv1D:
         return False
     weight: Tensor = module.weight
-    plain = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16)
-    return plain and weight.numel() >= SMALLEST and not weight.is_inference()
+    if weight.device.type != "cpu" or not _has_blocks(weight.dtype):
+        return False
+    return weight.numel() >= SMALLEST and not weight.is_inference()
+
+
+def _has_blocks(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies this format in blocks here: bf16 takes AVX-512 or its like."""
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
 
 
 def _gelu(activation: nn.Module | None) -> str | None:

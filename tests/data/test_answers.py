@@ -10,16 +10,13 @@ import pytest
 from irds_home import PASSAGES, build_home, run_offline, write_gzip
 
 from backpack_rank.data.answers import Answer, load_answers, read_beir_answers, read_squad
+from backpack_rank.data.json_lines import write_jsonl
 
 CORPUS = [
     {"_id": "d0", "title": "Trains", "text": "The 😀 train left Zürich at noon."},
     {"_id": "d1", "title": "", "text": "No title here."},
 ]
-QUERIES = [
-    {"_id": "q0", "text": "where?"},
-    {"_id": "q1", "text": "what?"},
-    {"_id": "q2", "text": "why?"},
-]
+QUERIES = [{"_id": f"q{n}", "text": text} for n, text in enumerate(("where?", "what?", "why?"))]
 ROWS = [
     {"query_id": "q0", "doc_id": "d0", "start": 17, "text": "Zürich"},
     {"query_id": "q1", "doc_id": "d1", "start": 2, "text": " title ", "n_occ": 2},
@@ -29,16 +26,12 @@ ROWS = [
 
 def write(folder: Path, rows: list[dict] | str = ROWS, packed: bool = False) -> Path:
     folder.mkdir(exist_ok=True)
+    ending = "jsonl.gz" if packed else "jsonl"
     for name, records in (("corpus", CORPUS), ("queries", QUERIES), ("answers", rows)):
-        text = (
-            records
-            if isinstance(records, str)
-            else "".join(json.dumps(row) + "\n" for row in records)
-        )
-        if packed:
-            (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+        if isinstance(records, str):
+            (folder / f"{name}.{ending}").write_text(records)
         else:
-            (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+            write_jsonl(folder / f"{name}.{ending}", records)
     return folder
 
 
@@ -104,22 +97,18 @@ def test_a_file_without_rows_is_refused(tmp_path: Path, text: str, message: str)
 
 def test_a_folder_without_answers_says_so(tmp_path: Path) -> None:
     (write(tmp_path) / "answers.jsonl").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"there is no .*answers\.jsonl \(nor answers\.jsonl\.gz\)"
-    ):
+    message = r"there is no .*answers\.jsonl \(nor answers\.jsonl\.gz\)"
+    with pytest.raises(FileNotFoundError, match=message):
         load_answers(str(tmp_path))
 
 
 def squad(**changes: object) -> dict:
     """Two articles of SQuAD 2.0; ``changes`` are of the first answer."""
+    answer = {"text": "noon", "answer_start": 23} | changes
     article = {
         "context": "The train left Bern at noon.",
         "qas": [
-            {
-                "id": "a",
-                "question": "When?",
-                "answers": [{"text": "noon", "answer_start": 23} | changes],
-            },
+            {"id": "a", "question": "When?", "answers": [answer]},
             {"id": "b", "question": "Why?", "answers": [], "is_impossible": True},
         ],
     }
@@ -137,9 +126,8 @@ def squad(**changes: object) -> dict:
 
 
 def save(path: Path, content: object) -> Path:
-    path.write_text(
-        content if isinstance(content, str) else json.dumps(content, indent=1), encoding="utf-8"
-    )
+    text = content if isinstance(content, str) else json.dumps(content, indent=1)
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -183,17 +171,14 @@ def test_squad_gives_each_paragraph_and_equal_answers_once(tmp_path: Path) -> No
         ('{"data": [\n{"title": ]}', r"line 2: expected JSON in SQuAD's format: .* \(column 11\)"),
     ],
 )
-def test_what_is_not_squad_is_named_by_its_place(
-    tmp_path: Path, content: object, message: str
-) -> None:
+def test_what_is_not_squad_is_named_by_its_place(tmp_path, content: object, message: str) -> None:
     with pytest.raises(ValueError, match=rf"train\.json.*{message}"):
         load_answers(str(save(tmp_path / "train.json", content)))
 
 
 def test_an_unknown_source_lists_what_there_can_be() -> None:
-    with pytest.raises(
-        ValueError, match=r"answers of squat: there is neither a folder nor .* msmarco-qna/train"
-    ):
+    message = r"answers of squat: there is neither a folder nor .* msmarco-qna/train"
+    with pytest.raises(ValueError, match=message):
         load_answers("squat")
 
 

@@ -43,9 +43,8 @@ def test_documents_that_the_collection_does_not_have_are_named(tiny_collection, 
 
 
 def test_scores_become_a_run(tiny_collection):
-    run = Pairs.from_run(RUN, tiny_collection).to_run(
-        np.array([0.5, -1, 2, 3, 4], dtype=np.float32)
-    )
+    scores = np.array([0.5, -1, 2, 3, 4], dtype=np.float32)
+    run = Pairs.from_run(RUN, tiny_collection).to_run(scores)
     assert run == {"q2": {"d4": 0.5, "empty": -1.0}, "q1": {"d1": 2.0, "d0": 3.0, "d4": 4.0}}
     assert type(run["q2"]["d4"]) is float
 
@@ -53,15 +52,20 @@ def test_scores_become_a_run(tiny_collection):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_scores_that_are_not_finite_name_query_and_document(tiny_collection, value):
     pairs = Pairs.from_run(RUN, tiny_collection)
-    with pytest.raises(
-        ValueError, match="2 scores are not finite, the first for query q1 and document d1"
-    ):
+    message = "2 scores are not finite, the first for query q1 and document d1"
+    with pytest.raises(ValueError, match=message):
         pairs.to_run(np.array([0, 0, value, 0, value]))
 
 
 def test_another_number_of_scores_is_refused(tiny_collection):
     with pytest.raises(ValueError, match="4 scores for 5 pairs"):
         Pairs.from_run(RUN, tiny_collection).to_run(np.zeros(4))
+
+
+def encoded(pairs, pair_tokenizer):
+    """Tokens of each pair by itself."""
+    rows = [pair_tokenizer.pairs(query, [document])[0] for query, document in pairs.texts()]
+    return [row.tolist() for row in rows]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 512])
@@ -73,13 +77,9 @@ def test_chunks_hold_every_row_once_with_its_own_tokens(tiny_collection, pair_to
     for index in range(len(chunks)):
         for numbers, batch in chunks[index]:
             ids = np.split(batch.input_ids.numpy(), batch.offsets[1:-1].numpy())
-            ids_by_row |= {
-                int(number): text.tolist() for number, text in zip(numbers, ids, strict=True)
-            }
-    expected = [
-        pair_tokenizer.pairs(query, [document])[0].tolist() for query, document in pairs.texts()
-    ]
-    assert ids_by_row == dict(enumerate(expected))
+            for number, text in zip(numbers.tolist(), ids, strict=True):
+                ids_by_row[number] = text.tolist()
+    assert ids_by_row == dict(enumerate(encoded(pairs, pair_tokenizer)))
     with pytest.raises(IndexError):
         chunks[len(chunks)]
 
@@ -107,17 +107,13 @@ def test_batches_stay_below_the_budget_unless_one_text_is_longer(lengths, budget
 
 @pytest.fixture
 def pairs(tiny_collection):
-    run = {
-        "q1": dict.fromkeys(["d0", "d1", "empty"], 0.0),
-        "q2": dict.fromkeys(["d4", "d5", "d0", "d6"], 0.0),
-    }
+    documents = {"q1": ["d0", "d1", "empty"], "q2": ["d4", "d5", "d0", "d6"]}
+    run = {query_id: dict.fromkeys(ids, 0.0) for query_id, ids in documents.items()}
     return Pairs.from_run(run, tiny_collection)
 
 
 def test_every_pair_is_drawn_once_and_encoded_as_the_ranker_reads_it(pairs, pair_tokenizer):
-    expected = [
-        pair_tokenizer.pairs(query, [document])[0].tolist() for query, document in pairs.texts()
-    ]
+    expected = encoded(pairs, pair_tokenizer)
     sampled = [text.tolist() for text in sample_texts(pairs, pair_tokenizer, 100, seed=0)]
     assert sorted(sampled) == sorted(expected)
     assert sampled != expected

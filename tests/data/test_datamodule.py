@@ -21,12 +21,26 @@ CANDIDATES = {query_id: {f"d{i}": -float(i) for i in range(7)} for query_id in (
 
 
 @pytest.fixture
-def data(tiny_collection, pair_tokenizer):
-    lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
+def lists(tiny_collection):
+    return TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
+
+
+@pytest.fixture
+def new_data(tiny_collection, pair_tokenizer):
+    """A function that makes data of training lists."""
     dev = Pairs.from_run(CANDIDATES, tiny_collection)
-    return RankingData(
-        lists, tiny_collection, dev, pair_tokenizer, lists_per_batch=2, tokens_per_batch=120
-    )
+
+    def new_data(lists, **options):
+        return RankingData(
+            lists, tiny_collection, dev, pair_tokenizer, lists_per_batch=2, **options
+        )
+
+    return new_data
+
+
+@pytest.fixture
+def data(lists, new_data):
+    return new_data(lists, tokens_per_batch=120)
 
 
 def at_epoch(data, epoch):
@@ -48,14 +62,12 @@ def test_short_lists_are_masked():
     assert batch.texts.lengths == [2, 1, 3]
 
 
-def test_a_list_is_encoded_in_its_order_with_its_labels(tiny_collection, pair_tokenizer):
-    lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
+def test_a_list_is_encoded_in_its_order_with_its_labels(tiny_collection, pair_tokenizer, lists):
     entry = lists.sample("q1", 3)
     encoded = ListDataset(tiny_collection, lists, pair_tokenizer)[3, "q1"]
     texts = dict(tiny_collection.documents)
-    expected = pair_tokenizer.pairs(
-        "doctor in the ward", [texts[doc_id] for doc_id in entry.doc_ids]
-    )
+    documents = [texts[doc_id] for doc_id in entry.doc_ids]
+    expected = pair_tokenizer.pairs("doctor in the ward", documents)
     assert [ids.tolist() for ids in encoded.sequences] == [ids.tolist() for ids in expected]
     assert encoded.labels == entry.labels
 
@@ -69,19 +81,16 @@ def test_a_teacher_scores_the_documents_of_a_list_and_shorter_lists_are_filled_w
 
 
 def test_texts_whose_words_can_be_swapped_come_in_swapped_wording_too(
-    tiny_collection, pair_tokenizer
+    tiny_collection, pair_tokenizer, lists
 ):
-    lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
     texts = dict(tiny_collection.documents)
     marked = lists.sample("q2", 0).doc_ids[1]
 
     def swap(text):
         return "something else" if text == texts[marked] else text
 
-    items = [
-        ListDataset(tiny_collection, lists, pair_tokenizer, swap=swap)[0, query_id]
-        for query_id in ("q1", "q2")
-    ]
+    dataset = ListDataset(tiny_collection, lists, pair_tokenizer, swap=swap)
+    items = [dataset[0, query_id] for query_id in ("q1", "q2")]
     items[0] = replace(items[0], swapped={})  # the document may stand in both lists
     batch = collate_lists(items)
     assert batch.swapped is not None
@@ -95,40 +104,27 @@ def test_batches_are_the_epochs_lists_in_order(data, tiny_collection, pair_token
     batches = list(data.train_dataloader())
     assert [len(batch.labels) for batch in batches] == [2, 1]
     entries = data.lists.epoch(0)
-    assert torch.cat([batch.labels for batch in batches]).int().tolist() == [
-        list(entry.labels) for entry in entries
-    ]
+    labels = torch.cat([batch.labels for batch in batches]).int().tolist()
+    assert labels == [list(entry.labels) for entry in entries]
     texts = dict(tiny_collection.documents)
-    tokens = [
-        ids.tolist()
-        for entry in entries
-        for ids in pair_tokenizer.pairs(
-            tiny_collection.queries[entry.query_id], [texts[i] for i in entry.doc_ids]
-        )
-    ]
+    tokens = []
+    for entry in entries:
+        documents = [texts[doc_id] for doc_id in entry.doc_ids]
+        tokens += pair_tokenizer.pairs(tiny_collection.queries[entry.query_id], documents)
     tokens_of_batches = [batch.texts.input_ids.tolist() for batch in batches]
-    assert list(chain.from_iterable(tokens_of_batches)) == list(chain.from_iterable(tokens))
+    assert list(chain.from_iterable(tokens_of_batches)) == np.concatenate(tokens).tolist()
 
 
-def test_a_resumed_epoch_gives_the_lists_it_would_have_given(data, tiny_collection, pair_tokenizer):
+def test_a_resumed_epoch_gives_the_lists_it_would_have_given(data, new_data, tiny_collection):
     first = [at_epoch(data, epoch) for epoch in range(4)]
-    resumed = RankingData(
-        TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5),
-        tiny_collection,
-        data.dev,
-        pair_tokenizer,
-        lists_per_batch=2,
-    )
+    resumed = new_data(TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5))
     assert at_epoch(resumed, 3) == first[3]
     assert at_epoch(resumed, 1) == first[1]
     assert len({str(epoch) for epoch in first}) == 4
 
 
-def test_worker_processes_give_the_same_batches(data, tiny_collection, pair_tokenizer):
-    with_workers = RankingData(
-        data.lists, tiny_collection, data.dev, pair_tokenizer, lists_per_batch=2, workers=1
-    )
-    assert at_epoch(with_workers, 2) == at_epoch(data, 2)
+def test_worker_processes_give_the_same_batches(data, new_data):
+    assert at_epoch(new_data(data.lists, workers=1), 2) == at_epoch(data, 2)
 
 
 def test_dev_candidates_come_once_each(data):
@@ -140,35 +136,25 @@ def test_batches_move_to_a_device(data):
     (chunk,) = data.val_dataloader()
     moved = data.transfer_batch_to_device(chunk, torch.device("meta"), 0)
     assert all(texts.input_ids.device.type == "meta" for _, texts in moved)
-    batch = data.transfer_batch_to_device(
-        next(iter(data.train_dataloader())), torch.device("meta"), 0
-    )
-    tensors = (
-        batch.labels,
-        batch.mask,
-        batch.texts.input_ids,
-        batch.texts.offsets,
-        batch.texts.text_ids,
-    )
+    first = next(iter(data.train_dataloader()))
+    batch = data.transfer_batch_to_device(first, torch.device("meta"), 0)
+    texts = batch.texts
+    tensors = (batch.labels, batch.mask, texts.input_ids, texts.offsets, texts.text_ids)
     assert {tensor.device.type for tensor in tensors} == {"meta"}
 
 
 def test_an_empty_query_and_a_missing_document_are_named(tiny_collection, pair_tokenizer):
     tiny_collection.queries["q3"] = ""
+    lists = TrainingLists(tiny_collection, CANDIDATES, size=4)
     with pytest.raises(ValueError, match="query q3 of tiny: the query is empty"):
-        ListDataset(
-            tiny_collection, TrainingLists(tiny_collection, CANDIDATES, size=4), pair_tokenizer
-        )[0, "q3"]
-    unknown = {"q1": {"d99": 1.0}}
+        ListDataset(tiny_collection, lists, pair_tokenizer)[0, "q3"]
+    lists = TrainingLists(tiny_collection, {"q1": {"d99": 1.0}}, size=4)
     with pytest.raises(KeyError, match="d99"):
-        ListDataset(
-            tiny_collection, TrainingLists(tiny_collection, unknown, size=4), pair_tokenizer
-        )[0, "q1"]
+        ListDataset(tiny_collection, lists, pair_tokenizer)[0, "q1"]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
-def test_processes_share_an_epoch_in_equal_parts(tiny_collection, world_size):
-    lists = TrainingLists(tiny_collection, CANDIDATES, size=4, seed=5)
+def test_processes_share_an_epoch_in_equal_parts(lists, world_size):
     samplers = [EpochSampler(lists, rank, world_size) for rank in range(world_size)]
     for sampler in samplers:
         sampler.set_epoch(2)

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import gzip
 import json
-import multiprocessing
 import os
 import pickle
 import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from worker_processes import working
 
 from backpack_rank.data import documents as stores
 from backpack_rank.data.collection import MemoryStore
@@ -35,34 +35,34 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
+def index_of(tmp_path: Path) -> Path:
+    """The one index in the cache."""
+    (database,) = (tmp_path / "cache").glob("documents/*/*.sqlite")
+    return database
+
+
 def _jsonl(*rows: dict[str, object]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+LONG = "Straße, " + "long " * 3000
+LINES = "two\nlines\tand a tab"
 ROWS = _jsonl(
-    {"_id": "b", "title": "Titel", "text": "Straße, " + "long " * 3000},
+    {"_id": "b", "title": "Titel", "text": LONG},
     {"_id": "a", "title": "", "text": "plain"},
     {"_id": "ü", "text": "", "metadata": {"x": 1}},
-    {"_id": "c", "title": None, "text": "two\nlines\tand a tab"},
+    {"_id": "c", "title": None, "text": LINES},
 )
-TEXTS = {
-    "b": "Titel Straße, " + "long " * 3000,
-    "a": "plain",
-    "ü": "",
-    "c": "two\nlines\tand a tab",
-}
+TEXTS = {"b": f"Titel {LONG}", "a": "plain", "ü": "", "c": LINES}
+both_stores = pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
 
 
-def test_the_first_line_with_an_id_that_stands_twice_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_line_with_an_id_that_stands_twice_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(stores, "_ROWS", 7)
     ids = [*range(40), 20, 3, 20, 0]
     path = _write(tmp_path / "c.tsv", "".join(f"d{number}\tx\n" for number in ids))
-    with pytest.raises(
-        ValueError,
-        match=re.escape(f"{path}, line 41: document id 'd20' stands twice, first in line 21"),
-    ):
+    message = f"{path}, line 41: document id 'd20' stands twice, first in line 21"
+    with pytest.raises(ValueError, match=re.escape(message)):
         len(OffsetStore(path))
 
 
@@ -82,17 +82,14 @@ def test_a_cache_that_cannot_be_written_is_left_out_with_a_warning(
 
     assert read(OffsetStore(_write(tmp_path / name, ROWS))) == (TEXTS, TEXTS)
     (message,) = caplog.messages
-    assert message.startswith(
-        f"the index of {tmp_path / name} is not kept, because the cache cannot be written: "
-    )
+    reason = "is not kept, because the cache cannot be written: "
+    assert message.startswith(f"the index of {tmp_path / name} {reason}")
     assert list((tmp_path / "system").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
-@pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
-def test_both_stores_give_every_document(
-    tmp_path: Path, name: str, open_store: type[OffsetStore]
-) -> None:
+@both_stores
+def test_both_stores_give_every_document(tmp_path, name: str, open_store: type[OffsetStore]):
     store = open_store(_write(tmp_path / name, "\ufeff" + ROWS.replace("\n", "\r\n\n", 1)))
     assert dict(store) == TEXTS
     assert list(dict(store)) == ["b", "a", "ü", "c"]  # order of the file
@@ -106,17 +103,15 @@ def test_both_stores_give_every_document(
         store.get_many(["a", "nope"])
 
 
-@pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
+@both_stores
 def test_the_title_can_be_left_out(tmp_path: Path, open_store: type[OffsetStore]) -> None:
     store = open_store(_write(tmp_path / "c.jsonl", ROWS), title=False)
     assert store.get_many(["b"])["b"].startswith("Straße")
     assert dict(store)["b"].startswith("Straße")
 
 
-@pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
-def test_tab_separated_collections_of_two_and_three_columns(
-    tmp_path: Path, open_store: type[OffsetStore]
-) -> None:
+@both_stores
+def test_tab_separated_collections_of_two_and_three_columns(tmp_path, open_store) -> None:
     two = open_store(_write(tmp_path / "two.tsv", "7\tthe text\n8\t\n"))
     three = open_store(_write(tmp_path / "three.tsv.gz", "7\tTitle\tthe text\n8\t\tonly text"))
     assert dict(two) == {"7": "the text", "8": ""}
@@ -135,15 +130,13 @@ def test_the_index_is_built_once_and_anew_when_the_file_changes(tmp_path: Path) 
     path = _write(tmp_path / "c.jsonl", ROWS)
     first = OffsetStore(path)
     assert len(first) == 4
-    (database,) = (tmp_path / "cache").glob("documents/*/*.sqlite")
+    database = index_of(tmp_path)
     built = database.stat()
     again = OffsetStore(path)
     assert again.get_many(["a"]) == {"a": "plain"}
     assert again.fingerprint == first.fingerprint
-    assert (database.stat().st_ino, database.stat().st_mtime_ns) == (
-        built.st_ino,
-        built.st_mtime_ns,
-    )
+    now = database.stat()
+    assert (now.st_ino, now.st_mtime_ns) == (built.st_ino, built.st_mtime_ns)
     path.write_text(_jsonl({"_id": "a", "text": "new"}))
     os.utime(path, ns=(1, 1))
     changed = OffsetStore(path)
@@ -180,9 +173,8 @@ def test_a_file_with_other_ids_at_the_same_places_is_reported(tmp_path: Path, sa
 
 def test_ids_that_sql_could_mistake_stay_texts(tmp_path: Path) -> None:
     ids = ["7", "007", "7.0", "7e0", "'", '"a"', "%", "NULL", "\u00e9", "e\u0301", "A", "a"]
-    store = OffsetStore(
-        _write(tmp_path / "c.tsv", "".join(f"{doc_id}\ttext of {doc_id}\n" for doc_id in ids))
-    )
+    lines = [f"{doc_id}\ttext of {doc_id}\n" for doc_id in ids]
+    store = OffsetStore(_write(tmp_path / "c.tsv", "".join(lines)))
     assert store.get_many(ids) == {doc_id: f"text of {doc_id}" for doc_id in ids}
     assert "07" not in store
 
@@ -191,7 +183,7 @@ def test_a_finished_index_needs_a_folder_that_can_be_read_alone(tmp_path: Path) 
     path = _write(tmp_path / "c.jsonl", ROWS)
     store = OffsetStore(path)
     assert len(store) == 4
-    (database,) = (tmp_path / "cache").glob("documents/*/*.sqlite")
+    database = index_of(tmp_path)
     before = sorted(database.parent.iterdir())
     database.parent.chmod(0o500)
     database.chmod(0o400)
@@ -206,12 +198,10 @@ HARMS = [lambda raw: raw[:-4096], lambda raw: raw[:4096] + bytes(len(raw) - 4096
 
 
 @pytest.mark.parametrize("harm", HARMS, ids=["cut", "zeroed", "empty"])
-def test_a_damaged_index_is_made_anew(
-    tmp_path: Path, harm, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_index_is_made_anew(tmp_path, harm, caplog) -> None:
     path = _write(tmp_path / "c.jsonl", ROWS)
     assert len(OffsetStore(path)) == 4
-    (database,) = (tmp_path / "cache").glob("documents/*/*.sqlite")
+    database = index_of(tmp_path)
     database.write_bytes(harm(database.read_bytes()))
     assert OffsetStore(path).get_many(list(TEXTS)) == TEXTS
     assert "is damaged" in caplog.text
@@ -219,47 +209,27 @@ def test_a_damaged_index_is_made_anew(
 
 # bad input
 
+GOOD = {"c.jsonl": '{"_id": "1", "text": "a"}', "c.tsv": "1\ta"}
 _BAD = [
-    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "2", "text": 5}', ["'2'", "text", "got 5"]),
-    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"_id": "2"', ["JSON"]),
-    ("c.jsonl", '{"_id": "1", "text": "a"}', '{"title": "t", "text": "b"}', ["_id"]),
-    (
-        "c.jsonl",
-        '{"_id": "1", "text": "a"}',
-        '{"_id": "2", "text": "b", "title": 3}',
-        ["'2'", "title"],
-    ),
-    (
-        "c.jsonl",
-        '{"_id": "1", "text": "a"}',
-        '{"_id": "2 3", "text": "b"}',
-        ["'2 3'", "white space"],
-    ),
-    (
-        "c.jsonl",
-        '{"_id": "1", "text": "a"}',
-        '{"_id": "1", "text": "b"}',
-        ["'1'", "twice", "line 1"],
-    ),
-    ("c.tsv", "1\ta", "1\tb", ["'1'", "twice", "line 1"]),
-    ("c.tsv", "1\ta", "2\tb\tc", ["'2'", "expected 2 columns", "got 3"]),
-    ("c.tsv", "1\ta", "no tab", ["'no tab'", "expected 2 columns", "got 1"]),
+    ("c.jsonl", '{"_id": "2", "text": 5}', ["'2'", "text", "got 5"]),
+    ("c.jsonl", '{"_id": "2"', ["JSON"]),
+    ("c.jsonl", '{"title": "t", "text": "b"}', ["_id"]),
+    ("c.jsonl", '{"_id": "2", "text": "b", "title": 3}', ["'2'", "title"]),
+    ("c.jsonl", '{"_id": "2 3", "text": "b"}', ["'2 3'", "white space"]),
+    ("c.jsonl", '{"_id": "1", "text": "b"}', ["'1'", "twice", "line 1"]),
+    ("c.tsv", "1\tb", ["'1'", "twice", "line 1"]),
+    ("c.tsv", "2\tb\tc", ["'2'", "expected 2 columns", "got 3"]),
+    ("c.tsv", "no tab", ["'no tab'", "expected 2 columns", "got 1"]),
 ]
 
 
-@pytest.mark.parametrize(("name", "good", "bad", "named"), _BAD)
+@pytest.mark.parametrize(("name", "bad", "named"), _BAD)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
+@both_stores
 def test_a_malformed_document_is_refused_with_file_line_and_id(
-    tmp_path: Path,
-    open_store: type[OffsetStore],
-    suffix: str,
-    name: str,
-    good: str,
-    bad: str,
-    named: list[str],
+    tmp_path: Path, open_store, suffix: str, name: str, bad: str, named: list[str]
 ) -> None:
-    path = _write(tmp_path / (name + suffix), f"{good}\n\n{bad}\n")
+    path = _write(tmp_path / (name + suffix), f"{GOOD[name]}\n\n{bad}\n")
     with pytest.raises(ValueError, match=re.escape(f"{path}, line 3: ")) as caught:
         len(open_store(path))
     for words in named:
@@ -267,16 +237,13 @@ def test_a_malformed_document_is_refused_with_file_line_and_id(
     assert not list((tmp_path / "cache").glob("documents/*/*"))  # no half-built index stays
 
 
-@pytest.mark.parametrize("open_store", [OffsetStore, read_documents])
-def test_files_without_documents_and_of_other_forms_are_refused(
-    tmp_path: Path, open_store: type[OffsetStore]
-) -> None:
+@both_stores
+def test_files_without_documents_and_of_other_forms_are_refused(tmp_path, open_store) -> None:
     for name in ("empty.jsonl", "empty.tsv"):
         with pytest.raises(ValueError, match=f"{name}: holds no documents"):
             len(open_store(_write(tmp_path / name, "\n")))
-    with pytest.raises(
-        ValueError, match=r"four\.tsv, line 1: expected 2 columns .* or 3 .*, got 4"
-    ):
+    message = r"four\.tsv, line 1: expected 2 columns .* or 3 .*, got 4"
+    with pytest.raises(ValueError, match=message):
         len(open_store(_write(tmp_path / "four.tsv", "1\ta\tb\tc\n")))
 
 
@@ -322,11 +289,11 @@ def _many(path: Path, documents: int) -> dict[str, str]:
 
 
 def _read_all(store: OffsetStore, texts: dict[str, str]) -> bool:
-    keys = list(texts)
-    return all(
-        store.get_many(keys[start::13]) == {key: texts[key] for key in keys[start::13]}
-        for start in range(13)
-    )
+    for start in range(13):
+        keys = list(texts)[start::13]
+        if store.get_many(keys) != {key: texts[key] for key in keys}:
+            return False
+    return True
 
 
 def _worker(store: OffsetStore, texts: dict[str, str]) -> None:
@@ -338,27 +305,15 @@ def test_processes_share_an_open_store(tmp_path: Path, method: str) -> None:
     texts = _many(tmp_path / "c.tsv", 2000)
     store = OffsetStore(tmp_path / "c.tsv")
     assert "doc5" in store  # opened before the fork
-    context = multiprocessing.get_context(method)
-    workers = [context.Process(target=_worker, args=(store, texts)) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    assert _read_all(store, texts)
-    for worker in workers:
-        worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    with working(_worker, [(store, texts)] * 2, method):
+        assert _read_all(store, texts)
 
 
 def test_threads_share_an_open_store(tmp_path: Path) -> None:
     texts = _many(tmp_path / "c.tsv", 1000)
-    store, results = OffsetStore(tmp_path / "c.tsv"), []
-    threads = [
-        threading.Thread(target=lambda: results.append(_read_all(store, texts))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [True] * 4
+    store = OffsetStore(tmp_path / "c.tsv")
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: _read_all(store, texts), range(4))) == [True] * 4
 
 
 def test_a_pickled_store_holds_no_index_and_reads_again(tmp_path: Path) -> None:
@@ -372,16 +327,10 @@ def test_a_pickled_store_holds_no_index_and_reads_again(tmp_path: Path) -> None:
 def test_parallel_jobs_build_one_index(tmp_path: Path) -> None:
     texts = _many(tmp_path / "c.tsv", 3000)
     packed = _write(tmp_path / "c.tsv.gz", (tmp_path / "c.tsv").read_text())
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_worker, args=(OffsetStore(packed), texts)) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    assert (
-        len([path for path in (tmp_path / "cache" / "documents").iterdir() if path.is_dir()]) == 1
-    )
+    with working(_worker, [(OffsetStore(packed), texts) for _ in range(3)]):
+        pass
+    indices = [path for path in (tmp_path / "cache" / "documents").iterdir() if path.is_dir()]
+    assert len(indices) == 1
 
 
 # size

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from beir_folders import write_beir
 from in_process import configured
 
 from backpack_rank import evaluate
@@ -31,23 +31,15 @@ TEXTS = {
     "b2": "school uniforms do not make any children equal",
 }
 COUNTERS = {"a1": "a2", "b1": "b2"}
-RUN = {
-    query_id: {doc_id: 9.0 if doc_id == query_id else 1.0 for doc_id in TEXTS}
-    for query_id in COUNTERS
-}
+QUERIES = {query_id: TEXTS[query_id] for query_id in COUNTERS}
+QRELS = {query_id: {doc_id: 1} for query_id, doc_id in COUNTERS.items()}
+# Each query's own document stands first.
+RUN = {query_id: dict.fromkeys(TEXTS, 1.0) | {query_id: 9.0} for query_id in COUNTERS}
 
 
 def write_folder(folder: Path, _: object = None) -> None:
     """ArguAna's layout, with counters as judgements."""
-    folder.mkdir(parents=True, exist_ok=True)
-    corpus = [json.dumps({"_id": doc_id, "text": text}) for doc_id, text in TEXTS.items()]
-    (folder / "corpus.jsonl").write_text("\n".join(corpus) + "\n")
-    queries = [json.dumps({"_id": query_id, "text": TEXTS[query_id]}) for query_id in COUNTERS]
-    (folder / "queries.jsonl").write_text("\n".join(queries) + "\n")
-    (folder / "qrels").mkdir()
-    rows = [f"{query_id}\t{doc_id}\t1" for query_id, doc_id in COUNTERS.items()]
-    text = "query-id\tcorpus-id\tscore\n" + "\n".join(rows) + "\n"
-    (folder / "qrels" / "test.tsv").write_text(text)
+    write_beir(folder, QUERIES, TEXTS, QRELS)
 
 
 @pytest.fixture
@@ -81,14 +73,9 @@ def test_no_route_from_a_collection_to_candidates_has_a_query_s_own_document(fol
         "file": RunFile(folder / "run.trec"),
     }[stage]
     if how == "trec":
-        collection = load_trec(
-            "arguments",
-            folder / "corpus.jsonl",
-            folder / "queries.jsonl",
-            folder / "qrels" / "test.tsv",
-            folder / "run.trec",
-            ignore_identical_ids=True,
-        )
+        names = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "run.trec")
+        files = [folder / name for name in names]
+        collection = load_trec("arguments", *files, ignore_identical_ids=True)
     else:
         collection = load_beir(folder, "test", candidates="run.trec", ignore_identical_ids=True)
     assert not has_own(collection.candidates)
@@ -130,18 +117,10 @@ def test_a_finished_run_is_measured_without_it_and_else_a_note_says_so(
 
 
 def test_from_python_too():
-    collection = Collection(
-        "arguments",
-        MemoryStore(TEXTS),
-        {query_id: TEXTS[query_id] for query_id in COUNTERS},
-        {query_id: {doc_id: 1} for query_id, doc_id in COUNTERS.items()},
-    )
+    collection = Collection("arguments", MemoryStore(TEXTS), QUERIES, QRELS)
     for ignore, expected in ((False, 0.5), (True, 1.0)):
-        table = evaluate(
-            FirstStageOrder("again"),
-            replace(collection, ignore_identical_ids=ignore),
-            measures=["RR@10"],
-        )
+        data = replace(collection, ignore_identical_ids=ignore)
+        table = evaluate(FirstStageOrder("again"), data, measures=["RR@10"])
         assert table.report().rows[0].effectiveness.figures["RR@10"].mean == expected
         assert any("ranked for themselves" in note for note in table.info.notes) != ignore
 

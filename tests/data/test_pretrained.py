@@ -51,38 +51,27 @@ def changed(file: Path, **changes: object) -> None:
 def with_code(folder: Path, *, kind: str) -> None:
     """Python beside the weights that leaves a trace, and a configuration that names it."""
     trace = folder.parent / TRACE
-    (folder / "evil.py").write_text(
-        f"from pathlib import Path\nPath({str(trace)!r}).touch()\nclass Evil: ...\n"
-    )
-    names = dict.fromkeys(
-        ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
-    )
-    names = dict.fromkeys(names, "evil.Evil")
-    tokenizer = {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}
-    if kind == "config":
-        changed(
-            folder / "config.json",
-            auto_map=names,
-            model_type="evil",
-            architectures=["EvilForSequenceClassification"],
-        )
-    elif kind == "tokenizer":
-        changed(folder / "tokenizer_config.json", auto_map=tokenizer, tokenizer_class="Evil")
-    elif kind == "tokenizer of the configuration":
-        changed(folder / "config.json", auto_map=tokenizer)
-    elif kind == "a list":
-        changed(
-            folder / "tokenizer_config.json",
-            auto_map=["evil.Evil", "evil.Evil"],
-            tokenizer_class="Evil",
-        )
-    elif kind == "within":
-        changed(folder / "config.json", backbone_config={"model_type": "evil", "auto_map": names})
-    elif kind == "a kernel":
-        changed(folder / "config.json", attention="kernels-community/flash-attn")
+    code = f"from pathlib import Path\nPath({str(trace)!r}).touch()\nclass Evil: ...\n"
+    (folder / "evil.py").write_text(code)
+    file, changes = KINDS[kind]
+    changed(folder / file, **changes)
 
 
-KINDS = ("config", "tokenizer", "tokenizer of the configuration", "a list", "within", "a kernel")
+AUTO = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
+NAMES = dict.fromkeys(AUTO, "evil.Evil")
+TWO = ["evil.Evil", "evil.Evil"]
+EVIL = {"auto_map": NAMES, "model_type": "evil"}
+KINDS: dict[str, tuple[str, dict[str, object]]] = {
+    "config": ("config.json", EVIL | {"architectures": ["EvilForSequenceClassification"]}),
+    "tokenizer": (
+        "tokenizer_config.json",
+        {"auto_map": {"AutoTokenizer": TWO}, "tokenizer_class": "Evil"},
+    ),
+    "tokenizer of the configuration": ("config.json", {"auto_map": {"AutoTokenizer": TWO}}),
+    "a list": ("tokenizer_config.json", {"auto_map": TWO, "tokenizer_class": "Evil"}),
+    "within": ("config.json", {"backbone_config": EVIL}),
+    "a kernel": ("config.json", {"attention": "kernels-community/flash-attn"}),
+}
 READERS: dict[str, Callable[[Path], object]] = {
     "load": lambda folder: backpack_rank.load(folder),
     "load_classifier": lambda folder: load_classifier(folder, None),
@@ -102,9 +91,8 @@ def test_a_folder_that_names_code_is_refused(folder, monkeypatch, kind, reader) 
     asked = []
     monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or "yes")
     with_code(folder, kind=kind)
-    with pytest.raises(
-        ValueError, match=r"config\.json.* names code .*no code of a model is run"
-    ) as refused:
+    message = r"config\.json.* names code .*no code of a model is run"
+    with pytest.raises(ValueError, match=message) as refused:
         READERS[reader](folder)
     assert len(str(refused.value).splitlines()) == 1
     assert not asked
@@ -129,15 +117,12 @@ def test_an_answer_on_the_terminal_does_not_run_it(folder, kind) -> None:
     assert not (folder.parent / TRACE).exists()
 
 
-def test_transformers_is_told_no_even_where_the_folder_was_not_looked_at(
-    folder, monkeypatch
-) -> None:
+def test_transformers_is_told_no_even_where_the_folder_was_not_looked_at(folder, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question="": "yes")
     monkeypatch.setattr("backpack_rank.data.pretrained.check_folder", lambda folder: None)
     with_code(folder, kind="config")
-    with pytest.raises(
-        ValueError, match="can only be read by code of its own, and no code of a model is run"
-    ):
+    message = "can only be read by code of its own, and no code of a model is run"
+    with pytest.raises(ValueError, match=message):
         from_pretrained(AutoModel, folder)
     from_pretrained(AutoTokenizer, folder)  # by the tokenizer's own files
     assert not (folder.parent / TRACE).exists()
@@ -158,6 +143,9 @@ def test_the_published_backpack_is_read_without_the_code_that_it_names(
     assert not (tmp_path / TRACE).exists()
 
 
+LOADERS = ("from_pretrained", "load_checkpoint_and_dispatch")
+
+
 def test_nothing_in_the_package_loads_by_another_function() -> None:
     others = []
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -165,56 +153,44 @@ def test_nothing_in_the_package_loads_by_another_function() -> None:
         if name in (*HANDS_ON, "data/pretrained.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Attribute) and node.attr in (
-                "from_pretrained",
-                "load_checkpoint_and_dispatch",
-            ):
+            if isinstance(node, ast.Attribute) and node.attr in LOADERS:
                 others.append(f"{name}:{node.lineno}")
             if isinstance(node, ast.keyword) and node.arg == "trust_remote_code":
                 assert isinstance(node.value, ast.Constant), name
                 assert node.value.value is False, name
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "from_config"
-            ):
-                assert "trust_remote_code" in [keyword.arg for keyword in node.keywords], (
-                    f"{name}:{node.lineno}"
-                )
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "from_config":
+                given = [keyword.arg for keyword in node.keywords]
+                assert "trust_remote_code" in given, f"{name}:{node.lineno}"
     assert others == []
 
 
-SIZES: dict[str, Callable[[Path], object]] = {
-    "n_layer=100000": lambda folder: changed(folder / "config.json", n_layer=100_000),
-    "n_layer=100000 of the backbone": lambda folder: changed(
-        folder / "config.json", backbone_config={"model_type": "gpt2", "n_layer": 100_000}
+MANY = [f"<{number}>" for number in range(50_000)]
+PLAIN = dict.fromkeys(("special", "single_word", "lstrip", "rstrip", "normalized"), False)
+ADDED = [{"id": 420 + number, "content": text, **PLAIN} for number, text in enumerate(MANY)]
+LONG_FILE = {text: number for number, text in enumerate(MANY[: ADDED_TOKENS + 1])}
+SIZES: dict[str, tuple[str, dict[str, object]]] = {
+    "n_layer=100000": ("config.json", {"n_layer": 100_000}),
+    "n_layer=100000 of the backbone": (
+        "config.json",
+        {"backbone_config": {"model_type": "gpt2", "n_layer": 100_000}},
     ),
-    "num_hidden_layers": lambda folder: changed(folder / "config.json", num_hidden_layers=10**30),
-    "n_head=-4": lambda folder: changed(folder / "config.json", n_head=-4),
-    "vocab_size=-1": lambda folder: changed(folder / "config.json", vocab_size=-1),
-    "added tokens": lambda folder: changed(
-        folder / "tokenizer.json",
-        added_tokens=[
-            {"id": 420 + number, "content": f"<{number}>", "special": False}
-            | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-            for number in range(50_000)
-        ],
+    "num_hidden_layers": ("config.json", {"num_hidden_layers": 10**30}),
+    "n_head=-4": ("config.json", {"n_head": -4}),
+    "vocab_size=-1": ("config.json", {"vocab_size": -1}),
+    "added tokens": ("tokenizer.json", {"added_tokens": ADDED}),
+    "added tokens of the configuration": (
+        "tokenizer_config.json",
+        {"additional_special_tokens": MANY},
     ),
-    "added tokens of the configuration": lambda folder: changed(
-        folder / "tokenizer_config.json",
-        additional_special_tokens=[f"<{number}>" for number in range(50_000)],
-    ),
-    "added tokens in a file": lambda folder: (folder / "added_tokens.json").write_text(
-        json.dumps({f"<{number}>": number for number in range(ADDED_TOKENS + 1)})
-    ),
+    "added tokens in a file": ("added_tokens.json", LONG_FILE),
 }
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_size_that_no_model_has_is_refused_before_it_costs_time(folder, size) -> None:
-    SIZES[size](folder)
-    with pytest.raises(
-        ValueError, match=r"\.json(: | adds ).*(must lie in|at most 10000 are read)"
-    ) as refused:
+    file, changes = SIZES[size]
+    changed(folder / file, **changes)
+    message = r"\.json(: | adds ).*(must lie in|at most 10000 are read)"
+    with pytest.raises(ValueError, match=message) as refused:
         load_ranker(folder)
     assert len(str(refused.value).splitlines()) == 1

@@ -63,30 +63,23 @@ def test_a_file_is_fetched_once(server: PublicServer, downloads: Downloads) -> N
     assert server.asked == [(PLACE, None)]
 
 
-def test_a_broken_connection_is_gone_on_with_where_it_broke(
-    server: PublicServer, downloads: Downloads
-) -> None:
+def test_a_broken_connection_is_gone_on_with_where_it_broke(server, downloads) -> None:
     server.breaks, server.after = 2, 140_000
     assert downloads.fetch(FILE).read_bytes() == CONTENT
     # Whole pieces of 64 KiB are kept.
     assert server.asked == [(PLACE, None), (PLACE, "bytes=131072-"), (PLACE, "bytes=262144-")]
 
 
-def test_a_server_without_ranges_sends_all_again(
-    server: PublicServer, downloads: Downloads
-) -> None:
+def test_a_server_without_ranges_sends_all_again(server, downloads) -> None:
     server.breaks, server.ranges = 1, False
     assert downloads.fetch(FILE).read_bytes() == CONTENT
     assert len(server.asked) == 2
 
 
-def test_what_arrived_is_kept_for_the_next_command(
-    server: PublicServer, downloads: Downloads
-) -> None:
+def test_what_arrived_is_kept_for_the_next_command(server, downloads) -> None:
     server.breaks, server.after = ATTEMPTS, 70_000
-    with pytest.raises(
-        ConnectionError, match=f"broke {ATTEMPTS} times .* the same command goes on"
-    ):
+    message = f"broke {ATTEMPTS} times .* the same command goes on"
+    with pytest.raises(ConnectionError, match=message):
         downloads.fetch(FILE)
     assert (downloads.folder / "file.bin.part").stat().st_size == 65_536 * ATTEMPTS
     assert downloads.fetch(FILE).read_bytes() == CONTENT
@@ -100,9 +93,7 @@ def test_without_a_connection_nothing_is_said_to_be_kept(tmp_path: Path) -> None
     assert list(downloads.folder.iterdir()) == []
 
 
-def test_a_file_that_is_not_the_published_one_is_refused_and_not_kept(
-    server: PublicServer, downloads: Downloads
-) -> None:
+def test_a_file_that_is_not_the_published_one_is_refused_and_not_kept(server, downloads) -> None:
     server.files[PLACE] = CONTENT[::-1]
     with pytest.raises(ValueError, match="the content is not the published one"):
         downloads.fetch(FILE)
@@ -188,10 +179,8 @@ def test_digests_of_wording_and_not_of_white_space(tmp_path: Path) -> None:
 
 
 def test_an_error_about_a_missing_folder_ends_with_the_command_that_gets_it(tmp_path: Path) -> None:
-    with pytest.raises(
-        FileNotFoundError,
-        match=r"; `backpack-rank data get dl19 trec_dl gender_bias_ir` gets it, `d",
-    ):
+    message = r"; `backpack-rank data get dl19 trec_dl gender_bias_ir` gets it, `d"
+    with pytest.raises(FileNotFoundError, match=message):
         load_beir(tmp_path / "dl19", "test")
     with pytest.raises(FileNotFoundError, match=r"in it$"):
         load_beir(tmp_path / "my_own", "test")
@@ -206,9 +195,8 @@ def test_an_error_about_a_missing_folder_ends_with_the_command_that_gets_it(tmp_
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(
-        UsageError, match=r"data get wikiq: there is no such set; did you mean wikiqa"
-    ):
+    message = r"data get wikiq: there is no such set; did you mean wikiqa"
+    with pytest.raises(UsageError, match=message):
         cli.main(["data", "get", "wikiq"])
 
 
@@ -221,9 +209,7 @@ def test_the_list_says_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "CC BY-SA 4.0" in "\n".join(lines)
 
 
-def test_what_is_there_already_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_there_already_is_left_alone(tmp_path, capsys) -> None:
     (tmp_path / "wikiqa").mkdir()
     cli.main(["data", "get", "wikiqa", "--folder", str(tmp_path), "--mirror", "http://127.0.0.1:9"])
     assert "is there already" in capsys.readouterr().out
@@ -265,14 +251,11 @@ def test_squad_is_the_measured_set_whatever_the_order_of_its_articles(
     answers = public_files.records(folder.folder / "answers.jsonl")
     assert len(answers) == {"squad": 18_015, "squad_train": 87_599}[name]
     if name == "squad":
-        assert (
-            load_beir(folder.folder, "test").queries == load_beir(real_data / name, "test").queries
-        )
+        measured = load_beir(real_data / name, "test")
+        assert load_beir(folder.folder, "test").queries == measured.queries
 
 
-def test_xquad_is_the_measured_set_with_its_official_answers(
-    real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_xquad_is_the_measured_set_with_its_official_answers(real_data, tmp_path, monkeypatch):
     measured = real_data / "xquad_en"
     folder, _ = built("xquad_en", public_files.squad_json(measured), tmp_path, monkeypatch)
     assert (folder.same, folder.other) == (["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], [])
@@ -280,9 +263,7 @@ def test_xquad_is_the_measured_set_with_its_official_answers(
     assert answers == public_files.records(measured / "answers.jsonl")
 
 
-def test_natural_questions_are_the_measured_set_with_its_splits(
-    real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_natural_questions_are_the_measured_set_with_its_splits(real_data, tmp_path, monkeypatch):
     measured = real_data / "nq_open_oracle"
     content = public_files.nq_open_oracle(measured)
     folder, _ = built("nq_open_oracle", content, tmp_path, monkeypatch)
@@ -308,9 +289,7 @@ def test_natural_questions_of_another_form_are_refused_with_file_and_line(tmp_pa
         build_nq_open_oracle(tmp_path / "folder", source)
 
 
-def test_sentences_of_mt_geneval_are_the_measured_pairs(
-    real_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sentences_of_mt_geneval_are_the_measured_pairs(real_data, tmp_path, capsys) -> None:
     measured = real_data / "gender_sentences" / "mt_geneval_pairs.jsonl"
     contents = public_files.geneval_files(measured)
     with serving() as server:
@@ -323,9 +302,7 @@ def test_sentences_of_mt_geneval_are_the_measured_pairs(
     assert "are those that docs/results.md measured" in capsys.readouterr().out
 
 
-def test_a_changed_sentence_of_mt_geneval_is_told_and_a_short_file_is_refused(
-    real_data: Path, tmp_path: Path
-) -> None:
+def test_a_changed_sentence_of_mt_geneval_is_told_and_a_short_file_is_refused(real_data, tmp_path):
     contents = public_files.geneval_files(real_data / "gender_sentences" / "mt_geneval_pairs.jsonl")
     contents["dev", "feminine"] = contents["dev", "feminine"].replace(b"due to her", b"due to them")
     paths = {}
@@ -340,9 +317,7 @@ def test_a_changed_sentence_of_mt_geneval_is_told_and_a_short_file_is_refused(
         build_gender_sentences(folder, paths)
 
 
-def test_wikiqa_is_the_measured_set(
-    real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wikiqa_is_the_measured_set(real_data, tmp_path, monkeypatch) -> None:
     content = public_files.wikiqa_zip(real_data / "wikiqa")
     folder, _ = built("wikiqa", content, tmp_path, monkeypatch)
     assert folder.other == []
@@ -350,9 +325,7 @@ def test_wikiqa_is_the_measured_set(
     assert load_beir(folder.folder, "dev", candidates="candidates/dev.trec").candidates
 
 
-def test_grep_biasir_is_the_measured_set_with_its_wordings(
-    real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_grep_biasir_is_the_measured_set_with_its_wordings(real_data, tmp_path, monkeypatch):
     content = public_files.grep_biasir_zip(real_data / "grep_biasir")
     folder, _ = built("grep_biasir", content, tmp_path, monkeypatch)
     assert (folder.same, folder.other) == (["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], [])
@@ -361,9 +334,7 @@ def test_grep_biasir_is_the_measured_set_with_its_wordings(
         assert public_files.records(folder.folder / name) == theirs
 
 
-def test_queries_are_those_that_were_published(
-    real_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_queries_are_those_that_were_published(real_data, tmp_path, capsys) -> None:
     """The owners' own bytes: their checksums are in the package."""
     with serving() as server:
         for file in SETS["gender_bias_ir"].files:
@@ -394,16 +365,8 @@ def test_passages_of_ms_marco_are_the_measured_ones(real_data: Path, tmp_path: P
     }
     names = ["dl19", "dl20", "msmarco_dev600", "trec_dl", "nfcorpus"]
     folder = tmp_path / "data"
-    command = [
-        sys.executable,
-        "-m",
-        "backpack_rank",
-        "data",
-        "get",
-        *names,
-        "--folder",
-        str(folder),
-    ]
+    command = [sys.executable, "-m", "backpack_rank", "data", "get", *names]
+    command += ["--folder", str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("dl19", "dl20", "msmarco_dev600", "nfcorpus"):
@@ -411,19 +374,14 @@ def test_passages_of_ms_marco_are_the_measured_ones(real_data: Path, tmp_path: P
         assert differences.other == [], name
         assert len(differences.same) >= 4
     for year in (19, 20):
-        file = f"qrels.dl{year}-passage.txt"
-        assert (folder / "trec_dl" / file).read_bytes() == (
-            real_data / "trec_dl" / file
-        ).read_bytes()
+        file = Path("trec_dl", f"qrels.dl{year}-passage.txt")
+        assert (folder / file).read_bytes() == (real_data / file).read_bytes()
 
 
 def test_labels_and_queries_that_are_shipped_are_the_official_ones(real_data: Path) -> None:
-    official = dict(
-        line.split("\t")
-        for line in (real_data / "trec_dl" / "topics.msmarco-passage.dev-small.tsv")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    )
+    topics = real_data / "trec_dl" / "topics.msmarco-passage.dev-small.tsv"
+    lines = topics.read_text(encoding="utf-8").splitlines()
+    official = dict(line.split("\t") for line in lines)
     queries = public_files.records(real_data / "msmarco_dev600" / "queries.jsonl")
     known = [row for row in queries if row["_id"] in official]
     assert known
@@ -434,18 +392,14 @@ def test_labels_and_queries_that_are_shipped_are_the_official_ones(real_data: Pa
         query_id, _, doc_id, _ = line.split()
         relevant.add((query_id, doc_id))
     for split in ("train", "dev", "test"):
-        for query_id, doc_id, label in public_files.judgements(
-            real_data / "msmarco_dev600" / "qrels" / f"{split}.tsv"
-        ):
+        file = real_data / "msmarco_dev600" / "qrels" / f"{split}.tsv"
+        for query_id, doc_id, label in public_files.judgements(file):
             if query_id in official:
                 assert int(label) == ((query_id, doc_id) in relevant)
 
 
-OF_THE_FOLDER = [
-    path.stem
-    for path in sorted((ROOT / "conf/data").glob("*.yaml"))
-    if VARIABLE in path.read_text()
-]
+CHOICES = sorted((ROOT / "conf/data").glob("*.yaml"))
+OF_THE_FOLDER = [path.stem for path in CHOICES if VARIABLE in path.read_text()]
 
 
 @pytest.mark.parametrize("name", OF_THE_FOLDER)
@@ -468,19 +422,13 @@ def test_without_the_variable_every_choice_of_data_names_the_command_that_gets_i
     assert VARIABLE not in os.environ
 
 
-def test_a_command_in_a_folder_without_data_ends_with_the_command_that_gets_it(
-    tmp_path: Path,
-) -> None:
+def test_a_command_in_a_folder_without_data_ends_with_the_command_that_gets_it(tmp_path) -> None:
     """Nothing is set, and an empty variable is as good as none."""
     for variable in ({}, {VARIABLE: ""}):
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        done = subprocess.run(
-            [sys.executable, ROOT / "train.py", "recipe=minilm"],
-            env={**environment, **variable},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
+        command = [sys.executable, ROOT / "train.py", "recipe=minilm"]
+        options = {"env": {**environment, **variable}, "capture_output": True, "text": True}
+        done = subprocess.run(command, cwd=tmp_path, **options)
         assert done.returncode == 2
         last = done.stderr.strip().splitlines()[-1]
         assert f"there is no folder {tmp_path / 'data' / 'squad_train'}" in last

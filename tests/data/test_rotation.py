@@ -28,9 +28,8 @@ from backpack_rank.data.rotation import (
 )
 
 TEXT = "one two three four five"
-PASSAGES = st.lists(st.text(st.sampled_from("ab.é😀 \n\t\u3000"), max_size=8), max_size=12).map(
-    " ".join
-)
+WORDS = st.text(st.sampled_from("ab.é😀 \n\t\u3000"), max_size=8)
+PASSAGES = st.lists(WORDS, max_size=12).map(" ".join)
 
 
 def rotated(text: str, first: int) -> str:
@@ -71,9 +70,7 @@ def test_the_words_are_those_of_eq_7_and_the_characters_are_the_same(text: str, 
 
 
 @given(PASSAGES, st.integers(1, 20), st.data())
-def test_a_span_keeps_its_text_or_is_reported_as_cut(
-    text: str, first: int, data: st.DataObject
-) -> None:
+def test_a_span_keeps_its_text_or_is_reported_as_cut(text: str, first: int, data: st.DataObject):
     words = text.split()
     if not words:
         return
@@ -118,17 +115,17 @@ def test_texts_of_at_most_one_word_stay(text: str) -> None:
 
 
 def test_the_draw_is_uniform_and_depends_on_seed_and_id_alone() -> None:
-    draws = np.array(
-        [[Rotation(seed=seed).first(f"d{number}", 7) for number in range(4000)] for seed in (0, 1)]
-    )
+
+    def drawn(seed: int, count: int) -> list[int]:
+        return [Rotation(seed=seed).first(f"d{number}", 7) for number in range(count)]
+
+    draws = np.array([drawn(0, 4000), drawn(1, 4000)])
     assert draws.min() == 1
     assert draws.max() == 7
     for counts in [np.bincount(row, minlength=8)[1:] for row in draws]:
         assert stats.chisquare(counts).pvalue > 1e-3
     assert abs(np.corrcoef(draws)[0, 1]) < 0.06
-    assert np.array_equal(
-        draws[0][:50], [Rotation(seed=0).first(f"d{number}", 7) for number in range(50)]
-    )
+    assert draws[0][:50].tolist() == drawn(0, 50)
     # How a draw is made must not change: rotated collections could not be rebuilt.
     for number in range(8):
         digest = hashlib.blake2b(f"1 d{number}".encode(), digest_size=8).hexdigest()
@@ -152,11 +149,8 @@ def test_sentences_end_at_full_stops_before_capitals() -> None:
 def test_rotation_by_sentences_cuts_between_sentences_only() -> None:
     text = "First one here.  Second one.\nThird."
     seen = {Rotation("sentence", seed).rotate("d", text).text for seed in range(40)}
-    assert seen == {
-        text,
-        "Second one.\nThird.  First one here.",
-        "Third.\nFirst one here.  Second one.",
-    }
+    others = {"Second one.\nThird.  First one here.", "Third.\nFirst one here.  Second one."}
+    assert seen == {text, *others}
     assert Rotation("sentence", 3).rotate("d", "one sentence without an end").first == 1
 
 
@@ -175,9 +169,8 @@ def test_wrong_options_are_named(options: dict, message: str) -> None:
 
 @pytest.fixture
 def store() -> MemoryStore:
-    return MemoryStore(
-        {f"d{number}": " ".join(f"w{number + word}" for word in range(12)) for number in range(30)}
-    )
+    texts = [" ".join(f"w{number + word}" for word in range(12)) for number in range(30)]
+    return MemoryStore({f"d{number}": text for number, text in enumerate(texts)})
 
 
 def test_a_store_gives_the_same_rotated_texts_in_every_way(store: MemoryStore) -> None:
@@ -205,9 +198,7 @@ def test_fingerprints_differ_by_seed_level_and_documents(store: MemoryStore) -> 
 
 def test_bm25_scores_do_not_change(store: MemoryStore) -> None:
     queries = {"q": "w12 w13 w20"}
-    runs = [
-        Bm25(depth=30, cache=False).candidates(Collection("c", documents, queries, {}))
-        for documents in (store, RotatedStore(store, Rotation()))
-    ]
-    assert runs[0] == runs[1]
-    assert len(runs[0]["q"]) > 5
+    stage, rotated_store = Bm25(depth=30, cache=False), RotatedStore(store, Rotation())
+    run = stage.candidates(Collection("c", store, queries, {}))
+    assert run == stage.candidates(Collection("c", rotated_store, queries, {}))
+    assert len(run["q"]) > 5

@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -18,6 +15,7 @@ from pathlib import Path
 import bm25s
 import ir_measures
 import pytest
+from hash_seeds import printed_under_hash_seeds
 from ir_measures import R, nDCG
 
 from backpack_rank.data.collection import Collection
@@ -73,9 +71,7 @@ def test_same_seed_same_collection_and_other_seed_other_collection() -> None:
     assert first.queries != other.queries
 
 
-def test_the_default_collection_is_the_one_of_all_published_figures(
-    splits: dict[str, Collection],
-) -> None:
+def test_the_default_collection_is_the_one_of_all_published_figures(splits) -> None:
     # Written down from commit 330f135, before the texts became YAML: who changes a text changes
     # every figure.
     expected = {
@@ -84,9 +80,7 @@ def test_the_default_collection_is_the_one_of_all_published_figures(
         "test": ("4c52a94b052577003d1fddbf89c738dd", "c3395776c4f1e8af"),
     }
     for split, collection in splits.items():
-        judgements = [
-            [query_id, list(judged.items())] for query_id, judged in collection.qrels.items()
-        ]
+        judgements = [[query_id, list(rows.items())] for query_id, rows in collection.qrels.items()]
         parts = [list(collection.queries.items()), judgements, list(collection.groups.items())]
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
         assert (collection.documents.fingerprint, digest) == expected[split]
@@ -100,17 +94,8 @@ def test_collection_does_not_depend_on_the_hash_seed() -> None:
         "rest = json.dumps([c.queries, c.qrels, c.groups]).encode()\n"
         "print(c.documents.fingerprint, hashlib.sha256(rest).hexdigest())\n"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("0", "1234")
-    }
-    assert len(outputs) == 1
+    first, second = printed_under_hash_seeds(code, "0", "1234")
+    assert first == second
 
 
 def test_catalogue_has_enough_occupations_and_skills() -> None:
@@ -157,16 +142,11 @@ def test_default_sizes_and_ids(splits: dict[str, Collection]) -> None:
     assert "q-test-0007" in splits["test"].queries
     for collection in splits.values():
         assert all(re.fullmatch(r"d\d{6}", doc_id) for doc_id in texts(collection))
-    assert [c.name for c in splits.values()] == [
-        "synthetic/train",
-        "synthetic/dev",
-        "synthetic/test",
-    ]
+    for split, collection in splits.items():
+        assert collection.name == f"synthetic/{split}"
 
 
-def test_no_two_documents_are_identical_and_splits_share_none(
-    splits: dict[str, Collection],
-) -> None:
+def test_no_two_documents_are_identical_and_splits_share_none(splits) -> None:
     all_texts = [text for c in splits.values() for text in texts(c).values()]
     all_ids = [doc_id for c in splits.values() for doc_id in texts(c)]
     assert len(set(all_texts)) == len(all_texts)
@@ -180,27 +160,21 @@ def test_queries_of_a_split_differ_and_have_no_gendered_word(splits: dict[str, C
             assert not (MALE | FEMALE) & set(words(text)), text
 
 
-def test_documents_hold_two_to_six_words_of_their_own_gender_only(
-    splits: dict[str, Collection],
-) -> None:
+def test_documents_hold_two_to_six_words_of_their_own_gender_only(splits) -> None:
     for collection in splits.values():
         for doc_id, text in texts(collection).items():
             words_of_document = words(text)
-            male, female = (
-                sum(word in group for word in words_of_document) for group in (MALE, FEMALE)
-            )
-            counts = {
-                "male": (male, female),
-                "female": (female, male),
-                "neutral": (0, male + female),
-            }
-            of_group, other = counts[collection.groups[doc_id]]
-            assert other == 0, text
-            if collection.groups[doc_id] != "neutral":
+            group = collection.groups[doc_id]
+            counts = {"male": 0, "female": 0, "neutral": 0, "titles": 0}
+            for word in words_of_document:
+                counts["male"] += word in MALE
+                counts["female"] += word in FEMALE
+                counts["titles"] += word in TITLES
+            of_group = counts[group]
+            assert counts["male"] + counts["female"] == of_group, text
+            if group != "neutral":
                 assert 2 <= of_group <= 6, text
-                assert sum(word in (MALE | FEMALE) - TITLES for word in words_of_document) >= 2, (
-                    text
-                )
+                assert of_group - counts["titles"] >= 2, text
 
 
 def test_some_gendered_words_stand_next_to_punctuation(splits: dict[str, Collection]) -> None:
@@ -234,28 +208,17 @@ def _swap_classes() -> dict[str, str]:
     """Every gendered word to one label for its pair; him, his, her and hers share one, as "her" is
     two words.
     """
-    pairs = [
-        ("he", "she"),
-        ("himself", "herself"),
-        ("man", "woman"),
-        ("men", "women"),
-        ("boy", "girl"),
-    ]
-    pairs += [("gentleman", "lady"), ("father", "mother"), ("dad", "mom"), ("brother", "sister")]
-    pairs += [("brothers", "sisters"), ("son", "daughter"), ("sons", "daughters")]
-    pairs += [("grandfather", "grandmother"), ("grandson", "granddaughter"), ("male", "female")]
-    pairs += [
-        ("sir", "madam"),
-        ("Mr", "Ms"),
-        ("Mr", "Mrs"),
-        ("him", "her"),
-        ("him", "hers"),
-        ("him", "his"),
-    ]
-    classes = {word: f"<{male}>" for male, female in pairs for word in (male, female)}
-    return classes | {
-        word.capitalize(): f"{label}^" for word, label in classes.items() if word.islower()
-    }
+    pairs = (
+        "he/she himself/herself man/woman men/women boy/girl gentleman/lady father/mother dad/mom "
+        "brother/sister brothers/sisters son/daughter sons/daughters grandfather/grandmother "
+        "grandson/granddaughter male/female sir/madam Mr/Ms Mr/Mrs him/her him/hers him/his"
+    )
+    classes = {}
+    for pair in pairs.split():
+        male, female = pair.split("/")
+        classes |= {male: f"<{male}>", female: f"<{male}>"}
+    in_front = {word.capitalize(): f"{label}^" for word, label in classes.items() if word.islower()}
+    return classes | in_front
 
 
 def test_male_and_female_renderings_differ_only_in_paired_words() -> None:
@@ -280,9 +243,8 @@ def test_male_and_female_renderings_differ_only_in_paired_words() -> None:
 
 def test_neutral_rendering_uses_they_with_the_plural_verb() -> None:
     template = "[he] [has|have] time. [mr_ms]Walker is [himself], says [his] [father]."
-    assert (
-        render(template, "neutral") == "They have time. Walker is themselves, says their teacher."
-    )
+    neutral = render(template, "neutral")
+    assert neutral == "They have time. Walker is themselves, says their teacher."
     assert render(template, "female") == "She has time. Ms Walker is herself, says her mother."
     assert render(template, "male") == "He has time. Mr Walker is himself, says his father."
     with pytest.raises(ValueError, match="neither"):
@@ -296,9 +258,7 @@ def test_paired_words_are_in_the_own_lists() -> None:
         assert not set(words(" ".join(neutral))) & (MALE | FEMALE)
 
 
-def test_qrels_name_existing_documents_and_every_query_has_all_kinds(
-    splits: dict[str, Collection],
-) -> None:
+def test_qrels_name_existing_documents_and_every_query_has_all_kinds(splits) -> None:
     for collection in splits.values():
         assert set(collection.qrels) == set(collection.queries)
         for judged in collection.qrels.values():
@@ -309,10 +269,8 @@ def test_qrels_name_existing_documents_and_every_query_has_all_kinds(
 
 
 def test_grades_follow_occupation_and_skills() -> None:
-    plumber, electrician, baker = (
-        next(occupation for occupation in OCCUPATIONS if occupation.key == key)
-        for key in ("plumber", "electrician", "baker")
-    )
+    by_key = {occupation.key: occupation for occupation in OCCUPATIONS}
+    plumber, electrician, baker = by_key["plumber"], by_key["electrician"], by_key["baker"]
     leaks, _, drains, _, taps = plumber.skills
     assert grade(plumber, (leaks, drains), Draft(plumber, (drains, leaks, taps), "")) == 3
     assert grade(plumber, (leaks, drains), Draft(plumber, (leaks,), "")) == 2
@@ -333,13 +291,14 @@ def test_documents_of_the_top_grade_say_the_skill_in_words(splits: dict[str, Col
             phrases |= dict.fromkeys(skill, skill)
     checked = 0
     for query_id, text in collection.queries.items():
-        asked = [
+        asked = {
             skill for phrase, skill in phrases.items() if phrase in text or gerund(phrase) in text
-        ]
+        }
         for doc_id, value in collection.qrels[query_id].items():
-            if value == 3 and len(set(asked)) == 1:
+            if value == 3 and len(asked) == 1:
                 document = documents[doc_id].lower()
-                assert any(phrase in document or gerund(phrase) in document for phrase in asked[0])
+                (skill,) = asked
+                assert any(phrase in document or gerund(phrase) in document for phrase in skill)
                 checked += 1
     assert checked > 100
 
@@ -353,9 +312,7 @@ def _shares(collection: Collection, grades: set[int]) -> dict[str, float]:
     return {gender: counts[gender] / counts.total() for gender in ("male", "female", "neutral")}
 
 
-def test_train_relevance_goes_with_male_wording_as_documented(
-    splits: dict[str, Collection],
-) -> None:
+def test_train_relevance_goes_with_male_wording_as_documented(splits) -> None:
     relevant, other = _shares(splits["train"], {2, 3}), _shares(splits["train"], {0})
     assert relevant == pytest.approx({"male": 0.65, "female": 0.15, "neutral": 0.20}, abs=0.06)
     assert other["female"] > other["male"] + 0.04
@@ -489,9 +446,7 @@ READERS = {
         ),
     ],
 )
-def test_a_damaged_text_is_named_with_its_file_and_entry(
-    tmp_path: Path, file: str, text: str, damage: str, named: str
-) -> None:
+def test_a_damaged_text_is_named_with_its_file_and_entry(tmp_path, file, text, damage, named):
     path = tmp_path / f"{file}.yaml"
     content = (FOLDER / path.name).read_text(encoding="utf-8")
     assert text in content

@@ -17,9 +17,8 @@ from backpack_rank.data.tokenisation import (
 
 
 def word_tokenizer(**special):
-    tokenizer = Tokenizer(
-        models.WordLevel({"[UNK]": 0, "[SEP]": 1, "a": 2, "b": 3}, unk_token="[UNK]")
-    )
+    vocabulary = {"[UNK]": 0, "[SEP]": 1, "a": 2, "b": 3}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
@@ -27,9 +26,7 @@ def word_tokenizer(**special):
 def test_a_pair_is_query_separator_document_end(pair_tokenizer):
     tokenizer = pair_tokenizer.tokenizer
     (ids,) = pair_tokenizer.pairs("doctor", ["The ward."])
-    query, document = (
-        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (" doctor", " The ward.")
-    )
+    query, document = tokenizer([" doctor", " The ward."], add_special_tokens=False)["input_ids"]
     separator, end = tokenizer.convert_tokens_to_ids([SEPARATOR, END])
     assert separator != end
     assert ids.tolist() == [*query, separator, *document, end]
@@ -64,9 +61,8 @@ def test_only_the_document_is_cut(pair_tokenizer, sentences):
 @pytest.mark.parametrize("spare", [-1, 0, 1])
 def test_documents_are_cut_exactly_at_the_limit(pair_tokenizer, spare):
     query = np.arange(5, dtype=np.int32)
-    document = np.arange(
-        100, 100 + pair_tokenizer.max_length - len(query) - 2 + spare, dtype=np.int32
-    )
+    room = pair_tokenizer.max_length - len(query) - 2
+    document = np.arange(100, 100 + room + spare, dtype=np.int32)
     ids = pair_tokenizer.join(query, document)
     assert len(ids) == min(pair_tokenizer.max_length, len(document) + 7)
     assert (len(document) + 7 - len(ids)) == max(spare, 0)
@@ -74,11 +70,8 @@ def test_documents_are_cut_exactly_at_the_limit(pair_tokenizer, spare):
 
 def test_an_empty_document_is_query_separator_end(pair_tokenizer):
     query = pair_tokenizer.encode_query("doctor")
-    assert pair_tokenizer.pairs("doctor", [""])[0].tolist() == [
-        *query,
-        pair_tokenizer.separator_id,
-        pair_tokenizer.end_id,
-    ]
+    ends = [pair_tokenizer.separator_id, pair_tokenizer.end_id]
+    assert pair_tokenizer.pairs("doctor", [""])[0].tolist() == [*query, *ends]
 
 
 @pytest.mark.parametrize("query", ["", "   ", "\n"])
@@ -91,9 +84,8 @@ def test_a_query_that_leaves_no_room_is_refused(tokenizer):
     query = "doctor ward patient"
     length = len(tokenizer(f" {query}", add_special_tokens=False)["input_ids"])
     assert len(PairTokenizer(tokenizer, length + 3).pairs(query, ["a b c d"])[0]) == length + 3
-    with pytest.raises(
-        ValueError, match=rf"the query has {length} tokens and max_length={length + 2}.*doctor ward"
-    ):
+    message = rf"the query has {length} tokens and max_length={length + 2}.*doctor ward"
+    with pytest.raises(ValueError, match=message):
         PairTokenizer(tokenizer, length + 2).pairs(query, ["a b c d"])
 
 
@@ -107,9 +99,8 @@ def test_a_text_that_spells_a_special_token_does_not_get_one(pair_tokenizer):
 
 def test_text_comes_back_from_a_trained_tokenizer(pair_tokenizer):
     for text in ("The nurse explains.", "naïve señora 東京 🙂", "tabs\tand\nlines"):
-        assert (
-            pair_tokenizer.tokenizer.decode(pair_tokenizer.encode([text])[0].tolist()) == f" {text}"
-        )
+        (ids,) = pair_tokenizer.encode([text])
+        assert pair_tokenizer.tokenizer.decode(ids.tolist()) == f" {text}"
 
 
 def test_training_a_tokenizer_is_deterministic_and_learns_frequent_words(sentences):
@@ -121,9 +112,8 @@ def test_training_a_tokenizer_is_deterministic_and_learns_frequent_words(sentenc
 
 
 def test_too_small_a_vocabulary_is_refused(sentences):
-    with pytest.raises(
-        ValueError, match="vocab_size=299 must be at least 300 for a byte-level vocabulary"
-    ):
+    message = "vocab_size=299 must be at least 300 for a byte-level vocabulary"
+    with pytest.raises(ValueError, match=message):
         train_bpe(sentences, 299)
 
 
@@ -165,9 +155,8 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no tokenizer: save the one"):
         load_tokenizer(tmp_path)
     word_tokenizer(eos_token="[SEP]", unk_token="[UNK]").save_pretrained(tmp_path / "ranker")
-    with pytest.raises(
-        FileNotFoundError, match=f"{tmp_path} has no tokenizer: give {tmp_path / 'ranker'}, which"
-    ):
+    message = f"{tmp_path} has no tokenizer: give {tmp_path / 'ranker'}, which"
+    with pytest.raises(FileNotFoundError, match=message):
         load_tokenizer(tmp_path)
 
 
@@ -179,16 +168,10 @@ def test_a_name_that_the_hub_does_not_give_is_named(monkeypatch):
 
 def test_the_real_gpt2_tokenizer_gives_the_published_ids(real_data):
     """Ids as published for GPT-2: "Hello world" is 15496 995, with a leading space 18435 995."""
-    pair_tokenizer = PairTokenizer(
-        PretrainedTokenizer(str(real_data / "gpt2_tokenizer")).build(), 512
-    )
+    tokenizer = PretrainedTokenizer(str(real_data / "gpt2_tokenizer")).build()
+    pair_tokenizer = PairTokenizer(tokenizer, 512)
     assert len(pair_tokenizer.tokenizer) == 50257
     assert pair_tokenizer.tokenizer("Hello world")["input_ids"] == [15496, 995]
     assert pair_tokenizer.encode(["Hello world"])[0].tolist() == [18435, 995]
-    assert pair_tokenizer.pairs("Hello", ["Hello world", ""])[0].tolist() == [
-        18435,
-        50256,
-        18435,
-        995,
-        50256,
-    ]
+    (ids, _) = pair_tokenizer.pairs("Hello", ["Hello world", ""])
+    assert ids.tolist() == [18435, 50256, 18435, 995, 50256]

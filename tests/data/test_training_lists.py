@@ -1,11 +1,9 @@
 """Training lists: what is in them, and that draws depend on nothing but seed, epoch and query."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
+from hash_seeds import printed_under_hash_seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,9 +15,8 @@ QUERY_IDS = ["q1", "q2", "q3", "q4"]
 
 
 def make(qrels, candidates, documents=DOC_IDS, queries=QUERY_IDS, **options) -> TrainingLists:
-    collection = Collection(
-        "tiny", MemoryStore(dict.fromkeys(documents, "text")), dict.fromkeys(queries, "text"), qrels
-    )
+    store = MemoryStore(dict.fromkeys(documents, "text"))
+    collection = Collection("tiny", store, dict.fromkeys(queries, "text"), qrels)
     return TrainingLists(collection, candidates, **options)
 
 
@@ -59,10 +56,8 @@ def test_every_list_keeps_the_rules(qrels, candidates, size, epoch, data):
     for query_id in trained:
         pool |= {*positives[query_id], *candidates.get(query_id, {})}
     for entry in drawn:
-        relevant, candidates_of_query = (
-            positives[entry.query_id],
-            set(candidates.get(entry.query_id, {})),
-        )
+        relevant = positives[entry.query_id]
+        candidates_of_query = set(candidates.get(entry.query_id, {}))
         wanted = min(len(relevant), size // 2 if limit is None else limit)
         others = entry.doc_ids[wanted:]
         assert len(set(entry.doc_ids)) == len(entry.doc_ids) == len(entry.labels)
@@ -115,10 +110,9 @@ def test_each_relevant_document_and_each_candidate_gets_its_turn():
 def many_queries():
     queries = [f"q{i}" for i in range(30)]
     qrels = {query_id: {f"d{i % 12}": 1} for i, query_id in enumerate(queries)}
-    candidates = {
-        query_id: {f"d{(i * 5 + j) % 12}": float(-j) for j in range(3)}
-        for i, query_id in enumerate(queries)
-    }
+    candidates = {}
+    for i, query_id in enumerate(queries):
+        candidates[query_id] = {f"d{(i * 5 + j) % 12}": float(-j) for j in range(3)}
     return queries, qrels, candidates
 
 
@@ -137,20 +131,18 @@ def test_epochs_and_seeds_draw_anew_and_shuffle():
 def test_the_order_of_dictionaries_and_of_draws_does_not_matter():
     queries, qrels, candidates = many_queries()
     lists = make(qrels, candidates, queries=queries, size=6)
-    from_reversed = make(
-        dict(reversed(qrels.items())),
-        {q: dict(reversed(scores.items())) for q, scores in reversed(candidates.items())},
-        queries=queries[::-1],
-        size=6,
-    )
+    reversed_candidates = {}
+    for query_id, scores in reversed(candidates.items()):
+        reversed_candidates[query_id] = dict(reversed(scores.items()))
+    reversed_qrels = dict(reversed(qrels.items()))
+    from_reversed = make(reversed_qrels, reversed_candidates, queries=queries[::-1], size=6)
     from_reversed.epoch(5)
     assert from_reversed.epoch(0) == lists.epoch(0)
-    assert {entry.query_id: entry for entry in lists.epoch(2)}["q7"] == from_reversed.sample(
-        "q7", 2
-    )
+    (entry,) = [entry for entry in lists.epoch(2) if entry.query_id == "q7"]
+    assert entry == from_reversed.sample("q7", 2)
 
 
-def test_the_hash_seed_does_not_matter(tmp_path):
+def test_the_hash_seed_does_not_matter():
     script = (
         "from backpack_rank.data.collection import Collection, MemoryStore\n"
         "from backpack_rank.data.training_lists import TrainingLists\n"
@@ -160,18 +152,9 @@ def test_the_hash_seed_does_not_matter(tmp_path):
         "range(20)}\ncollection = Collection('c', documents, {q: 'x' for q in qrels}, qrels)\n"
         "print(TrainingLists(collection, candidates, size=8).epoch(3))\n"
     )
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert outputs[0] == outputs[1]
-    assert "TrainingList" in outputs[0]
+    first, second = printed_under_hash_seeds(script, "1", "2")
+    assert first == second
+    assert "TrainingList" in first
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,9 @@ def _write(path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["run.trec", "run.trec.gz"])
-def test_read_run_orders_by_score_and_ignores_ranks_and_line_order(
-    tmp_path: Path, name: str
-) -> None:
-    path = _write(
-        tmp_path / name,
-        "q2 Q0 d7 9 1.5 x\r\n\nq1\tQ0  d1\t1  2 x\nq1 Q0 d3 2 3e0 x\nq1 Q0 d2 3 2 x\n",
-    )
-    run = read_run(path)
+def test_read_run_orders_by_score_and_ignores_ranks_and_line_order(tmp_path, name: str) -> None:
+    lines = "q2 Q0 d7 9 1.5 x\r\n\nq1\tQ0  d1\t1  2 x\nq1 Q0 d3 2 3e0 x\nq1 Q0 d2 3 2 x\n"
+    run = read_run(_write(tmp_path / name, lines))
     assert run == {"q2": {"d7": 1.5}, "q1": {"d3": 3.0, "d1": 2.0, "d2": 2.0}}
     assert list(run["q1"]) == ["d3", "d1", "d2"]
 
@@ -82,16 +77,13 @@ def test_equal_scores_are_written_strictly_decreasing_in_float32(tmp_path: Path)
     assert [np.float32(fields[4]) for fields in lines] == expected
 
 
-_SCORES = st.floats(width=32, min_value=-(2.0**100), max_value=2.0**100) | st.sampled_from(
-    [0.0, -0.0, 1e-45, 1.0, 1.0 + 1e-9]
-)
+_EDGES = st.sampled_from([0.0, -0.0, 1e-45, 1.0, 1.0 + 1e-9])
+_SCORES = st.floats(width=32, min_value=-(2.0**100), max_value=2.0**100) | _EDGES
 
 
 @settings(max_examples=60, deadline=None)
 @given(scores=st.lists(_SCORES, min_size=1, max_size=12))
-def test_a_written_run_reads_back_in_the_same_order_and_without_ties(
-    tmp_path_factory: pytest.TempPathFactory, scores: list[float]
-) -> None:
+def test_a_written_run_reads_back_in_the_same_order_and_without_ties(tmp_path_factory, scores):
     path = tmp_path_factory.mktemp("run") / "run.trec"
     run = {"q": {f"d{index:02}": score for index, score in enumerate(scores)}}
     write_run(path, run, "t")
@@ -101,9 +93,8 @@ def test_a_written_run_reads_back_in_the_same_order_and_without_ties(
     assert all(high > low for high, low in pairwise(values))
     distinct = {float(np.float32(score)) for score in scores}
     if len(distinct) == len(scores):
-        assert all(
-            np.float32(back["q"][doc_id]) == np.float32(score) for doc_id, score in run["q"].items()
-        )
+        for doc_id, score in run["q"].items():
+            assert np.float32(back["q"][doc_id]) == np.float32(score)
 
 
 def test_all_tools_agree_on_a_written_run_with_ties(tmp_path: Path) -> None:
@@ -124,9 +115,7 @@ def test_gzip_run_round_trips(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, 1e39])
-def test_write_run_refuses_scores_that_are_not_finite_and_keeps_the_old_file(
-    tmp_path: Path, score: float
-) -> None:
+def test_write_run_refuses_scores_that_are_not_finite_and_keeps_the_old_file(tmp_path, score):
     path = _write(tmp_path / "run.trec", "old")
     with pytest.raises(ValueError, match=r"query 'q7', document 'd3'.*finite"):
         write_run(path, {"a": {"d": 1.0}, "q7": {"d1": 1.0, "d3": score}}, "t")
@@ -143,9 +132,7 @@ def test_write_run_refuses_scores_that_are_not_finite_and_keeps_the_old_file(
         ({"q": {"d": 1.0}}, "my run", "'my run'"),
     ],
 )
-def test_write_run_refuses_white_space(
-    tmp_path: Path, run: dict[str, dict[str, float]], tag: str, named: str
-) -> None:
+def test_write_run_refuses_white_space(tmp_path, run, tag, named) -> None:
     with pytest.raises(ValueError, match=f"white space, got {named}"):
         write_run(tmp_path / "run", run, tag)
     assert os.listdir(tmp_path) == []
@@ -230,15 +217,13 @@ def test_beir_qrels_are_recognised_by_their_header(tmp_path: Path, name: str) ->
 
 
 def test_queries_are_the_same_from_tsv_and_from_json_lines(tmp_path: Path) -> None:
-    tsv = _write(tmp_path / "topics.tsv", "1\twho is Åsa\n2\t a line\u2028separator \n")
-    write_jsonl(
-        tmp_path / "queries.jsonl.gz",
-        [
-            {"_id": "1", "text": "who is Åsa", "metadata": {}},
-            {"_id": "2", "text": " a line\u2028separator "},
-        ],
-    )
     expected = {"1": "who is Åsa", "2": " a line\u2028separator "}
+    tsv = _write(tmp_path / "topics.tsv", "1\twho is Åsa\n2\t a line\u2028separator \n")
+    rows = [
+        {"_id": "1", "text": expected["1"], "metadata": {}},
+        {"_id": "2", "text": expected["2"]},
+    ]
+    write_jsonl(tmp_path / "queries.jsonl.gz", rows)
     assert read_queries(tsv) == expected
     assert read_queries(tmp_path / "queries.jsonl.gz") == expected
 
@@ -247,6 +232,7 @@ def test_queries_are_the_same_from_tsv_and_from_json_lines(tmp_path: Path) -> No
 
 NEWLINE = "\n"
 _HEADER = "query-id\tcorpus-id\tscore\n"
+_ROW = '{"_id": "1", "text": "a"}\n'
 _BAD: list[tuple[Callable[[Path], object], str, str, list[str]]] = [
     (read_run, "q Q0 d 1 1 t\n", "q Q0 d2 2 0.5", ["expected 6 columns", "got 5", "q Q0 d2 2 0.5"]),
     (read_run, "q Q0 d 1 1 t\n", "q Q0 d2 2 high t", ["'q'", "'d2'", "finite", "'high'"]),
@@ -262,48 +248,25 @@ _BAD: list[tuple[Callable[[Path], object], str, str, list[str]]] = [
     (read_queries_tsv, "1\ta\n", "1\tb", ["'1'", "twice"]),
     (read_queries_tsv, "1\ta\n", "2\t  ", ["'2'", "empty"]),
     (read_queries_tsv, "1\ta\n", "2 3\tb", ["'2 3'", "white space"]),
-    (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '{"_id": "2", "text"', ["JSON"]),
-    (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '["2", "b"]', ["JSON object"]),
-    (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '{"text": "b"}', ["_id", "got None"]),
-    (
-        read_queries_jsonl,
-        '{"_id": "1", "text": "a"}\n',
-        '{"_id": 2, "text": "b"}',
-        ["_id", "got 2"],
-    ),
-    (read_queries_jsonl, '{"_id": "1", "text": "a"}\n', '{"_id": "2"}', ["'2'", "text"]),
-    (
-        read_queries_jsonl,
-        '{"_id": "1", "text": "a"}\n',
-        '{"_id": "2", "text": ""}',
-        ["'2'", "empty"],
-    ),
-    (
-        read_queries_jsonl,
-        '{"_id": "1", "text": "a"}\n',
-        '{"_id": "1", "text": "b"}',
-        ["'1'", "twice"],
-    ),
-    (
-        read_queries_jsonl,
-        '{"_id": "1", "text": "a"}\n',
-        '{"_id": "2", "text": "\\ud800"}',
-        ["'2'", "surrogate"],
-    ),
+    (read_queries_jsonl, _ROW, '{"_id": "2", "text"', ["JSON"]),
+    (read_queries_jsonl, _ROW, '["2", "b"]', ["JSON object"]),
+    (read_queries_jsonl, _ROW, '{"text": "b"}', ["_id", "got None"]),
+    (read_queries_jsonl, _ROW, '{"_id": 2, "text": "b"}', ["_id", "got 2"]),
+    (read_queries_jsonl, _ROW, '{"_id": "2"}', ["'2'", "text"]),
+    (read_queries_jsonl, _ROW, '{"_id": "2", "text": ""}', ["'2'", "empty"]),
+    (read_queries_jsonl, _ROW, '{"_id": "1", "text": "b"}', ["'1'", "twice"]),
+    (read_queries_jsonl, _ROW, '{"_id": "2", "text": "\\ud800"}', ["'2'", "surrogate"]),
 ]
 
 
 @pytest.mark.parametrize(("reader", "good", "bad", "named"), _BAD)
-def test_a_malformed_line_is_refused_with_file_line_and_id(
-    tmp_path: Path, reader: Callable[[Path], object], good: str, bad: str, named: list[str]
-) -> None:
+def test_a_malformed_line_is_refused_with_file_line_and_id(tmp_path, reader, good, bad, named):
     path = tmp_path / "bad file"
     path.write_text(good)
     reader(path)
     path.write_text(f"{good}\n{bad}\n")  # the blank line counts
-    with pytest.raises(
-        ValueError, match=re.escape(f"{path}, line {good.count(NEWLINE) + 2}: ")
-    ) as caught:
+    place = f"{path}, line {good.count(NEWLINE) + 2}: "
+    with pytest.raises(ValueError, match=re.escape(place)) as caught:
         reader(path)
     for words in named:
         assert words in str(caught.value)
@@ -330,9 +293,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_jsonl_keeps_every_key(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "c.jsonl", [{"_id": "1", "title": "ä", "text": ""}])
-    assert json.loads((tmp_path / "c.jsonl").read_text("utf-8")) == {
-        "_id": "1",
-        "title": "ä",
-        "text": "",
-    }
+    row = {"_id": "1", "title": "ä", "text": ""}
+    write_jsonl(tmp_path / "c.jsonl", [row])
+    assert json.loads((tmp_path / "c.jsonl").read_text("utf-8")) == row

@@ -17,9 +17,8 @@ TEXTS = ["The ward, the WARD!", "a nurse in the ward", "nurse's note: vitamin D_
 
 
 def pair_tokenizer(unknown="hash", buckets=50, max_length=20, **options):
-    return WordPairTokenizer(
-        WordVocabulary(1, None, unknown, buckets, **options).build(TEXTS), max_length
-    )
+    vocabulary = WordVocabulary(1, None, unknown, buckets, **options)
+    return WordPairTokenizer(vocabulary.build(TEXTS), max_length)
 
 
 def names(tokenizer):
@@ -35,18 +34,13 @@ def test_frequent_words_come_first_and_equally_frequent_ones_by_spelling():
 
 def test_minimum_count_and_maximum_size_cut_the_vocabulary():
     assert names(WordVocabulary(min_count=2).build(TEXTS))[3:] == ["the", "ward", "nurse"]
-    assert names(WordVocabulary(min_count=1, max_words=4).build(TEXTS))[3:] == [
-        "the",
-        "ward",
-        "nurse",
-        "2019",
-    ]
+    four = names(WordVocabulary(min_count=1, max_words=4).build(TEXTS))[3:]
+    assert four == ["the", "ward", "nurse", "2019"]
 
 
 def test_the_order_of_the_texts_does_not_matter():
-    assert names(WordVocabulary(1).build(TEXTS[::-1])) == names(
-        WordVocabulary(1).build(iter(TEXTS))
-    )
+    reverse = WordVocabulary(1).build(TEXTS[::-1])
+    assert names(reverse) == names(WordVocabulary(1).build(iter(TEXTS)))
 
 
 def test_words_that_are_left_out_are_counted(caplog):
@@ -107,14 +101,10 @@ def test_no_text_can_set_a_separator():
 
 def test_hashed_words_keep_their_identity_and_stay_out_of_the_vocabulary():
     hashing = pair_tokenizer(buckets=1000)
-    first, second, third = (
-        ids.tolist() for ids in hashing.encode(["zork the", "The ZORK", "xyzzy"])
-    )
+    first, second, third = hashing.encode(["zork the", "The ZORK", "xyzzy"])
     assert first[0] == second[1] != third[0]
-    assert all(
-        len(hashing.tokenizer) <= number < len(hashing.tokenizer) + 1000
-        for number in (first[0], third[0])
-    )
+    for number in (first[0], third[0]):
+        assert len(hashing.tokenizer) <= number < len(hashing.tokenizer) + 1000
     unknown = [f"word{number}" for number in range(3000)]
     used = Counter(ids[0] for ids in hashing.encode(unknown))
     assert len(used) > 900, "the hash must reach nearly all buckets"
@@ -141,40 +131,35 @@ def test_dropped_words_are_left_out_of_both_texts():
     dropping = pair_tokenizer(unknown="drop")
     (ids,) = dropping.pairs("zork nurse", ["the xyzzy ward"])
     assert ids.tolist() == dropping.pairs("nurse", ["the ward"])[0].tolist()
-    assert dropping.pairs("zork", ["the"])[0].tolist() == [
-        dropping.separator_id,
-        dropping.encode(["the"])[0][0],
-    ]
+    the = dropping.encode(["the"])[0][0]
+    assert dropping.pairs("zork", ["the"])[0].tolist() == [dropping.separator_id, the]
 
 
 def test_a_saved_vocabulary_gives_the_same_ids_and_fingerprint(tmp_path):
     texts = ["zork the ward", "xyzzy"]
     prints = set()
-    for number, saved in enumerate(
-        [pair_tokenizer(buckets=50), pair_tokenizer(buckets=60), pair_tokenizer(unknown="drop")]
-    ):
+    for number, options in enumerate(({"buckets": 50}, {"buckets": 60}, {"unknown": "drop"})):
+        saved = pair_tokenizer(**options)
         saved.tokenizer.save_pretrained(tmp_path / str(number))
         again = WordPairTokenizer(load_tokenizer(tmp_path / str(number)), saved.max_length)
-        assert [ids.tolist() for ids in again.encode(texts)] == [
-            ids.tolist() for ids in saved.encode(texts)
-        ]
+        for ids, ids_before in zip(again.encode(texts), saved.encode(texts), strict=True):
+            assert ids.tolist() == ids_before.tolist()
         assert again.fingerprint == saved.fingerprint
         prints.add(saved.fingerprint)
     assert len(prints) == 3
 
 
 def test_impossible_options_are_refused():
-    with pytest.raises(ValueError, match=r"model\.tokenizer\.min_count=0"):
-        WordVocabulary(min_count=0)
-    with pytest.raises(ValueError, match=r"model\.tokenizer\.max_words=0"):
-        WordVocabulary(max_words=0)
-    with pytest.raises(ValueError, match=r"model\.tokenizer\.unknown=keep: use one of hash, drop"):
-        WordVocabulary(unknown="keep")
-    with pytest.raises(ValueError, match=r"model\.tokenizer\.buckets=0"):
-        WordVocabulary(buckets=0)
-    with pytest.raises(
-        ValueError, match=r"no word occurs 9 times in the collection's 15 words: lower"
+    for options, message in (
+        ({"min_count": 0}, "min_count=0"),
+        ({"max_words": 0}, "max_words=0"),
+        ({"unknown": "keep"}, "unknown=keep: use one of hash, drop"),
+        ({"buckets": 0}, "buckets=0"),
     ):
+        with pytest.raises(ValueError, match=rf"model\.tokenizer\.{message}"):
+            WordVocabulary(**options)
+    message = "no word occurs 9 times in the collection's 15 words: lower"
+    with pytest.raises(ValueError, match=message):
         WordVocabulary(min_count=9).build(TEXTS)
 
 

@@ -497,15 +497,16 @@ def test_a_backbone_with_two_tables_of_tokens_is_refused(kind, gender):
         "num_hidden_layers": 2,
         "intermediate_size": 24,
         "num_attention_heads": 2,
-    }
-    shape |= {
         "num_key_value_heads": 1,
         "head_dim": 8,
         "max_position_embeddings": 96,
         "num_kv_shared_layers": 0,
+        "layer_types": ["full_attention"] * 2,
+        "vocab_size": size,
+        "pad_token_id": 0,
+        "hidden_size_per_layer_input": 4,
+        "vocab_size_per_layer_input": size,
     }
-    shape |= {"layer_types": ["full_attention"] * 2, "vocab_size": size, "pad_token_id": 0}
-    shape |= {"hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": size}
     if kind == "gemma3n_text":
         shape |= {
             "laurel_rank": 4,

@@ -1,19 +1,18 @@
-"""A Backpack over an encoder: equal to the library's own encoder, to the slow sum, and to itself
-after a round trip.
+"""A Backpack over an encoder: its dial, sensitivities and explanations, and what it is no model for.
+
+That its states and scores are those of the library: test_any_backbone.py.
 """
 
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, PreTrainedTokenizerFast
+from whole_words import SHAPE, save_backbone
 
 from backpack_rank.attributes.word_classes import WordClass, WordClasses
-from backpack_rank.data.packing import PackedBatch
-from backpack_rank.models.attention import _attention_per_text, _padded_attention
 from backpack_rank.models.backpack import BackpackLMHeadModel
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.factory import backpack_on_backbone
-from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.token_shift import TokenClasses, token_shift
@@ -24,60 +23,23 @@ from backpack_rank.senses.views import View
 from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.pretraining import LanguageModelModule
 
-WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "he",
-    "she",
-    "man",
-    "woman",
-    "saw",
-    "the",
-    "doctor",
-    "in",
-    "a",
-    "ward",
-    "soup",
-    "who",
-    "cooks",
-]
-DOCUMENTS = ["he saw the doctor in the ward", "she cooks", "", "the woman saw a man"]
+SENTENCES = "he she saw the man woman doctor in a ward soup who cooks"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A small BERT as the hub would give it."""
-    path = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-    }
-    config = BertConfig(
-        vocab_size=len(WORDS), max_position_embeddings=40, initializer_range=0.3, **shape
-    )
-    BertModel(config).save_pretrained(path)
-    words = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
-    )
+def tokenizer():
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    vocabulary = {word: place for place, word in enumerate([*special, *SENTENCES.split()])}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {
-        "pad_token": "[PAD]",
-        "unk_token": "[UNK]",
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-    }
-    PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(path)
-    return path
+    names = ("pad_token", "unk_token", "cls_token", "sep_token")
+    return PreTrainedTokenizerFast(tokenizer_object=words, **dict(zip(names, special, strict=True)))
 
 
 @pytest.fixture(scope="module")
-def tokenizer(folder):
-    return PreTrainedTokenizerFast.from_pretrained(folder)
+def folder(tokenizer, tmp_path_factory):
+    """A small BERT as the hub would give it."""
+    return save_backbone(tmp_path_factory.mktemp("bert"), tokenizer, "bert", **SHAPE)
 
 
 @pytest.fixture(scope="module")
@@ -94,70 +56,6 @@ def ranker(folder, tokenizer):
 @pytest.fixture(scope="module")
 def pair_tokenizer(tokenizer, ranker):
     return make_pair_tokenizer(tokenizer, ranker, 32)
-
-
-@pytest.fixture(scope="module")
-def batch(pair_tokenizer):
-    return PackedBatch.from_sequences(pair_tokenizer.pairs("who cooks soup", DOCUMENTS))
-
-
-@torch.no_grad()
-def test_hidden_states_are_those_of_the_library_with_padding_and_token_types(
-    folder, ranker, tokenizer, batch
-):
-    assert tokenizer.convert_ids_to_tokens(batch.input_ids[:6].tolist()) == [
-        "[CLS]",
-        "who",
-        "cooks",
-        "soup",
-        "[SEP]",
-        "he",
-    ]
-    plain_model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    ids, mask = batch.pad(batch.input_ids), batch.padding_mask()
-    types = torch.zeros_like(ids)
-    types[:, 5:] = 1
-    expected = plain_model(
-        input_ids=ids, attention_mask=mask.long(), token_type_ids=types
-    ).last_hidden_state
-    hidden_states = batch.pad(ranker.backpack.hidden_states(batch))
-    torch.testing.assert_close(hidden_states, expected * mask[..., None], atol=1e-5, rtol=1e-5)
-
-
-@torch.no_grad()
-def test_scores_are_the_head_over_the_sum_of_weighted_senses(ranker, batch):
-    """Weights of the first token, by the definition of attention; senses token by token."""
-    network = ranker.backpack
-    last, below = network.last_and_below(batch)
-    queries, keys = network.sense_weight_net.split(last, below)
-    scores = []
-    for text in range(len(batch)):
-        rows = range(int(batch.offsets[text]), int(batch.offsets[text + 1]))
-        mix = torch.zeros(32)
-        for sense in range(8):
-            logits = (
-                torch.stack([queries[rows[0], sense] @ keys[row, sense] for row in rows]) / 2
-            )  # sqrt(32 / 8)
-            for share, row in zip(torch.softmax(logits, dim=0), rows, strict=True):
-                mix += share * network.senses(batch.input_ids[row])[sense]
-        scores.append(ranker.head(mix))
-    torch.testing.assert_close(ranker(batch).scores, torch.stack(scores), atol=1e-5, rtol=1e-4)
-    assert ranker(batch).scores.std() > 1e-2
-
-
-def test_a_saved_ranker_is_loaded_with_its_encoder_and_start_token(
-    ranker, pair_tokenizer, batch, tmp_path
-):
-    save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
-    again, other = load_ranker(tmp_path / "ranker")
-    assert isinstance(again, BackpackForRanking)
-    assert (other.start_id, other.max_length) == (WORDS.index("[CLS]"), 32)
-    state = again.state_dict()
-    assert all(torch.equal(value, state[name]) for name, value in ranker.state_dict().items())
-    with torch.no_grad():
-        torch.testing.assert_close(
-            again.eval()(batch).scores, ranker(batch).scores, atol=1e-6, rtol=0
-        )
 
 
 def test_the_dial_of_tokens_is_exact_here_too(ranker, pair_tokenizer, tokenizer):
@@ -178,7 +76,8 @@ def test_the_dial_of_tokens_is_exact_here_too(ranker, pair_tokenizer, tokenizer)
 def test_sensitivity_and_attribution_know_encoders(ranker, pair_tokenizer, tokenizer):
     sensitivities = sensitivity(ranker.backpack, tokenizer, [("he", "she"), ("man", "woman")])
     he, she, man, woman = (
-        ranker.backpack.senses(torch.tensor(WORDS.index(w))) for w in ("he", "she", "man", "woman")
+        ranker.backpack.senses(torch.tensor(tokenizer.convert_tokens_to_ids(word)))
+        for word in ("he", "she", "man", "woman")
     )
     cosines = [torch.cosine_similarity(a, b, dim=-1) for a, b in ((he, she), (man, woman))]
     torch.testing.assert_close(
@@ -190,28 +89,6 @@ def test_sensitivity_and_attribution_know_encoders(ranker, pair_tokenizer, token
     assert explained.score == pytest.approx(
         float(Scorer(ranker, pair_tokenizer).score("who cooks", ["she cooks soup"])[0]), abs=1e-5
     )
-
-
-def test_both_forms_of_attention_in_both_directions_are_equal(batch):
-    generator = torch.Generator().manual_seed(0)
-    parts = [
-        torch.randn(len(batch.input_ids), 4, 8, generator=generator, dtype=torch.float64)
-        for _ in range(3)
-    ]
-    per_text = _attention_per_text(*parts, batch, None, 0.0, causal=False)
-    torch.testing.assert_close(
-        _padded_attention(*parts, batch, None, 0.0, causal=False), per_text, atol=1e-12, rtol=0
-    )
-    causal = _attention_per_text(*parts, batch, None, 0.0, causal=True)
-    assert (per_text - causal).abs().max() > 1e-3
-
-
-def test_gradients_reach_every_parameter_but_positions_that_no_text_has(ranker, batch):
-    ranker.zero_grad()
-    ranker(batch).scores.square().sum().backward()
-    without = {name for name, parameter in ranker.named_parameters() if parameter.grad is None}
-    assert without == set()
-    ranker.zero_grad()
 
 
 def test_new_parts_have_a_learning_rate_of_their_own(ranker):
@@ -239,16 +116,13 @@ def test_an_encoder_is_no_language_model(ranker):
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        (
-            "bert-generation",
-            {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48},
-        ),
-        ("xlnet", {"n_layer": 2, "n_head": 4, "d_head": 8, "d_inner": 48}),
-        ("bert", {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}),
+        ("bert-generation", SHAPE),
+        ("xlnet", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_head": 8, "d_inner": 48}),
+        ("bert", SHAPE),
     ],
 )
 def test_what_sees_the_tokens_behind_a_token_is_no_language_model(kind, options):
-    backbone_config = AutoConfig.for_model(kind, vocab_size=30, hidden_size=32, **options)
+    backbone_config = AutoConfig.for_model(kind, vocab_size=30, **options)
     config = BackpackConfig(backbone_config=backbone_config, num_senses=8, pooling="last")
     with pytest.raises(
         ValueError, match=f"'{kind}' reads in both directions, so it is no language model"
@@ -259,9 +133,8 @@ def test_what_sees_the_tokens_behind_a_token_is_no_language_model(kind, options)
 
 
 def test_an_encoder_that_is_made_a_decoder_is_a_language_model():
-    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     backbone_config = AutoConfig.for_model(
-        "bert-generation", vocab_size=30, hidden_size=32, is_decoder=True, **shape
+        "bert-generation", vocab_size=30, is_decoder=True, **SHAPE
     )
     model = BackpackLMHeadModel(
         BackpackConfig(backbone_config=backbone_config, num_senses=8)

@@ -197,19 +197,21 @@ def test_masks_that_are_no_padding_are_refused(make_backpack, mask, sentence):
         )
 
 
-def test_both_forms_of_packed_attention_are_equal():
+@pytest.mark.parametrize(("causal", "scale"), [(True, 0.7), (False, None)])
+def test_both_forms_of_packed_attention_are_equal(causal, scale):
     generator = torch.Generator().manual_seed(0)
     batch = PackedBatch.from_sequences(TEXTS)
     tokens = len(batch.input_ids)
     parts = [torch.randn(tokens, 4, 8, generator=generator, dtype=torch.float64) for _ in range(3)]
-    per_text = _attention_per_text(*parts, batch, 0.7, 0.0, causal=True)
+    per_text = _attention_per_text(*parts, batch, scale, 0.0, causal=causal)
     torch.testing.assert_close(
-        _padded_attention(*parts, batch, 0.7, 0.0, causal=True), per_text, atol=1e-12, rtol=0
+        _padded_attention(*parts, batch, scale, 0.0, causal=causal), per_text, atol=1e-12, rtol=0
     )
     query, key, value = (part[batch.offsets[2] : batch.offsets[3]] for part in parts)
     for i in (0, 4):
-        shares = torch.softmax(torch.einsum("hd,jhd->hj", query[i], key[: i + 1]) * 0.7, dim=-1)
-        expected = torch.einsum("hj,jhd->hd", shares, value[: i + 1])
+        seen = slice(i + 1) if causal else slice(None)
+        logits = torch.einsum("hd,jhd->hj", query[i], key[seen]) * (scale or 8**-0.5)
+        expected = torch.einsum("hj,jhd->hd", logits.softmax(dim=-1), value[seen])
         torch.testing.assert_close(per_text[batch.offsets[2] + i], expected, atol=1e-12, rtol=0)
 
 

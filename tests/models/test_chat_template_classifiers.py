@@ -7,6 +7,7 @@ import pytest
 import torch
 from chat_classifiers import QUERY, TEMPLATES, classifier
 from prompted_models import PAIRS, qwen_tokenizer
+from ranker_checks import assert_the_dial_acts
 from transformers import AutoModelForSequenceClassification
 
 from backpack_rank.models.prompted_ranker import PromptTemplate
@@ -95,11 +96,7 @@ def test_a_template_that_is_given_counts_more(tmp_path):
 
 def test_the_dial_acts(tmp_path):
     reranker = load(classifier("Qwen3", tmp_path, TEMPLATES["document first"]))
-    pairs = [("who cures?", "he saw a nurse."), ("who cures?", "she saw a nurse.")]
-    he, she = reranker.predict(pairs)
-    assert abs(he - she) > 1e-4
-    he, she = reranker.predict(pairs, alpha=0)
-    assert he == pytest.approx(she, abs=1e-6)
+    assert_the_dial_acts(reranker)
 
 
 @pytest.mark.parametrize(

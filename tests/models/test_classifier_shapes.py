@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from foreign_rankers import saved
+from ranker_checks import padded_logits
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForSequenceClassification,
     BertTokenizer,
+    CamembertConfig,
     DebertaConfig,
     DebertaTokenizer,
     DebertaV2Config,
     DebertaV2Tokenizer,
+    DistilBertConfig,
     ElectraConfig,
     Gemma2Config,
     GemmaConfig,
@@ -46,15 +51,13 @@ SIZES = {
     "initializer_range": 0.4,
     "num_labels": 1,
 }
-DECODER = {**SIZES, "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 64}
-
-
-def word_pieces(tokenizer_class, pad, unknown, first, separator):
-    names = [pad, unknown, first, separator, "[MASK]" if pad == "[PAD]" else "<mask>"]
-    vocabulary = {
-        piece: place for place, piece in enumerate([*names, *WORDS, "##s", "?", "(", ")"])
-    }
-    return tokenizer_class(vocab=vocabulary)
+DECODER = {
+    **SIZES,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "pad_token_id": 1,
+}
 
 
 def byte_pieces(tokenizer_class):
@@ -104,7 +107,15 @@ def decoder_pieces():
 
 
 def bert_pieces():
-    return word_pieces(BertTokenizer, "[PAD]", "[UNK]", "[CLS]", "[SEP]")
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*names, *WORDS, "##s", "?", "(", ")"]
+    return BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
+
+
+def pieces_without_types():
+    tokenizer = bert_pieces()
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    return tokenizer
 
 
 def mpnet_pieces():
@@ -113,50 +124,50 @@ def mpnet_pieces():
     return MPNetTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
 
 
+MODERN = {
+    "max_position_embeddings": LENGTH,
+    "pad_token_id": 0,
+    "cls_token_id": 2,
+    "sep_token_id": 3,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "local_attention": 8,
+    "global_attn_every_n_layers": 2,
+}
+# Positions begin behind that of padding.
+BEHIND_PADDING = {"max_position_embeddings": LENGTH + 2, "pad_token_id": 1}
+XLM_ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+# Each shape: its configuration, its tokenizer, and options.
 SHAPES = {
-    "RoBERTa": lambda: (
+    "RoBERTa": (
         RobertaConfig,
-        byte_pieces(RobertaTokenizer),
-        {"max_position_embeddings": LENGTH + 2, "pad_token_id": 1, "type_vocab_size": 1},
+        partial(byte_pieces, RobertaTokenizer),
+        {**BEHIND_PADDING, "type_vocab_size": 1},
     ),
-    "XLM-R": lambda: (
+    "XLM-R": (
         XLMRobertaConfig,
-        unigrams(XLMRobertaTokenizer, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]),
-        {"max_position_embeddings": LENGTH + 2, "pad_token_id": 1, "type_vocab_size": 1},
+        partial(unigrams, XLMRobertaTokenizer, XLM_ROBERTA),
+        {**BEHIND_PADDING, "type_vocab_size": 1},
     ),
-    "ModernBERT, first token": lambda: (
+    "XLM-R, more positions": (
+        XLMRobertaConfig,
+        partial(unigrams, XLMRobertaTokenizer, XLM_ROBERTA),
+        {"max_position_embeddings": 130, "pad_token_id": 1},
+    ),
+    "CamemBERT": (
+        CamembertConfig,
+        partial(unigrams, XLMRobertaTokenizer, XLM_ROBERTA),
+        BEHIND_PADDING,
+    ),
+    "ModernBERT, first token": (
         ModernBertConfig,
-        bert_pieces(),
-        {
-            "max_position_embeddings": LENGTH,
-            "pad_token_id": 0,
-            "cls_token_id": 2,
-            "sep_token_id": 3,
-            "bos_token_id": 2,
-            "eos_token_id": 3,
-            "local_attention": 8,
-            "global_attn_every_n_layers": 2,
-            "classifier_pooling": "cls",
-        },
+        bert_pieces,
+        {**MODERN, "classifier_pooling": "cls"},
     ),
-    "ModernBERT, mean": lambda: (
-        ModernBertConfig,
-        bert_pieces(),
-        {
-            "max_position_embeddings": LENGTH,
-            "pad_token_id": 0,
-            "cls_token_id": 2,
-            "sep_token_id": 3,
-            "bos_token_id": 2,
-            "eos_token_id": 3,
-            "local_attention": 8,
-            "global_attn_every_n_layers": 2,
-            "classifier_pooling": "mean",
-        },
-    ),
-    "DeBERTa": lambda: (
+    "ModernBERT, mean": (ModernBertConfig, bert_pieces, {**MODERN, "classifier_pooling": "mean"}),
+    "DeBERTa": (
         DebertaConfig,
-        byte_pieces(DebertaTokenizer),
+        partial(byte_pieces, DebertaTokenizer),
         {
             "max_position_embeddings": LENGTH,
             "pad_token_id": 1,
@@ -165,9 +176,9 @@ SHAPES = {
             "pos_att_type": ["c2p", "p2c"],
         },
     ),
-    "DeBERTa v3": lambda: (
+    "DeBERTa v3": (
         DebertaV2Config,
-        unigrams(DebertaV2Tokenizer, ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]),
+        partial(unigrams, DebertaV2Tokenizer, ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]),
         {
             "max_position_embeddings": LENGTH,
             "type_vocab_size": 0,
@@ -179,70 +190,55 @@ SHAPES = {
             "position_biased_input": False,
         },
     ),
-    "MPNet": lambda: (
-        MPNetConfig,
-        mpnet_pieces(),
-        {"max_position_embeddings": LENGTH + 2, "pad_token_id": 1},
-    ),
-    "ELECTRA": lambda: (
-        ElectraConfig,
-        bert_pieces(),
-        {"max_position_embeddings": LENGTH, "embedding_size": 8},
-    ),
-    "Qwen3": lambda: (Qwen3Config, decoder_pieces(), {"pad_token_id": 1}),
-    "Qwen3 with windows": lambda: (
-        Qwen3Config,
-        decoder_pieces(),
+    "MPNet": (MPNetConfig, mpnet_pieces, BEHIND_PADDING),
+    "DistilBERT": (
+        DistilBertConfig,
+        pieces_without_types,
         {
-            "pad_token_id": 1,
-            "use_sliding_window": True,
-            "sliding_window": 6,
-            "max_window_layers": 1,
+            "dim": 16,
+            "hidden_dim": 24,
+            "n_layers": 2,
+            "n_heads": 2,
+            "max_position_embeddings": LENGTH,
         },
     ),
-    "Gemma": lambda: (GemmaConfig, decoder_pieces(), {"pad_token_id": 1}),
-    "Gemma 2": lambda: (Gemma2Config, decoder_pieces(), {"pad_token_id": 1, "sliding_window": 6}),
-    "Mistral": lambda: (MistralConfig, decoder_pieces(), {"pad_token_id": 1, "sliding_window": 6}),
-    "Llama": lambda: (LlamaConfig, decoder_pieces(), {"pad_token_id": 1}),
+    "ELECTRA": (
+        ElectraConfig,
+        bert_pieces,
+        {"max_position_embeddings": LENGTH, "embedding_size": 8},
+    ),
+    "Qwen3": (Qwen3Config, decoder_pieces, {}),
+    "Qwen3 with windows": (
+        Qwen3Config,
+        decoder_pieces,
+        {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
+    ),
+    "Gemma": (GemmaConfig, decoder_pieces, {}),
+    "Gemma 2": (Gemma2Config, decoder_pieces, {"sliding_window": 6}),
+    "Mistral": (MistralConfig, decoder_pieces, {"sliding_window": 6}),
+    "Llama": (LlamaConfig, decoder_pieces, {}),
 }
 
 
-def save(name, folder):
-    """A classifier of that shape with large random weights; the model and its tokenizer."""
-    torch.manual_seed(0)
-    config_class, tokenizer, options = SHAPES[name]()
+def classifier(name):
+    """A classifier of that shape and its tokenizer."""
+    config_class, make_tokenizer, options = SHAPES[name]
+    tokenizer = make_tokenizer()
     tokenizer.model_max_length = LENGTH
-    sizes = DECODER if "num_key_value_heads" in config_class().to_dict() else SIZES
+    sizes = DECODER if make_tokenizer is decoder_pieces else SIZES
     config = config_class(**{**sizes, "vocab_size": len(tokenizer), **options})
-    model = AutoModelForSequenceClassification.from_config(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return model, tokenizer
+    return AutoModelForSequenceClassification.from_config(config), tokenizer
 
 
-@torch.no_grad()
-def padded_scores(model, tokenizer):
-    """Logits of the padded pairs, by transformers' forward pass."""
-    queries, documents = zip(*PAIRS, strict=True)
-    inputs = tokenizer(
-        list(queries),
-        list(documents),
-        truncation=True,
-        padding=True,
-        padding_side="right",
-        return_tensors="pt",
-    )
-    return model(**inputs).logits[:, 0].numpy()
+def save(name, folder):
+    return saved(partial(classifier, name), folder)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_scores_are_those_of_transformers_on_padded_pairs(tmp_path, name):
     model, tokenizer = save(name, tmp_path)
     scores = load(tmp_path).predict(PAIRS)
-    np.testing.assert_allclose(scores, padded_scores(model, tokenizer), atol=1e-5)
+    np.testing.assert_allclose(scores, padded_logits(model, tokenizer, PAIRS)[:, 0], atol=1e-5)
     assert np.ptp(scores) > 0.05
 
 

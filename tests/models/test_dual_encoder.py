@@ -9,9 +9,16 @@ import re
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from tokenizers.processors import TemplateProcessing
-from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+from transformers import AutoModel
+from whole_words import (
+    DISTILBERT,
+    DOCUMENTS,
+    GROUPED,
+    SHAPE,
+    SPECIAL,
+    save_backbone,
+    word_tokenizer,
+)
 
 from backpack_rank.data.packing import PackedBatch, distinct
 from backpack_rank.models.backbone import supports_packing
@@ -25,48 +32,20 @@ from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.training.freezing import FrozenParts, parts
 from backpack_rank.training.module import OptimizerConfig
 
-WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{number}" for number in range(26))]
-SHAPE = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
-COMMON = {
-    "vocab_size": len(WORDS),
-    "max_position_embeddings": 40,
-    "initializer_range": 0.3,
-    "pad_token_id": 0,
-}
 KINDS = {
     "bert": SHAPE,
-    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    "distilbert": DISTILBERT,
     "electra": {**SHAPE, "embedding_size": 16},
     "roberta": SHAPE,
-    "llama": {**SHAPE, "num_key_value_heads": 2, "bos_token_id": 2, "eos_token_id": 3},
+    "llama": GROUPED,
 }
 QUERIES = ["w20 w21", "w5", "w20 w21 w3"]
-DOCUMENTS = ["w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12", "w7", "", "w3 w3 w9 w1"]
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     """Texts become <s> text </s>, as BERT's become [CLS] text [SEP]."""
-    words = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>")
-    )
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 2), ("</s>", 3)]
-    )
-    special = {
-        "pad_token": "<pad>",
-        "unk_token": "<unk>",
-        "cls_token": "<s>",
-        "sep_token": "</s>",
-        "bos_token": "<s>",
-    }
-    return PreTrainedTokenizerFast(tokenizer_object=words, **special)
+    return word_tokenizer("<s> $A </s>", **SPECIAL, bos_token="<s>")
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +54,8 @@ def folder_of(tokenizer, tmp_path_factory):
 
     def make(kind):
         if kind not in made:
-            torch.manual_seed(0)
-            made[kind] = tmp_path_factory.mktemp(kind)
-            AutoModel.from_config(
-                AutoConfig.for_model(kind, **COMMON, **KINDS[kind])
-            ).save_pretrained(made[kind])
-            tokenizer.save_pretrained(made[kind])
+            folder = tmp_path_factory.mktemp(kind)
+            made[kind] = save_backbone(folder, tokenizer, kind, **KINDS[kind])
         return made[kind]
 
     return make

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from foreign_rankers import tokenizer_of
+from library_encoders import roberta_tokenizer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import (
     BartConfig,
@@ -18,30 +18,14 @@ from transformers import (
 
 from backpack_rank.reranking.load import load
 
-WORDS = [
-    "Query:",
-    "Document:",
-    "Relevant:",
-    "true",
-    "false",
-    "the",
-    "doctor",
-    "saw",
-    "a",
-    "nurse",
-    "he",
-    "she",
-    "bread",
-    "and",
-    "fish",
-]
+WORDS = "Query: Document: Relevant: true false the doctor saw a nurse he she bread and fish"
 QUERY = "the doctor saw"
 DOCUMENTS = ["he saw a nurse", "she saw a nurse", "bread", "fish and bread " * 12 + "fish"]
 
 
 def tokenizer(*without):
     """As T5's, with words as pieces: a blank before a word is a sign of it."""
-    words = [f"▁{word}" for word in WORDS if word not in without]
+    words = [f"▁{word}" for word in WORDS.split() if word not in without]
     vocabulary = {piece: n for n, piece in enumerate(["<pad>", "</s>", "<unk>", "▁", *words])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.normalizer = normalizers.Replace("  ", " ")
@@ -50,22 +34,18 @@ def tokenizer(*without):
     return PreTrainedTokenizerFast(tokenizer_object=backend, **specials)
 
 
+def save_t5(model_class, folder, **options):
+    torch.manual_seed(0)
+    shape = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
+    config = T5Config(vocab_size=len(tokenizer()), **shape, **options)
+    model_class(config).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("t5")
-    config = T5Config(
-        vocab_size=len(tokenizer()),
-        d_model=16,
-        d_kv=8,
-        d_ff=24,
-        num_layers=2,
-        num_heads=2,
-        initializer_factor=3.0,
-        decoder_start_token_id=0,
-    )
-    T5ForConditionalGeneration(config).save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
+    save_t5(T5ForConditionalGeneration, folder, initializer_factor=3.0, decoder_start_token_id=0)
     return folder
 
 
@@ -110,9 +90,7 @@ def test_a_model_without_the_answers_is_refused(folder, tmp_path):
 
 def bart(folder):
     """A classifier whose encoder and decoder look up the same words, times a number."""
-    special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-    template = "<s> $A </s>|<s> $A </s> </s> $B </s>"
-    made = tokenizer_of({**special, "sep_token": "</s>"}, template, "input_ids", "attention_mask")
+    made = roberta_tokenizer()
     made.save_pretrained(folder)
     config = BartConfig(
         vocab_size=len(made),
@@ -136,23 +114,16 @@ def bart(folder):
     BartForSequenceClassification(config).save_pretrained(folder)
 
 
-def t5_encoder(folder):
-    torch.manual_seed(0)
-    config = T5Config(
-        vocab_size=len(tokenizer()), d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2
-    )
-    T5EncoderModel(config).save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
-
-
 @pytest.mark.parametrize("kind", ["monoT5", "T5 encoder", "BART"])
 def test_paired_tokens_move_what_the_network_reads(kind, folder, tmp_path):
     """Encoder and decoder look words up by modules of their own."""
-    make = {"T5 encoder": t5_encoder, "BART": bart}.get(kind)
-    if make is not None:
-        make(tmp_path)
-    pooling = "mean" if kind == "T5 encoder" else None
-    reranker = load(tmp_path if make else folder, pooling=pooling)
+    pooling = None
+    if kind == "T5 encoder":
+        save_t5(T5EncoderModel, tmp_path)
+        pooling = "mean"
+    if kind == "BART":
+        bart(tmp_path)
+    reranker = load(folder if kind == "monoT5" else tmp_path, pooling=pooling)
     scores = reranker.sweep(QUERY, DOCUMENTS[:3], alphas=[1, 0], policy="paired_tokens")
     assert scores[0, 0] != pytest.approx(scores[0, 1], rel=1e-4)
     assert scores[1, 0] == pytest.approx(scores[1, 1], rel=1e-6)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedTokenizerFast
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
+from whole_words import GROUPED, WORDS, word_tokenizer
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.factory import cross_encoder
@@ -23,15 +23,10 @@ from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 LISTED = sorted({**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **MODEL_FOR_MASKED_LM_MAPPING_NAMES})
 QUICK = {"bert", "gpt2", "llama"}
 """An encoder and two decoders, which are tried with every change."""
-WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{number}" for number in range(26))]
 SMALL = {
+    **GROUPED,
     "vocab_size": len(WORDS),
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "head_dim": 8,
-    "intermediate_size": 48,
     "max_position_embeddings": 40,
     "rotary_dim": 4,
     "prompt_types": 3,
@@ -41,8 +36,6 @@ SMALL = {
     "mamba_d_head": 16,
     "mamba_chunk_size": 8,
     "pad_token_id": 0,
-    "bos_token_id": 2,
-    "eos_token_id": 3,
 }
 LARGEST = 5_000_000
 """Parameters of a network that is still small."""
@@ -50,18 +43,7 @@ LARGEST = 5_000_000
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
-    words = Tokenizer(
-        models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>")
-    )
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {
-        "pad_token": "<pad>",
-        "unk_token": "<unk>",
-        "cls_token": "<s>",
-        "sep_token": "</s>",
-        "eos_token": "</s>",
-    }
-    return PreTrainedTokenizerFast(tokenizer_object=words, **special)
+    return word_tokenizer()
 
 
 def small_configuration(name: str) -> PreTrainedConfig:

@@ -4,6 +4,7 @@ other scores.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -14,12 +15,18 @@ from backpack_rank.models.folder_checks import CHECKSUMS, check_files
 from backpack_rank.models.loading import load_ranker, save_ranker
 
 
-@pytest.fixture(params=["with checksums", "without"])
-def folder(request, tmp_path, make_backpack, pair_tokenizer) -> Path:
+@pytest.fixture
+def saved(tmp_path, make_backpack, pair_tokenizer) -> Path:
+    """The folder as it was saved, with checksums."""
     save_ranker(tmp_path / "ranker", make_backpack(layers=1), pair_tokenizer)
-    if request.param == "without":
-        (tmp_path / "ranker" / CHECKSUMS).unlink()
     return tmp_path / "ranker"
+
+
+@pytest.fixture(params=["with checksums", "without"])
+def folder(request, saved) -> Path:
+    if request.param == "without":
+        (saved / CHECKSUMS).unlink()
+    return saved
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -33,79 +40,60 @@ def test_a_damaged_folder_is_refused_and_named(folder: Path, damage: str) -> Non
 
 
 @pytest.mark.parametrize("damage", QUIET)
-def test_what_no_glance_can_tell_is_told_by_the_checksums(
-    tmp_path, make_backpack, pair_tokenizer, damage
-) -> None:
-    folder = tmp_path / "ranker"
-    save_ranker(folder, make_backpack(layers=1), pair_tokenizer)
-    QUIET[damage](folder)
+def test_what_no_glance_can_tell_is_told_by_the_checksums(saved, damage) -> None:
+    QUIET[damage](saved)
     with pytest.raises(
         ValueError,
         match=r"(config\.json|model\.safetensors|tokenizer\.json) .*delete checksums\.json",
     ):
-        load_ranker(folder)
+        load_ranker(saved)
 
 
-def test_a_changed_file_that_is_meant_is_taken_without_the_checksums(
-    tmp_path, make_backpack, pair_tokenizer
-) -> None:
-    folder = tmp_path / "ranker"
-    save_ranker(folder, make_backpack(layers=1), pair_tokenizer)
-    (folder / "README.md").write_text("a card\n")
-    assert load_ranker(folder)[1].max_length == 48
-    config(max_pair_length=24)(folder)
+def test_a_changed_file_that_is_meant_is_taken_without_the_checksums(saved) -> None:
+    config(max_pair_length=24)(saved)
     with pytest.raises(ValueError, match=r"config\.json has .* bytes and was saved with"):
-        load_ranker(folder)
-    (folder / CHECKSUMS).unlink()
-    assert load_ranker(folder)[1].max_length == 24
+        load_ranker(saved)
+    (saved / CHECKSUMS).unlink()
+    assert load_ranker(saved)[1].max_length == 24
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            "adapter_config.json",
-            "adapter_model.safetensors",
-            "generation_config.json",
-            "added_tokens.json",
-        ),
-        *("vocab.txt", "pytorch_model.bin", "chat_template.jinja", "evil.py"),
-        *(
-            "model-00002-of-00002.safetensors",
-            "additional_chat_templates/more.jinja",
-            "custom_generate/generate",
-        ),
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "generation_config.json",
+        "added_tokens.json",
+        "vocab.txt",
+        "pytorch_model.bin",
+        "chat_template.jinja",
+        "evil.py",
+        "model-00002-of-00002.safetensors",
+        "additional_chat_templates/more.jinja",
+        "custom_generate/generate",
     ],
 )
-def test_a_file_that_was_added_and_could_be_read_is_refused(
-    tmp_path, make_backpack, pair_tokenizer, name
-) -> None:
-    save_ranker(tmp_path / "ranker", make_backpack(layers=1), pair_tokenizer)
-    file = tmp_path / "ranker" / name
+def test_a_file_that_was_added_and_could_be_read_is_refused(saved, name) -> None:
+    file = saved / name
     file.parent.mkdir(exist_ok=True)
     file.write_text("{}")
     with pytest.raises(
         ValueError, match=rf"{file} was not saved with this ranker: .*or delete checksums\.json"
     ):
-        load_ranker(tmp_path / "ranker")
+        load_ranker(saved)
 
 
-def test_an_adapter_is_refused_in_any_folder(tmp_path, make_backpack, pair_tokenizer) -> None:
-    save_ranker(tmp_path / "ranker", make_backpack(layers=1), pair_tokenizer)
-    (tmp_path / "ranker" / CHECKSUMS).unlink()
-    (tmp_path / "ranker" / "adapter_config.json").write_text("{}")
+def test_an_adapter_is_refused_in_any_folder(saved) -> None:
+    (saved / CHECKSUMS).unlink()
+    (saved / "adapter_config.json").write_text("{}")
     with pytest.raises(
         ValueError, match=r"adapter_config\.json: an adapter beside the weights changes scores"
     ):
-        load_ranker(tmp_path / "ranker")
+        load_ranker(saved)
 
 
-def test_what_people_add_does_not_keep_a_ranker_from_loading(
-    tmp_path, make_backpack, pair_tokenizer
-) -> None:
-    folder = tmp_path / "ranker"
-    save_ranker(folder, make_backpack(layers=1), pair_tokenizer)
-    names = (
+def test_what_people_add_does_not_keep_a_ranker_from_loading(saved) -> None:
+    for name in (
         "README.md",
         ".gitattributes",
         ".gitignore",
@@ -113,18 +101,15 @@ def test_what_people_add_does_not_keep_a_ranker_from_loading(
         "LICENSE.txt",
         "requirements.txt",
         "picture.png",
-    )
-    for name in (
-        *names,
         "notes.md",
         "model.onnx",
         "onnx/config.json",
         ".cache/huggingface/x.json",
         "1_Pooling/a.json",
     ):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("{}")
-    assert load_ranker(folder)[1].max_length == 48
+        (saved / name).parent.mkdir(parents=True, exist_ok=True)
+        (saved / name).write_text("{}")
+    assert load_ranker(saved)[1].max_length == 48
 
 
 SPECIAL_TOKENS = {
@@ -224,15 +209,10 @@ def test_broken_checksums_are_named(tmp_path, content) -> None:
         check_files(tmp_path)
 
 
-def test_the_checksums_are_those_that_every_tool_computes(
-    tmp_path, make_backpack, pair_tokenizer
-) -> None:
-    import hashlib
-
-    save_ranker(tmp_path / "ranker", make_backpack(layers=1), pair_tokenizer)
-    content = json.loads((tmp_path / "ranker" / CHECKSUMS).read_text())
+def test_the_checksums_are_those_that_every_tool_computes(saved, pair_tokenizer) -> None:
+    content = json.loads((saved / CHECKSUMS).read_text())
     assert {CONFIG, WEIGHTS, TOKENIZER} <= content["files"].keys()
     assert content["tokens"] == len(pair_tokenizer.tokenizer)
-    for name, saved in content["files"].items():
-        raw = (tmp_path / "ranker" / name).read_bytes()
-        assert saved == {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    for name, noted in content["files"].items():
+        raw = (saved / name).read_bytes()
+        assert noted == {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}

@@ -6,16 +6,58 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import folders_of_strangers as folders
 import pytest
+from foreign_rankers import saved, xlm_roberta
+from prompted_models import save_model
+from safetensors.torch import load_file, save_file
 
 import backpack_rank
 
 pytest.importorskip("sentence_transformers")
 pytest.importorskip("peft")
 Build = Callable[[Path], object]
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
+CODE = {"AutoModel": "modeling.TheirModel", "AutoModelForCausalLM": "modeling.TheirModel"}
+
+
+def body_alone(folder: Path) -> None:
+    """An encoder whose configuration is that of a classifier."""
+    folders.encoder_folder(folder)
+    folders.config(folder, architectures=["BertForSequenceClassification"], num_labels=1)
+
+
+def more_than_numbers(weights: dict[str, object]) -> None:
+    weights["path"] = Path("somewhere")
+
+
+def coded(build: Build, architecture: str, **changes: object) -> tuple[Build, str]:
+    """A model whose class is code of its folder, and what is said of it."""
+
+    def save(folder: Path) -> None:
+        build(folder)
+        folders.config(folder, architectures=[architecture], auto_map=CODE, **changes)
+
+    return save, rf"names code \(auto_map\) for a {architecture}.*run=FILE"
+
+
+def flash_weights(folder: Path) -> None:
+    """XLM-R with code of its own and another layout of weights, as jina-reranker-v2 has it."""
+    saved(xlm_roberta, folder)
+    code = {"AutoModelForSequenceClassification": "modeling_xlm_roberta.FlashModel"}
+    folders.config(folder, auto_map=code)
+    weights = load_file(folder / "model.safetensors")
+    renamed = {name.replace("self.query", "mixer.Wqkv"): part for name, part in weights.items()}
+    save_file(renamed, folder / "model.safetensors", {"format": "pt"})
+
+
+def quantised_language_model(folder: Path) -> None:
+    save_model("Qwen3", folder)
+    folders.config(folder, quantization_config={"quant_method": "compressed-tensors"})
+
 
 WEIGHTS: dict[str, tuple[Build, str]] = {
     "a wrong shape": (
@@ -34,6 +76,10 @@ WEIGHTS: dict[str, tuple[Build, str]] = {
     "no head": (
         folders.weights_changed(folders.without_head),
         r"lacks weights .*: classifier\.bias, classifier\.weight; it was not trained to rank",
+    ),
+    "those of a body": (
+        body_alone,
+        "lacks weights of BertForSequenceClassification: classifier",
     ),
     "those of another model": (
         folders.configured(model_type="roberta"),
@@ -71,9 +117,20 @@ WEIGHTS: dict[str, tuple[Build, str]] = {
     ),
     "none": (folders.without("model.safetensors"), r"holds no weights .*it has config\.json"),
     "a pickle that is cut": (folders.pickle_cut, r"\(pytorch_model\.bin\) cannot be read"),
+    "a pickle of code": (
+        folders.pickled(more_than_numbers),
+        "hold more than numbers; copy them again",
+    ),
+    "a pointer of Git LFS": (
+        folders.replaced("model.safetensors", POINTER),
+        "is a pointer of Git LFS .* git lfs pull",
+    ),
     "GGUF": (folders.weights_of_format("q4.gguf", b"GGUF"), r"holds no weights .*q4\.gguf"),
     "GGUF alone": (folders.gguf_alone, r"no config\.json.*it has reranker-q4\.gguf"),
-    "ONNX": (folders.weights_of_format("onnx/model.onnx", b"x"), r"holds no weights .*onnx/"),
+    "ONNX": (
+        folders.weights_of_format("onnx/model.onnx", b"x"),
+        "holds no weights .*onnx/.*save_pretrained",
+    ),
     "TensorFlow": (folders.weights_of_format("tf_model.h5", b"x"), r"no weights .*tf_model\.h5"),
     "a part is missing": (
         folders.shard_missing,
@@ -88,7 +145,7 @@ TASKS: dict[str, tuple[Build, str]] = {
     "tokens": (folders.other_head("BertForTokenClassification"), "labels the words of a text"),
     "next sentence": (folders.other_head("BertForNextSentencePrediction"), "one sentence follows"),
     "multiple choice": (folders.other_head("BertForMultipleChoice"), "chooses among several"),
-    "encoder and decoder": (folders.encoder_decoder, "is not a ranker, it writes a text"),
+    "encoder and decoder": (folders.encoder_decoder, "is not a ranker, it writes a text.*run=FILE"),
     "encoder": (folders.encoder_folder, "gives vectors of texts.* train .*model.ranker.name"),
     "pictures": (folders.vision, "ViTForImageClassification is not a ranker; rankers are"),
     "ColBERT without its layer": (folders.colbert, r"lacks linear\.weight"),
@@ -96,16 +153,23 @@ TASKS: dict[str, tuple[Build, str]] = {
     "three labels": (folders.several_labels(3), r"3 labels \(LABEL_0, LABEL_1, LABEL_2\).*has one"),
     "two labels": (folders.several_labels(2), r"nothing says which one means relevant.*labels="),
     "no template": (folders.language_model, "is a language model.*give template=qwen3_reranker"),
-    "no base model": (folders.lora_without_base, "my-org/my-base is not on this machine: fetch"),
+    "no base model": (
+        folders.lora_without_base,
+        r"my-org/my-base is not on this machine: fetch it \(hf download my-org/my-base\)",
+    ),
     "adapter of an encoder": (folders.lora_of_an_encoder, "an adapter of a BertModel is no ranker"),
-    "IA3": (folders.other_adapter, "peft_type=IA3 is not read.*merge_and_unload"),
+    "IA3": (
+        folders.other_adapter,
+        "peft_type=IA3 is not read here, LORA alone.*merge_and_unload",
+    ),
     "code": (
         folders.configured(
             model_type="new",
             architectures=["NewForSequenceClassification"],
             auto_map={"AutoModelForSequenceClassification": "modeling.NewModel"},
         ),
-        r"names code \(auto_map\).*, and no code of a model is run; rank with the model's own",
+        r"names code \(auto_map\).*, and no code of a model is run; rank with the model's own.*"
+        "run=FILE",
     ),
     "code for a known kind": (
         folders.configured(auto_map={"AutoModel": "modeling.NewModel"}),
@@ -167,7 +231,7 @@ MODULES: dict[str, tuple[Build, str]] = {
     ),
     "no weights": (
         folders.of_module(folders.module_without_weights),
-        r"2_Dense.model\.safetensors is missing",
+        r"2_Dense.model\.safetensors is missing: the module has weights",
     ),
     "no settings": (
         folders.of_module(folders.module_without_config),
@@ -183,11 +247,26 @@ MODULES: dict[str, tuple[Build, str]] = {
     ),
     "no scores": (
         folders.modules_changed(lambda modules: modules.pop()),
-        r"modules\.json: no module gives 'scores'",
+        r"modules\.json: no module gives 'scores'; the last one must give",
     ),
     "a module of somebody": (
         folders.modules_changed(lambda modules: modules[-1].update(type="theirs.Dense")),
         r"module theirs\.Dense is not known here.*rank with sentence-transformers itself",
+    ),
+}
+# Rerankers that many use and that only their own code reads.
+IN_USE: dict[str, tuple[Build, str]] = {
+    "jina-reranker-v1": coded(folders.classifier, "JinaBertForSequenceClassification"),
+    "jina-reranker-v2": (flash_weights, "run=FILE"),
+    "jina-reranker-v3": coded(partial(save_model, "Qwen3"), "JinaForRanking"),
+    "jina-reranker-m0": coded(partial(save_model, "Qwen2"), "JinaVLForRanking"),
+    "bge-reranker-v2.5-gemma2": coded(partial(save_model, "Gemma2"), "CostWiseGemmaForCausalLM"),
+    "bge-reranker-v2-minicpm": coded(
+        partial(save_model, "Llama"), "LayerWiseMiniCPMForCausalLM", model_type="minicpm"
+    ),
+    "contextual-rerank": (
+        quantised_language_model,
+        "the weights are quantised.*take the model in float32",
     ),
 }
 KINDS = {
@@ -197,6 +276,7 @@ KINDS = {
         "task": TASKS,
         "file": FILES,
         "modules": MODULES,
+        "in use": IN_USE,
     }.items()
     for name, build_and_words in table.items()
 }
@@ -214,3 +294,8 @@ def test_a_folder_that_cannot_rank_is_refused_in_plain_words(tmp_path: Path, kin
     assert "\n" not in text
     assert len(re.split(r"\. (?=[A-Z])", text)) <= 2
     assert not re.search(r"Traceback|KeyError|AttributeError|state_dict|__init__", text)
+    assert "weights_only" not in text
+    # bge-reranker-v2-minicpm was told to give a template, which was then refused.
+    assert ("give template=" in text) == ("give template=" in words)
+    if "holds no weights that are read" in text:
+        assert isinstance(refused.value, FileNotFoundError)

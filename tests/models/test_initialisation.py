@@ -15,6 +15,7 @@ from transformers import (
     Qwen2Config,
     Qwen3Config,
 )
+from whole_words import DISTILBERT, SHAPE
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models import initialisation
@@ -31,27 +32,14 @@ from backpack_rank.models.initialisation import (
 from backpack_rank.models.rankers import BackpackForRanking
 
 SIZES = {"vocab_size": 60, "max_position_embeddings": 40}
-NARROW = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    **SIZES,
-}
+NARROW = {**SHAPE, **SIZES}
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 60, "n_positions": 40, **TOKENS}
 CONFIGS = {
     "bert": BertConfig(**NARROW),
-    "distilbert": DistilBertConfig(dim=32, n_layers=2, n_heads=4, hidden_dim=48, **SIZES),
-    "gpt2": GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=60, n_positions=40, **TOKENS),
-    "gpt2 by layer": GPT2Config(
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        vocab_size=60,
-        n_positions=40,
-        scale_attn_by_inverse_layer_idx=True,
-        **TOKENS,
-    ),
+    "distilbert": DistilBertConfig(**DISTILBERT, **SIZES),
+    "gpt2": GPT2Config(**GPT2),
+    "gpt2 by layer": GPT2Config(scale_attn_by_inverse_layer_idx=True, **GPT2),
     "llama": LlamaConfig(num_key_value_heads=2, **NARROW, **TOKENS),
     "qwen2": Qwen2Config(num_key_value_heads=2, **NARROW, **TOKENS),
     "modernbert": ModernBertConfig(

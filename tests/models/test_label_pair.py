@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
-import torch
-from foreign_rankers import bert, xlm_roberta
+from foreign_rankers import bert, saved, xlm_roberta
+from ranker_checks import assert_the_dial_acts, padded_logits
 
 from backpack_rank.models.label_pair import LABELS, LabelPair
 from backpack_rank.reranking.load import load
@@ -15,34 +17,23 @@ DOCUMENTS = ["he saw a nurse", "she saw a nurse", "", "bread and fish " * 20]
 PAIRS = [(QUERY, document) for document in DOCUMENTS]
 
 
-def save(make, folder, names):
-    """A classifier with these labels and large random weights; the model and its tokenizer."""
-    torch.manual_seed(0)
+def labelled(make, names):
+    """A classifier with these labels."""
     one_label, tokenizer = make()
     config = one_label.config
     config.id2label = dict(enumerate(names))
     config.label2id = {name: place for place, name in enumerate(names)}
-    model = type(one_label)(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return model, tokenizer
+    return type(one_label)(config), tokenizer
 
 
-@torch.no_grad()
-def padded_logits(model, tokenizer):
-    inputs = tokenizer(
-        [QUERY] * len(DOCUMENTS), DOCUMENTS, truncation=True, padding=True, return_tensors="pt"
-    )
-    return model(**inputs).logits.numpy()
+def save(make, folder, names):
+    return saved(partial(labelled, make, names), folder)
 
 
 @pytest.mark.parametrize("make", [bert, xlm_roberta])
 def test_the_score_is_the_difference_of_the_two_logits(tmp_path, make):
     model, tokenizer = save(make, tmp_path, ["irrelevant", "good"])
-    logits = padded_logits(model, tokenizer)
+    logits = padded_logits(model, tokenizer, PAIRS)
     scores = load(tmp_path, labels=("good", "irrelevant")).predict(PAIRS)
     np.testing.assert_allclose(scores, logits[:, 1] - logits[:, 0], atol=1e-5)
     assert np.ptp(scores) > 0.05
@@ -64,11 +55,7 @@ def test_a_file_of_the_folder_says_it_and_the_call_counts_more(tmp_path):
 
 def test_the_dial_acts_on_it(tmp_path):
     save(bert, tmp_path, ["irrelevant", "good"])
-    reranker = load(tmp_path, labels=("good", "irrelevant"))
-    he, she = reranker.predict(PAIRS[:2])
-    assert abs(he - she) > 1e-3
-    he, she = reranker.predict(PAIRS[:2], alpha=0)
-    assert he == pytest.approx(she, abs=1e-6)
+    assert_the_dial_acts(load(tmp_path, labels=("good", "irrelevant")))
 
 
 def test_two_rankings_of_one_classifier_have_two_configurations(tmp_path):

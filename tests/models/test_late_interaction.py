@@ -6,10 +6,11 @@ import json
 import shutil
 import string
 
+import library_encoders
 import numpy as np
 import pytest
 import torch
-from foreign_rankers import WORDS, tokenizer_of
+from foreign_rankers import WORDS
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModel,
@@ -30,38 +31,35 @@ from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 QUERY = "the doctor saw , a nurse"
 DOCUMENTS = ["he saw a nurse", "she saw , a nurse .", "", "bread and fish " * 20, "the"]
 SIZES = {
+    **library_encoders.SIZES,
     "vocab_size": len(WORDS) + 9,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "initializer_range": 0.4,
     "max_position_embeddings": 64,
 }
 
 
 def tokenizer():
-    specials = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    specials |= {"unk_token": "[UNK]", "mask_token": "[MASK]"}
-    template = "[CLS] $A [SEP]|[CLS] $A [SEP] $B [SEP]"
-    made = tokenizer_of(specials, template, "input_ids", "attention_mask")
+    made = library_encoders.bert_tokenizer_without_types(mask_token="[MASK]")
     backend = json.loads(made.backend_tokenizer.to_str())
     vocabulary = backend["model"]["vocab"]
     # BERT has words that stand for nothing, and marks of punctuation.
     for word in ("[unused0]", "[unused1]", ",", "."):
         vocabulary[word] = len(vocabulary)
     as_made = type(made.backend_tokenizer).from_str(json.dumps(backend))
-    return PreTrainedTokenizerFast(tokenizer_object=as_made, model_max_length=48, **specials)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=as_made,
+        model_max_length=48,
+        mask_token="[MASK]",
+        **library_encoders.BERT_TOKENS,
+    )
 
 
 CONFIGURATIONS = {
     "bert": BertConfig(**SIZES),
-    "xlm-roberta": XLMRobertaConfig(pad_token_id=0, type_vocab_size=1, **SIZES),
-    "mpnet": MPNetConfig(pad_token_id=0, **SIZES),
+    "xlm-roberta": XLMRobertaConfig(type_vocab_size=1, **SIZES),
+    "mpnet": MPNetConfig(**SIZES),
     "modernbert": ModernBertConfig(
         local_attention=8,
         global_attn_every_n_layers=2,
-        pad_token_id=0,
         cls_token_id=1,
         sep_token_id=2,
         bos_token_id=1,
@@ -234,13 +232,4 @@ def test_damaged_folders_are_refused(file, change, why, bare, tmp_path):
     path = tmp_path / "saved" / file
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=why):
-        load(tmp_path / "saved")
-
-
-def test_a_folder_of_stanford_without_its_layer_is_refused(bare, tmp_path):
-    of_stanford(bare / "bert", tmp_path / "saved")
-    weights = load_file(tmp_path / "saved" / "model.safetensors")
-    weights.pop("linear.weight")
-    save_file(weights, tmp_path / "saved" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"lacks linear\.weight"):
         load(tmp_path / "saved")

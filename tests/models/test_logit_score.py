@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from prompted_models import PAIRS, save_model
+from ranker_checks import assert_the_dial_acts
 from transformers import AutoTokenizer
 
 from backpack_rank.reranking.load import load
@@ -69,12 +70,7 @@ def test_scores_are_those_of_predict(tmp_path, name):
 
 
 def test_the_dial_acts(tmp_path):
-    folder = save_shape(tmp_path, "Qwen3", CHAT)
-    pairs = [("who cures?", "he saw a nurse."), ("who cures?", "she saw a nurse.")]
-    he, she = load(folder).predict(pairs)
-    assert abs(he - she) > 1e-4
-    he, she = load(folder).predict(pairs, alpha=0)
-    assert he == pytest.approx(she, abs=1e-6)
+    assert_the_dial_acts(load(save_shape(tmp_path, "Qwen3", CHAT)))
 
 
 def test_a_template_that_is_given_counts_more(tmp_path):

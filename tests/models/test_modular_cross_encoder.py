@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 
+import library_encoders as encoders
 import numpy as np
 import pytest
 import torch
-from foreign_rankers import WORDS, tokenizer_of
-from transformers import (
-    AutoModel,
-    BertConfig,
-    DebertaV2Config,
-    DistilBertConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    Qwen3Config,
-    RobertaConfig,
-    XLMRobertaConfig,
-)
+from ranker_checks import assert_the_dial_acts
+from transformers import AutoModel, DebertaV2Config, RobertaConfig
 
 from backpack_rank.reranking.load import load
 
@@ -27,52 +18,9 @@ from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder.modules import Dense
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Normalize, Pooling
 
-BERT_TOKENS = {
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "unk_token": "[UNK]",
-}
-ROBERTA_TOKENS = {
-    "pad_token": "<pad>",
-    "cls_token": "<s>",
-    "bos_token": "<s>",
-    "sep_token": "</s>",
-    "eos_token": "</s>",
-    "unk_token": "<unk>",
-}
-SIZES = {
-    "vocab_size": len(WORDS) + 4,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "initializer_range": 0.4,
-    "pad_token_id": 0,
-}
 QUERIES = ["the doctor saw", "he saw a nurse and a doctor and bread and fish " * 3]
 DOCUMENTS = ["he saw a nurse", "she saw a nurse", "", "bread and fish " * 20, "she"]
 PAIRS = [(query, document) for query in QUERIES for document in DOCUMENTS]
-
-
-def bert_tokenizer():
-    return tokenizer_of(
-        BERT_TOKENS,
-        "[CLS] $A [SEP]|[CLS] $A [SEP] $B:1 [SEP]:1",
-        *("input_ids", "token_type_ids", "attention_mask"),
-    )
-
-
-def bert_tokenizer_without_types():
-    return tokenizer_of(
-        BERT_TOKENS, "[CLS] $A [SEP]|[CLS] $A [SEP] $B [SEP]", "input_ids", "attention_mask"
-    )
-
-
-def roberta_tokenizer():
-    return tokenizer_of(
-        ROBERTA_TOKENS, "<s> $A </s>|<s> $A </s> </s> $B </s>", "input_ids", "attention_mask"
-    )
 
 
 def scores_of(width: int, activation: torch.nn.Module | None = None) -> Dense:
@@ -84,20 +32,13 @@ def scores_of(width: int, activation: torch.nn.Module | None = None) -> Dense:
 # Each shape: the transformer's configuration, its tokenizer, and what stands behind it.
 SHAPES = {
     "BERT, first token": lambda: (
-        BertConfig(max_position_embeddings=32, **SIZES),
-        bert_tokenizer(),
+        encoders.bert(),
+        encoders.bert_tokenizer(),
         [Pooling(16, "cls"), scores_of(16)],
     ),
     "ModernBERT, as Ettin rerankers": lambda: (
-        ModernBertConfig(
-            max_position_embeddings=64,
-            local_attention=8,
-            global_attn_every_n_layers=2,
-            cls_token_id=1,
-            sep_token_id=2,
-            **{**SIZES, "num_hidden_layers": 3},
-        ),
-        bert_tokenizer_without_types(),
+        encoders.modern_bert(),
+        encoders.bert_tokenizer_without_types(),
         [
             Pooling(16, "cls"),
             Dense(16, 16, bias=False, activation_function=torch.nn.GELU()),
@@ -106,31 +47,23 @@ SHAPES = {
         ],
     ),
     "XLM-R, mean": lambda: (
-        XLMRobertaConfig(max_position_embeddings=26, type_vocab_size=1, **SIZES),
-        roberta_tokenizer(),
+        encoders.xlm_roberta(),
+        encoders.roberta_tokenizer(),
         [Pooling(16, "mean"), Dense(16, 8), Normalize(), scores_of(8)],
     ),
     "RoBERTa, two kinds of pooling": lambda: (
-        RobertaConfig(max_position_embeddings=26, type_vocab_size=1, **SIZES),
-        roberta_tokenizer(),
+        RobertaConfig(type_vocab_size=1, **encoders.BEHIND_PADDING),
+        encoders.roberta_tokenizer(),
         [Pooling(16, ("max", "mean_sqrt_len_tokens")), scores_of(32, torch.nn.Tanh())],
     ),
     "MPNet, weighted mean": lambda: (
-        MPNetConfig(max_position_embeddings=26, **SIZES),
-        roberta_tokenizer(),
+        encoders.mpnet(),
+        encoders.roberta_tokenizer(),
         [Pooling(16, "weightedmean"), scores_of(16)],
     ),
     "DistilBERT, residual": lambda: (
-        DistilBertConfig(
-            vocab_size=SIZES["vocab_size"],
-            dim=16,
-            n_layers=2,
-            n_heads=2,
-            hidden_dim=24,
-            max_position_embeddings=32,
-            initializer_range=0.4,
-        ),
-        bert_tokenizer_without_types(),
+        encoders.distilbert(),
+        encoders.bert_tokenizer_without_types(),
         [
             Pooling(16, "mean"),
             Dense(16, 16, use_residual=True),
@@ -139,15 +72,13 @@ SHAPES = {
         ],
     ),
     "DeBERTa, first token": lambda: (
-        DebertaV2Config(max_position_embeddings=32, type_vocab_size=0, **SIZES),
-        bert_tokenizer_without_types(),
+        DebertaV2Config(max_position_embeddings=32, type_vocab_size=0, **encoders.SIZES),
+        encoders.bert_tokenizer_without_types(),
         [Pooling(16, "cls"), scores_of(16)],
     ),
     "Qwen3, last token": lambda: (
-        Qwen3Config(
-            num_key_value_heads=1, head_dim=8, max_position_embeddings=64, eos_token_id=2, **SIZES
-        ),
-        roberta_tokenizer(),
+        encoders.qwen3(),
+        encoders.roberta_tokenizer(),
         [Pooling(16, "lasttoken"), scores_of(16)],
     ),
 }
@@ -235,16 +166,6 @@ MISTAKES = {
         lambda content: content.append(entry_of("WordWeights")),
         r"module WordWeights is not known here; known behind Transformer are Pooling, Dense",
     ),
-    "module of somebody else": (
-        "modules.json",
-        lambda content: content[1].update(type="their_package.Pooling"),
-        r"module their_package\.Pooling is not known here",
-    ),
-    "no scores": (
-        "modules.json",
-        lambda content: content.pop(),
-        r"no module gives 'scores'; the last one must give",
-    ),
     "path out of the folder": (
         "modules.json",
         lambda content: content[1].update(path="../other"),
@@ -276,18 +197,7 @@ def test_what_cannot_be_read_is_refused_with_the_file(tmp_path, mistake):
         load(changed(folder, file, change))
 
 
-def test_missing_weights_of_a_module_are_refused(tmp_path):
-    folder = save_shape("BERT, first token", tmp_path)
-    (folder / "2_Dense" / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"model\.safetensors is missing: the module has weights"):
-        load(folder)
-
-
 def test_the_dial_makes_he_and_she_one(tmp_path):
     reranker = load(save_shape("ModernBERT, as Ettin rerankers", tmp_path))
-    pairs = [("the doctor saw", "he saw a nurse"), ("the doctor saw", "she saw a nurse")]
-    he, she = reranker.predict(pairs)
-    assert abs(he - she) > 1e-3
     for policy in ("renditions", "paired_tokens"):
-        he, she = reranker.predict(pairs, alpha=0, policy=policy)
-        assert he == pytest.approx(she, abs=1e-6)
+        assert_the_dial_acts(reranker, policy)

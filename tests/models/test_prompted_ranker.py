@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from prompted_models import PAIRS, last_logits, qwen3_card, save_model
+from ranker_checks import assert_the_dial_acts
 from transformers import AutoTokenizer
 
 from backpack_rank.files import resource_folder
@@ -131,13 +132,7 @@ def test_the_template_of_the_folder_is_read(qwen3):
 
 
 def test_the_dial_acts(qwen3):
-    reranker = load(qwen3, template="qwen3_reranker")
-    documents = ["he saw a nurse.", "she saw a nurse."]
-    pairs = [("who cures?", document) for document in documents]
-    he, she = reranker.predict(pairs)
-    assert abs(he - she) > 1e-4
-    he, she = reranker.predict(pairs, alpha=0)
-    assert he == pytest.approx(she, abs=1e-6)
+    assert_the_dial_acts(load(qwen3, template="qwen3_reranker"))
 
 
 def test_words_are_left_out_of_its_prompts(qwen3):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from backpack_rank.data.packing import PackedBatch
@@ -107,7 +108,9 @@ def test_saving_and_loading_gives_identical_weights_and_equal_scores(ranker, bat
         torch.equal(a, b)
         for a, b in zip(again.state_dict().values(), ranker.state_dict().values(), strict=True)
     )
-    assert (tmp_path / "model.safetensors").is_file()
+    stored = load_file(tmp_path / "model.safetensors")
+    parameters = sum(parameter.numel() for parameter in ranker.parameters())
+    assert sum(tensor.numel() for tensor in stored.values()) == parameters
 
 
 @torch.no_grad()

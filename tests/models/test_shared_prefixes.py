@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import GPT2Config, LlamaConfig, PreTrainedConfig, Qwen3Config
+from whole_words import SHAPE
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attention import packed_hidden, packed_trunk
@@ -14,16 +15,10 @@ from backpack_rank.models.rankers import BackpackForRanking
 from backpack_rank.models.shared_prefixes import SharedPrefixes
 from backpack_rank.models.token_shift import shifted_embeddings
 
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
 DECODERS = {
     "gpt2": GPT2Config(vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=64),
-    "llama": LlamaConfig(vocab_size=60, num_key_value_heads=2, **SIZES),
-    "qwen3": Qwen3Config(vocab_size=60, num_key_value_heads=2, head_dim=8, **SIZES),
+    "llama": LlamaConfig(vocab_size=60, num_key_value_heads=2, **SHAPE),
+    "qwen3": Qwen3Config(vocab_size=60, num_key_value_heads=2, head_dim=8, **SHAPE),
 }
 LISTS = [
     [[5, 6, 7, 9], [5, 6, 7, 9, 9], [5, 6, 8], [5, 6, 7, 9]],

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import json
 
+import library_encoders as encoders
 import numpy as np
 import pytest
 import torch
-from foreign_rankers import WORDS, tokenizer_of
-from transformers import (
-    AutoModel,
-    BertConfig,
-    DistilBertConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    Qwen3Config,
-    T5Config,
-    T5EncoderModel,
-    XLMRobertaConfig,
-)
+from transformers import AutoModel, T5Config, T5EncoderModel
 
 from backpack_rank.data.wordings import Wordings
 from backpack_rank.reranking.load import load
@@ -28,100 +18,60 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 
-SIZES = {
-    "vocab_size": len(WORDS) + 4,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "initializer_range": 0.4,
-    "pad_token_id": 0,
-}
 QUERY = "the doctor saw a nurse"
 DOCUMENTS = ["he saw a nurse", "she saw a nurse", "", "bread and fish " * 20, "[SEP] she", " the"]
+PAIRS = [(QUERY, document) for document in DOCUMENTS]
 
 
-def bert_tokenizer():
-    return tokenizer_of(
-        {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"},
-        "[CLS] $A [SEP]|[CLS] $A [SEP] $B [SEP]",
-        *("input_ids", "attention_mask"),
+def t5_encoder():
+    config = T5Config(
+        vocab_size=encoders.SIZES["vocab_size"],
+        d_model=16,
+        d_kv=8,
+        d_ff=24,
+        num_layers=2,
+        num_heads=2,
+        initializer_factor=2.0,
+        eos_token_id=2,
     )
-
-
-def roberta_tokenizer(template="<s> $A </s>"):
-    specials = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
-    specials |= {"cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>"}
-    return tokenizer_of(specials, f"{template}|{template} $B </s>", "input_ids", "attention_mask")
+    return T5EncoderModel(config)
 
 
 # Each shape: the transformer, its tokenizer, and what stands behind it.
 SHAPES = {
     "BERT, mean and Normalize": lambda: (
-        AutoModel.from_config(BertConfig(max_position_embeddings=32, **SIZES)),
-        bert_tokenizer(),
+        AutoModel.from_config(encoders.bert()),
+        encoders.bert_tokenizer_without_types(),
         [Pooling(16, "mean"), Normalize()],
     ),
     "BERT, first token": lambda: (
-        AutoModel.from_config(BertConfig(max_position_embeddings=32, **SIZES)),
-        bert_tokenizer(),
+        AutoModel.from_config(encoders.bert()),
+        encoders.bert_tokenizer_without_types(),
         [Pooling(16, "cls")],
     ),
     "XLM-R, Dense": lambda: (
-        AutoModel.from_config(
-            XLMRobertaConfig(max_position_embeddings=26, type_vocab_size=1, **SIZES)
-        ),
-        roberta_tokenizer(),
+        AutoModel.from_config(encoders.xlm_roberta()),
+        encoders.roberta_tokenizer(),
         [Pooling(16, "mean"), Dense(16, 8), Normalize()],
     ),
     "MPNet, two poolings": lambda: (
-        AutoModel.from_config(MPNetConfig(max_position_embeddings=26, **SIZES)),
-        roberta_tokenizer(),
+        AutoModel.from_config(encoders.mpnet()),
+        encoders.roberta_tokenizer(),
         [Pooling(16, ("max", "mean_sqrt_len_tokens")), LayerNorm(32)],
     ),
     "DistilBERT, weighted mean": lambda: (
-        AutoModel.from_config(
-            DistilBertConfig(
-                vocab_size=SIZES["vocab_size"],
-                dim=16,
-                n_layers=2,
-                n_heads=2,
-                hidden_dim=24,
-                max_position_embeddings=32,
-                initializer_range=0.4,
-            )
-        ),
-        bert_tokenizer(),
+        AutoModel.from_config(encoders.distilbert()),
+        encoders.bert_tokenizer_without_types(),
         [Pooling(16, "weightedmean")],
     ),
     "ModernBERT, mean": lambda: (
-        AutoModel.from_config(
-            ModernBertConfig(
-                max_position_embeddings=64,
-                local_attention=8,
-                global_attn_every_n_layers=2,
-                cls_token_id=1,
-                sep_token_id=2,
-                **{**SIZES, "num_hidden_layers": 3},
-            )
-        ),
-        bert_tokenizer(),
+        AutoModel.from_config(encoders.modern_bert()),
+        encoders.bert_tokenizer_without_types(),
         [Pooling(16, "mean"), Normalize()],
     ),
     "T5 encoder, as GTR": lambda: (
-        T5EncoderModel(
-            T5Config(
-                vocab_size=SIZES["vocab_size"],
-                d_model=16,
-                d_kv=8,
-                d_ff=24,
-                num_layers=2,
-                num_heads=2,
-                initializer_factor=2.0,
-                eos_token_id=2,
-            )
-        ),
-        roberta_tokenizer("$A </s>"),
+        t5_encoder(),
+        encoders.roberta_tokenizer("$A </s>"),
         [
             Pooling(16, "mean"),
             Dense(16, 12, bias=False, activation_function=torch.nn.Identity()),
@@ -129,16 +79,8 @@ SHAPES = {
         ],
     ),
     "Qwen3, last token": lambda: (
-        AutoModel.from_config(
-            Qwen3Config(
-                num_key_value_heads=1,
-                head_dim=8,
-                max_position_embeddings=64,
-                eos_token_id=2,
-                **SIZES,
-            )
-        ),
-        roberta_tokenizer("$A </s>"),
+        AutoModel.from_config(encoders.qwen3()),
+        encoders.roberta_tokenizer("$A </s>"),
         [Pooling(16, "lasttoken"), Normalize()],
     ),
 }
@@ -172,7 +114,7 @@ def library_scores(folder, query=QUERY, documents=DOCUMENTS):
 def test_scores_are_those_of_the_library(shape, folder_of):
     folder = folder_of(shape)
     reranker = load(folder / "model")
-    scores = reranker.predict([(QUERY, document) for document in DOCUMENTS])
+    scores = reranker.predict(PAIRS)
     expected = library_scores(folder / "model")
     assert np.ptp(expected) > 0.01
     np.testing.assert_allclose(scores, expected, atol=1e-5)
@@ -192,7 +134,7 @@ def test_scores_are_those_of_the_library(shape, folder_of):
 def test_prompts_lengths_and_similarities_are_those_of_the_library(options, folder_of):
     folder = folder_of("BERT, first token", **options)
     reranker = load(folder / "model")
-    scores = reranker.predict([(QUERY, document) for document in DOCUMENTS])
+    scores = reranker.predict(PAIRS)
     np.testing.assert_allclose(scores, library_scores(folder / "model"), atol=2e-5, rtol=1e-5)
 
 
@@ -205,7 +147,7 @@ def test_an_encoder_without_modules_is_pooled_as_asked_for(pooling, mode, folder
     model = SentenceTransformer(modules=modules, device="cpu")
     expected = model.similarity(model.encode([QUERY]), model.encode(DOCUMENTS))[0].numpy()
     reranker = load(folder / "bare", pooling=pooling)
-    scores = reranker.predict([(QUERY, document) for document in DOCUMENTS])
+    scores = reranker.predict(PAIRS)
     np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
@@ -290,6 +232,7 @@ def test_words_can_be_moved_inside_the_encoder(folder_of):
     ("file", "change", "problem"),
     [
         ("1_Pooling/config.json", {"pooling_mode": "median"}, "pooling_mode=median"),
+        ("1_Pooling/config.json", {"include_prompt": False}, "include_prompt=false"),
         ("modules.json", "custom_st.Transformer", "must be Transformer"),
         (
             "config_sentence_transformers.json",
@@ -306,7 +249,7 @@ def test_words_can_be_moved_inside_the_encoder(folder_of):
     ],
 )
 def test_what_is_not_read_is_refused_in_a_sentence(file, change, problem, folder_of):
-    folder = folder_of("BERT, mean and Normalize") / "model"
+    folder = folder_of("BERT, mean and Normalize", prompts={"query": "the "}) / "model"
     content = json.loads((folder / file).read_text())
     if isinstance(change, str):
         content[0]["type"] = change
@@ -314,14 +257,6 @@ def test_what_is_not_read_is_refused_in_a_sentence(file, change, problem, folder
         content |= change
     (folder / file).write_text(json.dumps(content))
     with pytest.raises(ValueError, match=problem):
-        load(folder)
-
-
-def test_prompts_that_pooling_leaves_out_are_refused(folder_of):
-    folder = folder_of("BERT, mean and Normalize", prompts={"query": "the "}) / "model"
-    pooling = json.loads((folder / "1_Pooling/config.json").read_text())
-    (folder / "1_Pooling/config.json").write_text(json.dumps(pooling | {"include_prompt": False}))
-    with pytest.raises(ValueError, match="include_prompt=false"):
         load(folder)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from foreign_rankers import bert
 from torch import nn
-from transformers import BertConfig, BertModel
+from whole_words import SHAPE, save_backbone
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models import factory
@@ -22,20 +22,8 @@ QUERY, DOCUMENTS = "the doctor saw", ["he saw a nurse", "she saw a nurse", "brea
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
     _, tokenizer = bert()
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=24,
-        initializer_range=0.4,
-    )
-    BertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_backbone(tmp_path_factory.mktemp("bert"), tokenizer, "bert", **SHAPE)
 
 
 def of_two_vectors(folder):

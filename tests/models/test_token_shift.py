@@ -10,7 +10,8 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from moved_tables import edited
-from transformers import BertConfig, BertModel, ViTConfig, ViTModel
+from transformers import ViTConfig, ViTModel
+from whole_words import SHAPE, save_backbone
 
 from backpack_rank.attributes.word_classes import WordClass, WordClasses
 from backpack_rank.data.batching import Pairs
@@ -183,18 +184,7 @@ def test_texts_without_class_words_never_change(backpack, tokenizer, classes, sc
 @pytest.fixture(scope="module")
 def bert(tokenizer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 48,
-    }
-    config = BertConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=64, initializer_range=0.3, **shape
-    )
-    BertModel(config).save_pretrained(folder)
-    return str(folder)
+    return str(save_backbone(folder, tokenizer, "bert", **SHAPE, max_position_embeddings=64))
 
 
 @pytest.fixture(scope="module")

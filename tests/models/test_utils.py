@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from transformers import BertConfig, GPT2Config, LlamaConfig
+from whole_words import SHAPE
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
@@ -14,18 +15,15 @@ from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRank
 from backpack_rank.models.utils import backbone_dtype, cast_parameters, pick_device
 
 BATCH = PackedBatch.from_sequences([[3, 4, 5, 6], [7, 8], [9, 10, 11]])
-SHAPE = {
+SIZES = {
+    **SHAPE,
     "vocab_size": 60,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
     "max_position_embeddings": 48,
     "initializer_range": 0.1,
 }
 BACKBONES = {
-    "bert": BertConfig(**SHAPE),
-    "llama": LlamaConfig(**SHAPE),
+    "bert": BertConfig(**SIZES),
+    "llama": LlamaConfig(**SIZES),
     "gpt2": GPT2Config(
         vocab_size=60,
         n_embd=32,

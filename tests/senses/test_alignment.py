@@ -108,29 +108,24 @@ def test_tokenizers_that_do_not_split_at_spaces_first_give_words_all_the_same():
     assert spelled(aligned, "document") == ["ab", "b", "a"]
 
 
-def test_words_of_a_word_piece_tokenizer_keep_their_spelling():
-    vocabulary = {
-        name: i for i, name in enumerate(["[UNK]", "[END]", "step", "##mother", "she", ","])
-    }
+def word_pieces(names, **special):
+    vocabulary = {name: place for place, name in enumerate(names)}
     inner = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, unk_token="[UNK]", eos_token="[END]", pad_token="[END]"
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]", **special)
+
+
+def test_words_of_a_word_piece_tokenizer_keep_their_spelling():
+    names = ["[UNK]", "[END]", "step", "##mother", "she", ","]
+    tokenizer = word_pieces(names, eos_token="[END]", pad_token="[END]")
     aligned = align_tokens(PairTokenizer(tokenizer, 20), "she", "stepmother, she")
     assert spelled(aligned, "document") == ["stepmother", ",", "she"]
     assert aligned.tokens == ("she", "[END]", "step", "mother", ",", "she", "[END]")
 
 
 def test_the_start_token_of_an_encoder_is_a_part_of_its_own():
-    vocabulary = {
-        name: i for i, name in enumerate(["[UNK]", "[CLS]", "[SEP]", "nurse", "she", "he"])
-    }
-    inner = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    )
+    names = ["[UNK]", "[CLS]", "[SEP]", "nurse", "she", "he"]
+    tokenizer = word_pieces(names, cls_token="[CLS]", sep_token="[SEP]")
     pair_tokenizer = PairTokenizer(tokenizer, 6, tokenizer.cls_token_id)
     aligned = align_tokens(pair_tokenizer, "nurse", "she he she")
     assert list(aligned.ids) == pair_tokenizer.pairs("nurse", ["she he she"])[0].tolist()
@@ -148,15 +143,9 @@ def test_an_empty_query_is_refused(pair_tokenizer):
 def test_the_real_gpt2_tokenizer_gives_the_words_of_a_text(real_data):
     tokenizer = load_tokenizer(real_data / "gpt2_tokenizer")
     pair_tokenizer = PairTokenizer(tokenizer, 64)
-    aligned = align_tokens(
-        pair_tokenizer, "is a nurse kind", "The señora's stepsister (a nurse), 漢字."
-    )
-    assert (
-        list(aligned.ids)
-        == pair_tokenizer.pairs("is a nurse kind", ["The señora's stepsister (a nurse), 漢字."])[
-            0
-        ].tolist()
-    )
+    query, text = "is a nurse kind", "The señora's stepsister (a nurse), 漢字."
+    aligned = align_tokens(pair_tokenizer, query, text)
+    assert list(aligned.ids) == pair_tokenizer.pairs(query, [text])[0].tolist()
     document = ["The", "señora", "'s", "stepsister", "(", "a", "nurse", "),", "漢字", "."]
     assert spelled(aligned, "document") == document
 

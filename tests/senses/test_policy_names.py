@@ -13,8 +13,9 @@ from workplace import ROOT
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.pipelines.nodes import build, plain_options
 from backpack_rank.reporting.setting import Setting
-from backpack_rank.senses.policies import Policy
+from backpack_rank.senses.policies import PairedTokens, Policy
 from backpack_rank.senses.policy_names import POLICIES, named_policy, policies_in
+from backpack_rank.senses.renditions import MeanOfRenditions
 
 GENDER = Attribute.named("gender")
 OWN = """
@@ -84,7 +85,12 @@ def test_a_name_gives_the_policy_of_the_command_line(name: str) -> None:
     of_command_line = build(plain_options(config)["policy"], "policy")
     named = named_policy(name, GENDER)
     assert type(named) is type(of_command_line)
+    assert named.name == of_command_line.name
     assert options_of(named) == options_of(of_command_line)
+    if isinstance(named, PairedTokens):
+        assert named.words() == of_command_line.words()
+    if isinstance(named, MeanOfRenditions):
+        assert named.renditions.key == of_command_line.renditions.key
     assert POLICIES[name].in_words.endswith(".")
 
 

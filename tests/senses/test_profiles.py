@@ -286,11 +286,9 @@ def test_bad_input_is_refused(ranker, make_gpt2, pair_tokenizer):
         sense_profiles(make_gpt2(), pair_tokenizer, PAIRS, LEXICON)
 
 
-def test_the_whole_vocabulary_is_never_held_at_once(
-    ranker, pair_tokenizer, vocabulary, monkeypatch
-):
-    """50,000 words of 16 senses would be 2.5 GB."""
-    monkeypatch.setattr(profiles, "CHUNK", 7)
+@pytest.fixture
+def read(ranker, monkeypatch):
+    """Numbers of words whose senses are computed, call by call."""
     sizes = []
     senses = type(ranker.backpack).senses
     monkeypatch.setattr(
@@ -298,14 +296,20 @@ def test_the_whole_vocabulary_is_never_held_at_once(
         "senses",
         lambda self, ids: sizes.append(len(ids)) or senses(self, ids),
     )
+    return sizes
+
+
+def test_the_whole_vocabulary_is_never_held_at_once(ranker, vocabulary, monkeypatch, read):
+    """50,000 words of 16 senses would be 2.5 GB."""
+    monkeypatch.setattr(profiles, "CHUNK", 7)
     typical_words(ranker.backpack, vocabulary)
-    assert max(sizes) == 7
+    assert max(read) == 7
     assert 1024 * 16 * 768 * 4 * 8 < 1e9, "eight copies of a full chunk stay below a gigabyte"
 
 
 @pytest.mark.parametrize(("kept", "passes"), [(profiles.KEPT, 1), (0, 3)])
 def test_senses_of_few_words_are_computed_once(
-    ranker, pair_tokenizer, vocabulary, monkeypatch, kept, passes
+    ranker, pair_tokenizer, vocabulary, monkeypatch, read, kept, passes
 ):
     """By the two lists of every sense, one of which goes through the words twice; the lists are the
     same.
@@ -313,13 +317,7 @@ def test_senses_of_few_words_are_computed_once(
     typical = typical_words(ranker.backpack, vocabulary)
     monkeypatch.setattr(profiles, "CHUNK", 7)
     monkeypatch.setattr(profiles, "KEPT", kept)
-    read = []
-    senses = type(ranker.backpack).senses
-    monkeypatch.setattr(
-        type(ranker.backpack),
-        "senses",
-        lambda self, ids: read.append(len(ids)) or senses(self, ids),
-    )
+    read.clear()
     shared = profiles.WordSenses(ranker.backpack, vocabulary)
     near = nearest_words(ranker.backpack, pair_tokenizer, vocabulary, ["he"], 4, shared)
     probe = 1

@@ -27,9 +27,15 @@ def reranker(pointwise):
 
 
 @pytest.fixture(scope="session")
-def server(pointwise) -> Iterator[Running]:
+def tiny(pointwise):
+    """What a server of one tiny Backpack loads."""
+    return {"tiny": lambda: served("tiny", pointwise())}
+
+
+@pytest.fixture(scope="session")
+def server(tiny) -> Iterator[Running]:
     """A server of one tiny Backpack."""
-    with running({"tiny": lambda: served("tiny", pointwise())}) as running_server:
+    with running(tiny) as running_server:
         yield running_server
 
 

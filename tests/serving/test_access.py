@@ -13,36 +13,24 @@ from rerank_servers import gated, running, wait_for
 from backpack_rank import cli
 from backpack_rank.models.loading import save_ranker
 from backpack_rank.serving.command import JsonLines, loaders_of, settings_of
-from backpack_rank.serving.kinds import served
 from backpack_rank.serving.settings import KEY_VARIABLE, ServerSettings, read_api_key
 
 GOOD = {"query": "a secret query", "documents": ["a secret document", "a bridge"]}
+KEY = {"Authorization": "Bearer kitten-7"}
 
 
 @pytest.fixture(scope="module")
-def locked_server(pointwise):
+def locked_server(tiny):
     """A server that asks for a key and lets one origin read."""
-    options = {
-        "api_key": "kitten-7",
-        "allow_amplification": True,
-        "cors_origins": ("https://page.example",),
-    }
-    with running({"tiny": lambda: served("tiny", pointwise())}, **options) as server:
+    options = {"api_key": "kitten-7", "cors_origins": ("https://page.example",)}
+    with running(tiny, allow_amplification=True, **options) as server:
         yield server
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        None,
-        "Bearer",
-        "Bearer kitten",
-        "Bearer kitten-77",
-        "Basic kitten-7",
-        "kitten-7",
-        "Bearer k\xe4tzchen",
-    ],
-)
+WRONG_KEYS = ["Bearer", "Bearer kitten", "Bearer kitten-77", "Basic kitten-7", "kitten-7"]
+
+
+@pytest.mark.parametrize("header", [None, *WRONG_KEYS, "Bearer k\xe4tzchen"])
 def test_a_wrong_key_is_a_401_and_the_body_is_not_looked_at(locked_server, header):
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
     for response in (
@@ -56,24 +44,16 @@ def test_a_wrong_key_is_a_401_and_the_body_is_not_looked_at(locked_server, heade
 
 
 def test_the_right_key_opens_and_health_needs_none(locked_server):
-    headers = {"Authorization": "Bearer kitten-7"}
-    assert locked_server.client.post("/rerank", json=GOOD, headers=headers).status_code == 200
-    assert locked_server.client.get("/v1/models", headers=headers).status_code == 200
-    assert (
-        locked_server.client.get("/health").status_code
-        == locked_server.client.get("/ready").status_code
-        == 200
-    )
+    client = locked_server.client
+    assert client.post("/rerank", json=GOOD, headers=KEY).status_code == 200
+    assert client.get("/v1/models", headers=KEY).status_code == 200
+    for path in ("/health", "/ready"):
+        assert client.get(path).status_code == 200
 
 
 def test_amplification_is_taken_where_it_is_allowed(locked_server, server):
-    headers = {"Authorization": "Bearer kitten-7"}
-    assert (
-        locked_server.client.post(
-            "/rerank", json={**GOOD, "alpha": 2.5}, headers=headers
-        ).status_code
-        == 200
-    )
+    body = {**GOOD, "alpha": 2.5}
+    assert locked_server.client.post("/rerank", json=body, headers=KEY).status_code == 200
     assert server.rerank(**GOOD, alpha=2.5).status_code == 400
 
 
@@ -94,11 +74,11 @@ def test_own_names_are_answered(server, host):
 
 
 def test_beyond_this_machine_a_key_takes_the_place_of_names():
-    assert ServerSettings(host="0.0.0.0", api_key="k").answers_host("search.example:80")
+    keyed = {"host": "0.0.0.0", "api_key": "k"}
+    assert ServerSettings(**keyed).answers_host("search.example:80")
     assert not ServerSettings(host="0.0.0.0").answers_host("search.example:80")
-    assert not ServerSettings(
-        host="0.0.0.0", api_key="k", allowed_hosts=("a.example",)
-    ).answers_host("b.example")
+    named = ServerSettings(**keyed, allowed_hosts=("a.example",))
+    assert not named.answers_host("b.example")
     assert ServerSettings(allowed_hosts=("a.example",)).answers_host("a.example:80")
     assert ServerSettings(allowed_hosts=("*",)).answers_host("b.example")
 
@@ -106,9 +86,8 @@ def test_beyond_this_machine_a_key_takes_the_place_of_names():
 def test_pages_of_other_origins_read_nothing_unless_they_may(server, locked_server):
     def allowed(running, origin):
         asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-        return running.client.options("/rerank", headers=asked).headers.get(
-            "access-control-allow-origin"
-        )
+        answer = running.client.options("/rerank", headers=asked)
+        return answer.headers.get("access-control-allow-origin")
 
     assert allowed(server, "https://page.example") is None
     assert allowed(locked_server, "https://other.example") is None
@@ -124,67 +103,56 @@ def test_request_ids_are_echoed_or_made(server):
         assert response.json()["id"] == echoed
 
 
-def _logged(caplog, *request_ids):
-    """Fields of the log lines of these requests; those of earlier tests may still come in."""
-    lines = [record.fields for record in caplog.records if hasattr(record, "fields")]
-    return [line for line in lines if line["id"] in request_ids]
+def _logged(caplog, running, asked: dict[str, tuple[dict, dict]]) -> list[dict]:
+    """Fields of the log lines of requests by their ids; the headers and the body of each are given.
 
+    No text of a request is in any line. Lines of earlier tests may still come in.
+    """
 
-def test_log_lines_say_what_happened_and_quote_no_text(server, caplog):
+    def lines():
+        fields = [record.fields for record in caplog.records if hasattr(record, "fields")]
+        return [line for line in fields if line["id"] in asked]
+
     with caplog.at_level(logging.INFO, "backpack_rank.serving"):
-        server.client.post(
-            "/v1/rerank", json={**GOOD, "alpha": 0.5}, headers={"X-Request-Id": "abc-2"}
-        )
-        refused = {"query": "secret " * 100, "documents": ["a"]}
-        server.client.post("/v1/rerank", json=refused, headers={"X-Request-Id": "abc-3"})
-        wait_for(lambda: len(_logged(caplog, "abc-2", "abc-3")) == 2)
-    lines = _logged(caplog, "abc-2", "abc-3")
-    assert [line["status"] for line in lines] == [200, 400]
-    expected = {
-        "id": "abc-2",
-        "route": "/v1/rerank",
-        "model": "tiny",
-        "documents": 2,
-        "method": "POST",
-        "alpha": 0.5,
-    }
-    assert expected.items() <= lines[0].items()
-    assert lines[0]["tokens"] > 0
-    assert lines[0]["ms"] >= lines[0]["queue_ms"] >= 0
+        for name, (headers, body) in asked.items():
+            headers = {**headers, "X-Request-Id": name}
+            running.client.post("/v1/rerank", json=body, headers=headers)
+        wait_for(lambda: len(lines()) == len(asked))
     shown = "\n".join(JsonLines().format(record) for record in caplog.records)
     assert '"event": "request"' in shown
     assert "secret" not in shown
+    return lines()
+
+
+def test_log_lines_say_what_happened_and_quote_no_text(server, caplog):
+    refused = {"query": "secret " * 100, "documents": ["a"]}
+    asked = {"abc-2": ({}, {**GOOD, "alpha": 0.5}), "abc-3": ({}, refused)}
+    lines = _logged(caplog, server, asked)
+    assert [line["status"] for line in lines] == [200, 400]
+    expected = {"id": "abc-2", "route": "/v1/rerank", "method": "POST"}
+    expected |= {"model": "tiny", "documents": 2, "alpha": 0.5}
+    assert expected.items() <= lines[0].items()
+    assert lines[0]["tokens"] > 0
+    assert lines[0]["ms"] >= lines[0]["queue_ms"] >= 0
 
 
 def test_log_lines_of_refused_requests_carry_the_reason_without_texts(locked_server, caplog):
-    key = {"Authorization": "Bearer kitten-7"}
     many = {**GOOD, "documents": ["secret"] * 1_001}
     fieldless = {"query": "a", "documents": [{"secret": 1}], "rank_fields": ["secret"]}
-    refused = {
-        "no-key": ({}, GOOD, "send the key as Authorization: Bearer KEY"),
-        "many": (key, many, "1,001 documents: this server takes 1,000 in a request"),
-        "types": (key, {**GOOD, "top_n": "secret"}, "top_n: Input should be a valid integer"),
-        "name": (key, {**GOOD, "secret of 7": 1}, "a name is no field of a request"),
-        "close": (
-            key,
-            {**GOOD, "alhpa": 1},
-            "a name is no field of a request: did you mean alpha?",
-        ),
-        "object": (key, fieldless, "documents[0]: an object lacks a field that is read"),
-        "dial": (key, {**GOOD, "policy": "secret"}, None),
-    }
-    with caplog.at_level(logging.INFO, "backpack_rank.serving"):
-        for name, (headers, body, _) in refused.items():
-            locked_server.client.post(
-                "/v1/rerank", json=body, headers={**headers, "X-Request-Id": name}
-            )
-        wait_for(lambda: len(_logged(caplog, *refused)) == len(refused))
-    lines = _logged(caplog, *refused)
-    assert [line["status"] for line in lines] == [401, 413, 422, 422, 422, 422, 400]
-    reasons = [reason for _, _, reason in refused.values()]
-    assert [line.get("reason") for line in lines] == reasons
-    shown = "\n".join(JsonLines().format(record) for record in caplog.records)
-    assert "secret" not in shown
+    refused = [
+        (GOOD, 401, "send the key as Authorization: Bearer KEY"),
+        (many, 413, "1,001 documents: this server takes 1,000 in a request"),
+        ({**GOOD, "top_n": "secret"}, 422, "top_n: Input should be a valid integer"),
+        ({**GOOD, "secret of 7": 1}, 422, "a name is no field of a request"),
+        ({**GOOD, "alhpa": 1}, 422, "a name is no field of a request: did you mean alpha?"),
+        (fieldless, 422, "documents[0]: an object lacks a field that is read"),
+        ({**GOOD, "policy": "secret"}, 400, None),
+    ]
+    asked = {f"refused-{number}": (KEY, body) for number, (body, *_) in enumerate(refused)}
+    asked["refused-0"] = ({}, GOOD)
+    lines = _logged(caplog, locked_server, asked)
+    found = [(line["status"], line.get("reason")) for line in lines]
+    assert found == [(status, reason) for _, status, reason in refused]
 
 
 def test_limits_say_their_units(capsys):
@@ -213,17 +181,14 @@ def test_a_mistake_of_the_server_is_a_500_that_quotes_no_text(pointwise, monkeyp
         assert server.rerank(**GOOD).status_code == 200
 
 
-def test_metrics_count_what_was_asked_scored_and_refused(pointwise):
-    with running({"tiny": lambda: served("tiny", pointwise())}) as server:
+def test_metrics_count_what_was_asked_scored_and_refused(tiny):
+    with running(tiny) as server:
         server.rerank(**GOOD)
         server.rerank(**GOOD, alpha=-1)
         server.rerank(**GOOD, model="unknown")
         server.client.get("/made/up")
-        metrics = dict(
-            line.rsplit(" ", 1)
-            for line in server.client.get("/metrics").text.splitlines()
-            if line[0] != "#"
-        )
+        lines = server.client.get("/metrics").text.splitlines()
+    metrics = dict(line.rsplit(" ", 1) for line in lines if line[0] != "#")
     counts = {
         'requests_total{route="/v1/rerank",status="200"}': 1,
         'requests_total{route="other",status="404"}': 1,
@@ -247,15 +212,8 @@ def test_models_and_the_openapi_page(server):
     assert {"lowest_senses", "paired_tokens"} <= set(row["policies"])
     assert "swagger" in server.client.get("/docs").text
     described = server.client.get("/openapi.json").json()["paths"]
-    assert {
-        "/rerank",
-        "/v1/rerank",
-        "/v2/rerank",
-        "/health",
-        "/ready",
-        "/metrics",
-        "/v1/models",
-    } <= set(described)
+    assert {"/rerank", "/v1/rerank", "/v2/rerank", "/v1/models"} <= set(described)
+    assert {"/health", "/ready", "/metrics"} <= set(described)
     schema = described["/v1/rerank"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert {"query", "documents", "texts", "alpha", "alphas", "policy"} <= set(schema["properties"])
 
@@ -287,13 +245,12 @@ def options(monkeypatch, *arguments: str) -> Namespace:
 def test_the_command_binds_to_this_machine_and_asks_for_a_key_beyond_it(monkeypatch):
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     assert settings_of(options(monkeypatch, "folder")).is_local
+    everywhere = ("folder", "--host", "0.0.0.0")
     with pytest.raises(ValueError, match=r"--host 0\.0\.0\.0 is reached from other machines"):
-        settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0"))
-    assert (
-        settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0", "--no-key")).api_key is None
-    )
+        settings_of(options(monkeypatch, *everywhere))
+    assert settings_of(options(monkeypatch, *everywhere, "--no-key")).api_key is None
     monkeypatch.setenv(KEY_VARIABLE, "kitten")
-    assert settings_of(options(monkeypatch, "folder", "--host", "0.0.0.0")).api_key == "kitten"
+    assert settings_of(options(monkeypatch, *everywhere)).api_key == "kitten"
     with pytest.raises(ValueError, match="--examples-run and --examples-data go together"):
         settings_of(options(monkeypatch, "folder", "--examples-run", "run.trec"))
     with pytest.raises(ValueError, match="max_documents=0 must be above 0"):
@@ -306,9 +263,8 @@ def test_rankers_are_served_under_the_names_given(
     folder = tmp_path / "2026-11-23" / "ranker"
     folder.parent.mkdir()
     save_ranker(folder, make_backpack(), pair_tokenizer)
-    loaders = loaders_of(
-        options(monkeypatch, str(folder), "--model", f"other={folder}", "--device", "cpu")
-    )
+    asked = (str(folder), "--model", f"other={folder}", "--device", "cpu")
+    loaders = loaders_of(options(monkeypatch, *asked))
     assert list(loaders) == ["2026-11-23", "other"]
     assert loaders["other"]().name == "other"
     assert list(loaders_of(options(monkeypatch, "someone/ranker"))) == ["someone/ranker"]

@@ -8,7 +8,8 @@ import json
 import math
 import socket
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import pytest
 from rerank_servers import running, wait_for
@@ -26,17 +27,22 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def server_of_several(pointwise, make_gpt2, pair_tokenizer):
+def server_of_several(tiny, make_gpt2, pair_tokenizer):
     """A Backpack, GPT-2 without senses, and a listwise ranker behind one server that shows its
     limits early.
     """
     loaders = {
-        "tiny": lambda: served("tiny", pointwise()),
+        **tiny,
         "gpt2": lambda: served("gpt2", PointwiseReranker(Scorer(make_gpt2(), pair_tokenizer))),
         "lists": lambda: served("lists", ListwiseReranker(SlidingWindows(SmallRanker()))),
     }
     with running(loaders, max_body=200_000, max_queue_tokens=3_000) as server:
         yield server
+
+
+def post(server, content, path: str = "/rerank"):
+    """Send a body as it is."""
+    return server.client.post(path, content=content, headers=JSON)
 
 
 def check(response, status: int, message: str, as_text: bool = False) -> None:
@@ -51,11 +57,8 @@ def check(response, status: int, message: str, as_text: bool = False) -> None:
         assert body["error"] == body["message"]
         assert body["error_type"]
     else:
-        assert body["error"] == {
-            "message": body["message"],
-            "type": body["error"]["type"],
-            "code": status,
-        }
+        kind = body["error"]["type"]
+        assert body["error"] == {"message": body["message"], "type": kind, "code": status}
     assert response.headers["x-request-id"]
 
 
@@ -136,38 +139,29 @@ CASES = {
 def test_a_wrong_request_is_told_what_is_wrong(server_of_several, case):
     change, status, message = CASES[case]
     body = {**GOOD, **change}
-    content = json.dumps(body).encode()
-    response = server_of_several.client.post("/v1/rerank", content=content, headers=JSON)
+    response = post(server_of_several, json.dumps(body), "/v1/rerank")
     check(response, status, message, as_text="texts" in body)
     assert server_of_several.rerank(**GOOD).status_code == 200
 
 
 def test_a_wrong_request_with_texts_is_told_in_the_form_of_tei(server_of_several):
-    check(
-        server_of_several.rerank("/rerank", query="", texts=["a"]),
-        400,
-        "query is empty",
-        as_text=True,
-    )
-    check(server_of_several.rerank("/rerank", query="a", texts=[]), 400, "is empty", as_text=True)
-    check(server_of_several.rerank("/rerank", query="a", texts=[7]), 422, "texts[0]", as_text=True)
-    check(
-        server_of_several.rerank("/rerank", query="a", texts=["a"], model="b"),
-        404,
-        "not served",
-        as_text=True,
-    )
+    for body, status, message in (
+        ({"query": "", "texts": ["a"]}, 400, "query is empty"),
+        ({"query": "a", "texts": []}, 400, "is empty"),
+        ({"query": "a", "texts": [7]}, 422, "texts[0]"),
+        ({"query": "a", "texts": ["a"], "model": "b"}, 404, "not served"),
+    ):
+        check(server_of_several.rerank("/rerank", **body), status, message, as_text=True)
 
 
 def test_a_field_that_nobody_knows_is_refused_and_a_foreign_one_is_listed(server_of_several):
-    wrong = server_of_several.rerank("/rerank", query="a", documents=["b"], alhpa=0)
-    check(wrong, 422, "did you mean alpha?")
-    foreign = server_of_several.rerank(
-        "/rerank", query="a", documents=["b"], truncation_direction="Left", user="x"
-    )
+    body = {"query": "a", "documents": ["b"]}
+    check(server_of_several.rerank("/rerank", **body, alhpa=0), 422, "did you mean alpha?")
+    fields = {"truncation_direction": "Left", "user": "x"}
+    foreign = server_of_several.rerank("/rerank", **body, **fields)
     assert foreign.json()["ignored"] == ["truncation_direction", "user"]
     assert foreign.headers["X-Ignored-Fields"] == "truncation_direction, user"
-    assert "ignored" not in server_of_several.rerank("/rerank", query="a", documents=["b"]).json()
+    assert "ignored" not in server_of_several.rerank("/rerank", **body).json()
 
 
 def test_objects_come_back_whole_and_are_read_by_their_fields(server_of_several):
@@ -182,9 +176,8 @@ def test_objects_come_back_whole_and_are_read_by_their_fields(server_of_several)
         same = server_of_several.rerank("/rerank", query="a saw", documents=[read, "a nurse"])
         expected = {row["index"]: row["relevance_score"] for row in same.json()["results"]}
         assert rows[0]["relevance_score"] == pytest.approx(expected[0], abs=1e-6)
-    missing = server_of_several.rerank(
-        "/rerank", query="a", documents=documents, rank_fields=["url"]
-    )
+    body = {"query": "a", "documents": documents, "rank_fields": ["url"]}
+    missing = server_of_several.rerank("/rerank", **body)
     check(missing, 422, "documents[0]: an object needs a url")
 
 
@@ -194,80 +187,66 @@ def test_every_answer_says_which_alpha_and_policy_acted(server_of_several):
     for query, alpha, policy in (*cases, asks_for_a_group):
         body = {} if alpha is None else {"alpha": alpha}
         answer = server_of_several.rerank("/rerank", query=query, documents=["b"], **body)
-        assert (answer.json()["alpha"], answer.json()["policy"]) == (
-            1 if alpha is None else alpha,
-            policy,
-        )
+        acted = 1 if alpha is None else alpha
+        assert (answer.json()["alpha"], answer.json()["policy"]) == (acted, policy)
         as_list = server_of_several.rerank("/rerank", query=query, texts=["b"], **body)
         for headers in (answer.headers, as_list.headers):
-            assert float(headers["X-Alpha"]) == (1 if alpha is None else alpha)
+            assert float(headers["X-Alpha"]) == acted
             assert headers["X-Policy"] == (policy or "none")
 
 
 def test_a_curve_has_a_policy_where_alpha_is_1(server_of_several):
     for alphas, policy in (([0], "lowest_senses"), ([1, 0.5], "lowest_senses"), ([1], None)):
-        answer = server_of_several.rerank(
-            "/rerank", query="a", documents=["b"], alpha=1, alphas=alphas
-        )
+        body = {"query": "a", "documents": ["b"], "alpha": 1, "alphas": alphas}
+        answer = server_of_several.rerank("/rerank", **body)
         assert answer.json()["policy"] == policy
         assert answer.headers["X-Policy"] == (policy or "none")
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "-1E999"])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        '"documents": ["b"], "alpha": VALUE',
-        '"documents": [{"text": "b", "price": VALUE}]',
-        '"documents": [{"text": "b", "sizes": [{"width": VALUE}]}]',
-    ],
-    ids=["alpha", "a field that is not read", "deep in it"],
-)
-def test_every_number_is_finite(server_of_several, fields, value):
-    content = f'{{"query": "a", {fields.replace("VALUE", value)}}}'
-    check(
-        server_of_several.client.post("/rerank", content=content, headers=JSON),
-        400,
-        f"{value} in the body: every number must be finite",
-    )
+NO_NUMBERS = ["NaN", "Infinity", "-Infinity", "1e999", "-1E999"]
+PLACES_OF_A_NUMBER = [
+    '"documents": ["b"], "alpha": VALUE',
+    '"documents": [{"text": "b", "price": VALUE}]',
+    '"documents": [{"text": "b", "sizes": [{"width": VALUE}]}]',
+]
+PLACES_OF_HALF_A_CHARACTER = [
+    r'"documents": [{"text": "b", "title": "\ud800"}]',
+    r'"documents": [{"text": "b", "\ud800": 1}]',
+    r'"documents": ["b"], "\uDFFF": 1',
+    r'"documents": ["b"], "policy": "\ud800", "alpha": 0',
+    r'"documents": ["b"], "model": "\ud800"',
+    r'"documents": [{"text": "b"}], "rank_fields": ["\ud800"]',
+    r'"documents": ["b"], "user": "\ud800"',
+    r'"documents": ["b"], "instruct": "\ud800"',
+]
+NO_JSON = ["", "{", '{"query": "a"', b"\xff\xfe", b'{"query": "\xff"}', "[" * 100_000]
+NO_JSON.append('{"alpha": ' + "9" * 5000 + "}")
+BODIES = [
+    ('"documents": ["b"], "alpha": 1, "alpha": 0', 400, "the key 'alpha' stands twice"),
+    (r'"documents": ["b"], "\ud800": 1, "\ud800": 2', 400, r"the key '\ud800' stands twice"),
+]
+for value, place in product(NO_NUMBERS, PLACES_OF_A_NUMBER):
+    message = f"{value} in the body: every number must be finite"
+    BODIES.append((place.replace("VALUE", value), 400, message))
+BODIES += [(place, 422, "half a surrogate pair") for place in PLACES_OF_HALF_A_CHARACTER]
+BODIES = [(f'{{"query": "a", {fields}}}', *answer) for fields, *answer in BODIES]
+BODIES += [(content, 400, "the body is not JSON") for content in NO_JSON]
+BODIES += [("[1]", 422, "must be an object")]
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        r'"documents": [{"text": "b", "title": "\ud800"}]',
-        r'"documents": [{"text": "b", "\ud800": 1}]',
-        r'"documents": ["b"], "\uDFFF": 1',
-        r'"documents": ["b"], "policy": "\ud800", "alpha": 0',
-        r'"documents": ["b"], "model": "\ud800"',
-        r'"documents": [{"text": "b"}], "rank_fields": ["\ud800"]',
-        r'"documents": ["b"], "user": "\ud800"',
-        r'"documents": ["b"], "instruct": "\ud800"',
-    ],
+    ("content", "status", "message"), BODIES, ids=lambda value: repr(value)[:60]
 )
-def test_half_a_character_is_refused_wherever_it_stands(server_of_several, fields):
-    content = f'{{"query": "a", {fields}}}'
-    check(
-        server_of_several.client.post("/rerank", content=content, headers=JSON),
-        422,
-        "half a surrogate pair",
-    )
-
-
-def test_half_a_character_of_a_key_that_stands_twice_is_spelt_out(server_of_several):
-    content = r'{"query": "a", "documents": ["b"], "\ud800": 1, "\ud800": 2}'
-    check(
-        server_of_several.client.post("/rerank", content=content, headers=JSON),
-        400,
-        r"the key '\ud800' stands twice",
-    )
+def test_a_wrong_body_is_told_what_is_wrong(server_of_several, content, status, message):
+    for path in ("/rerank", "/v2/rerank"):
+        check(post(server_of_several, content, path), status, message)
 
 
 def test_whole_pairs_and_what_looks_like_half_a_one_are_read(server_of_several):
     documents = [{"text": "a \U0001f600", "note": r"\ud800"}]
     content = json.dumps({"query": "a", "documents": documents})
     assert r"\ud83d\ude00" in content
-    answer = server_of_several.client.post("/rerank", content=content, headers=JSON)
+    answer = post(server_of_several, content)
     assert answer.status_code == 200
     assert answer.json()["results"][0]["document"] == documents[0]
 
@@ -286,76 +265,25 @@ def test_control_characters_of_a_client_are_spelt_out(server_of_several):
 def test_a_deep_document_comes_back_or_is_refused(server_of_several, depth):
     deep = "[" * depth + "]" * depth
     content = f'{{"query": "a", "documents": [{{"text": "b", "deep": {deep}}}]}}'
-    answer = server_of_several.client.post("/rerank", content=content, headers=JSON)
+    answer = post(server_of_several, content)
     assert answer.status_code in (200, 400), answer.text
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b'{"query": "a"',
-        b"\xff\xfe",
-        b'{"query": "\xff"}',
-        b"[" * 100_000,
-        b'{"alpha": ' + b"9" * 5000 + b"}",
-    ],
-    ids=["nothing", "open", "truncated", "no UTF-8", "no UTF-8 inside", "deep", "a huge number"],
-)
-def test_what_is_no_json_is_a_400(server_of_several, content):
-    check(
-        server_of_several.client.post("/v2/rerank", content=content, headers=JSON),
-        400,
-        "the body is not JSON",
-    )
-
-
-def test_a_key_that_stands_twice_is_a_400(server_of_several):
-    content = '{"query": "a", "documents": ["b"], "alpha": 1, "alpha": 0}'
-    check(
-        server_of_several.client.post("/rerank", content=content, headers=JSON),
-        400,
-        "the key 'alpha' stands twice",
-    )
-
-
-def test_json_that_is_no_object_is_a_422(server_of_several):
-    check(
-        server_of_several.client.post("/rerank", content=b"[1]", headers=JSON),
-        422,
-        "must be an object",
-    )
 
 
 def test_a_body_that_is_too_long_is_a_413_whether_it_says_so_or_not(server_of_several):
     body = json.dumps({**GOOD, "documents": ["a " * 5_000_000]}).encode()
     assert len(body) > 10_000_000
-    check(
-        server_of_several.client.post("/rerank", content=body, headers=JSON),
-        413,
-        "longer than 200,000 bytes",
-    )
+    check(post(server_of_several, body), 413, "longer than 200,000 bytes")
     chunks = (body[start : start + 50_000] for start in range(0, 500_000, 50_000))
-    check(
-        server_of_several.client.post("/rerank", content=chunks, headers=JSON),
-        413,
-        "longer than 200,000 bytes",
-    )
+    check(post(server_of_several, chunks), 413, "longer than 200,000 bytes")
     assert server_of_several.rerank(**GOOD).status_code == 200
 
 
 def test_other_content_types_are_refused_so_that_no_page_posts_without_asking_first(
     server_of_several,
 ):
-    content = json.dumps(GOOD)
-    check(
-        server_of_several.client.post(
-            "/rerank", content=content, headers={"Content-Type": "text/plain"}
-        ),
-        415,
-        "send JSON",
-    )
+    plain = {"Content-Type": "text/plain"}
+    answer = server_of_several.client.post("/rerank", content=json.dumps(GOOD), headers=plain)
+    check(answer, 415, "send JSON")
 
 
 def test_unknown_routes_and_methods_are_refused(server_of_several):
@@ -371,10 +299,9 @@ def test_a_truncated_upload_leaves_nothing_behind(server_of_several):
     assert server_of_several.rerank(**GOOD).status_code == 200
 
 
-def test_a_slow_upload_is_given_up(pointwise):
-    loaders = {"tiny": lambda: served("tiny", pointwise())}
+def test_a_slow_upload_is_given_up(tiny):
     with (
-        running(loaders, timeout=0.3) as server,
+        running(tiny, timeout=0.3) as server,
         socket.create_connection(server.address) as connection,
     ):
         connection.sendall(UPLOAD)
@@ -384,11 +311,12 @@ def test_a_slow_upload_is_given_up(pointwise):
 
 def test_nothing_of_a_client_opens_a_file(server_of_several):
     opened: list[str] = []
-    sys.addaudithook(
-        lambda event, values: (
-            opened.append(str(values[0])) if event in ("open", "os.listdir") else None
-        )
-    )
+
+    def note(event, values):
+        if event in ("open", "os.listdir"):
+            opened.append(str(values[0]))
+
+    sys.addaudithook(note)
     for field in ("model", "policy", "query"):
         server_of_several.rerank(**{**GOOD, "alpha": 0.5, field: "/etc/passwd"})
     assert not [path for path in opened if "passwd" in path]
@@ -396,49 +324,29 @@ def test_nothing_of_a_client_opens_a_file(server_of_several):
 
 def test_one_bad_request_among_others_fails_alone(server_of_several):
     bodies = [{**GOOD, "alpha": n / 10} for n in range(8)] + [{**GOOD, "alpha": -1}]
-    statuses: list[int] = []
-    threads = [
-        threading.Thread(
-            target=lambda body=body: statuses.append(server_of_several.rerank(**body).status_code)
-        )
-        for body in bodies
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(statuses) == [200] * 8 + [400]
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        answers = list(pool.map(lambda body: server_of_several.rerank(**body), bodies))
+    assert [answer.status_code for answer in answers] == [200] * 8 + [400]
 
 
-def test_scores_that_are_no_numbers_are_a_500_with_the_document(pointwise):
+def test_scores_that_are_no_numbers_are_a_500_with_the_document(tiny, pointwise):
     reranker = pointwise()
-    loaders = {
-        "tiny": lambda: served("tiny", pointwise()),
-        "diverged": lambda: served("diverged", reranker),
-    }
-    with running(loaders) as server:
+    with running({**tiny, "diverged": lambda: served("diverged", reranker)}) as server:
         reranker.scorer.ranker.head.out.bias.data.fill_(math.nan)
         check(server.rerank(**GOOD, model="diverged"), 500, "the score of document 0 is not finite")
         assert server.rerank(**GOOD).status_code == 200
 
 
 def test_a_listwise_ranker_is_served_without_a_dial(server_of_several):
-    response = server_of_several.rerank(
-        query="largest", documents=["3", "9", "1", "7", "5"], model="lists", raw_scores=True
-    )
-    rows = response.json()["results"]
+    body = {"query": "largest", "documents": ["3", "9", "1", "7", "5"], "model": "lists"}
+    rows = server_of_several.rerank(**body, raw_scores=True).json()["results"]
     assert [row["document"]["text"] for row in rows] == ["9", "7", "5", "3", "1"]
     assert [row["relevance_score"] for row in rows] == [-1, -2, -3, -4, -5]
 
 
 def test_two_lengths_of_one_body_are_refused(server):
-    head = [
-        "POST /v1/rerank HTTP/1.1",
-        "Host: 127.0.0.1",
-        "Content-Type: application/json",
-        "Content-Length: 5",
-        "Transfer-Encoding: chunked",
-    ]
+    head = ["POST /v1/rerank HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json"]
+    head += ["Content-Length: 5", "Transfer-Encoding: chunked"]
     with socket.create_connection(server.address) as connection:
         connection.sendall(("\r\n".join(head) + "\r\n\r\n0\r\n\r\n").encode())
         parts = []

@@ -8,8 +8,9 @@ import json
 import re
 
 import httpx
-import numpy as np
 import pytest
+from beir_folders import write_beir
+from rerank_answers import QUERY
 from rerank_servers import running
 
 from backpack_rank.attributes.attribute import Attribute
@@ -18,8 +19,6 @@ from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.serving.demo import COARSE, FINE, examples_of_run, page, synthetic_examples
 from backpack_rank.serving.kinds import served
-
-QUERY = "doctor in the ward"
 
 
 def asked(server, path, **body):
@@ -39,9 +38,8 @@ def test_the_page_runs_its_own_script_alone_and_asks_for_nothing_from_elsewhere(
 
 
 def test_no_text_is_ever_read_as_html():
-    assert not re.findall(
-        r"innerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser", page()
-    )
+    readers = r"innerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser"
+    assert not re.findall(readers, page())
 
 
 def test_examples_are_of_the_synthetic_test_split_and_mixed():
@@ -56,17 +54,11 @@ def test_examples_are_of_the_synthetic_test_split_and_mixed():
         assert min(female, male) >= 5
 
 
-def test_examples_can_be_the_queries_of_a_run(pointwise, tmp_path):
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text(
-        "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n"
-    )
-    (tmp_path / "queries.jsonl").write_text(
-        '{"_id": "q1", "text": "a nurse"}\n{"_id": "q2", "text": "a bridge"}\n{"_id": "q3", "text": "left out"}\n'
-    )
-    (tmp_path / "corpus.jsonl").write_text(
-        '{"_id": "d1", "title": "", "text": "one\\nline"}\n{"_id": "d2", "title": "T", "text": "two"}\n'
-    )
+def test_examples_can_be_the_queries_of_a_run(tiny, tmp_path):
+    queries = {"q1": "a nurse", "q2": "a bridge", "q3": "left out"}
+    write_beir(tmp_path, queries, {"d1": "one\nline"}, {"q1": {"d1": 1}, "q2": {"d2": 1}})
+    with open(tmp_path / "corpus.jsonl", "a") as corpus:
+        corpus.write('{"_id": "d2", "title": "T", "text": "two"}\n')
     run = tmp_path / "run.trec"
     run.write_text("q1 Q0 d2 1 2.0 x\nq1 Q0 d1 2 1.0 x\nq2 Q0 d1 1 1.0 x\n")
     examples = examples_of_run(run, tmp_path)
@@ -74,10 +66,11 @@ def test_examples_can_be_the_queries_of_a_run(pointwise, tmp_path):
         ("a nurse", ("T two", "one line")),
         ("a bridge", ("one line",)),
     ]
-    with running({"tiny": lambda: served("tiny", pointwise())}, examples=examples) as server:
-        assert server.client.get("/demo/examples").json()["examples"] == [
-            {"query": example.query, "documents": list(example.documents)} for example in examples
-        ]
+    with running(tiny, examples=examples) as server:
+        shown = server.client.get("/demo/examples").json()["examples"]
+    assert [(each["query"], tuple(each["documents"])) for each in shown] == [
+        (example.query, example.documents) for example in examples
+    ]
     run.write_text("q9 Q0 d2 1 2.0 x\n")
     with pytest.raises(ValueError, match="q9"):
         examples_of_run(run, tmp_path)
@@ -89,19 +82,16 @@ def test_policies_come_with_a_grid_as_fine_as_their_passes_allow(server):
     assert (model["id"], model["explains"]) == ("tiny", True)
     assert (points["lowest_senses"], points["uniform"], points["soft"]) == (FINE, FINE, FINE)
     assert (points["paired_tokens"], points["renditions"]) == (COARSE, FINE)
-    assert all(
-        policy["about"].endswith(".") and len(policy["about"]) > 20 for policy in model["policies"]
-    )
+    for policy in model["policies"]:
+        assert policy["about"].endswith(".")
+        assert len(policy["about"]) > 20
 
 
 def test_words_are_counted_and_marked_as_the_measures_count_them(server, sentences):
     documents = [*sentences, "<b>HE</b> & her-self", ""]
     answer = asked(server, "words", documents=documents).json()
-    assert (answer["attribute"], answer["groups"], answer["sign"]) == (
-        "gender",
-        ["female", "male"],
-        ["male", "female"],
-    )
+    assert answer["attribute"] == "gender"
+    assert (answer["groups"], answer["sign"]) == (["female", "male"], ["male", "female"])
     assert answer["counts"][0] == [0, 2]
     assert answer["counts"][8] == [1, 1]
     for pieces, document in zip(answer["pieces"], documents, strict=True):
@@ -118,17 +108,11 @@ def test_a_score_is_explained_by_the_thread_of_the_model(
 ):
     dial = {} if policy is None else {"policy": policy, "alpha": alpha}
     explanation = asked(server, "explain", documents=[sentences[0]], **dial).json()
-    expected = (reranker if policy is None else reranker.with_policy(policy, alpha)).explain(
-        QUERY, sentences[0]
-    )
-    assert [(word["text"], word["group"]) for word in explanation["words"]] == [
-        (word.text, word.group) for word in expected.words
-    ]
-    assert np.allclose(
-        [word["contribution"] for word in explanation["words"]],
-        [word.contribution for word in expected.words],
-        atol=1e-9,
-    )
+    controlled = reranker if policy is None else reranker.with_policy(policy, alpha)
+    expected = controlled.explain(QUERY, sentences[0])
+    for word, by_python in zip(explanation["words"], expected.words, strict=True):
+        assert (word["text"], word["group"]) == (by_python.text, by_python.group)
+        assert word["contribution"] == pytest.approx(by_python.contribution, abs=1e-9)
     assert explanation["score"] == pytest.approx(expected.score, abs=1e-9)
     assert explanation["title"] == expected.title
     assert (explanation["score_before"] is None) == (policy is None)
@@ -160,10 +144,9 @@ def test_a_score_without_senses_is_explained_by_words_left_out(
             assert got == wanted == [None] * len(got)
         else:
             assert got == pytest.approx(wanted, abs=1e-5)
-    assert explanation["renditions"]["contribution"] == pytest.approx(
-        expected.renditions.contribution, abs=1e-5
-    )
-    assert abs(expected.renditions.contribution) > 1e-4
+    contribution = expected.renditions.contribution
+    assert explanation["renditions"]["contribution"] == pytest.approx(contribution, abs=1e-5)
+    assert abs(contribution) > 1e-4
     assert (explanation["score_before"] is None) == (alpha == 1)
 
 
@@ -172,9 +155,9 @@ def test_a_policy_of_several_texts_is_explained_by_words_too(server, reranker, s
     explanation = asked(server, "explain", documents=[sentences[0]], **dial).json()
     expected = reranker.at(**dial).explain(QUERY, sentences[0])
     assert expected.by_words
-    assert [word["contribution"] for word in explanation["words"]] == pytest.approx(
-        [word.contribution for word in expected.words], abs=1e-5
-    )
+    contributions = [word["contribution"] for word in explanation["words"]]
+    wanted = [word.contribution for word in expected.words]
+    assert contributions == pytest.approx(wanted, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["backpack", "gpt2"])
@@ -241,24 +224,21 @@ def test_the_score_of_the_best_chunk_is_explained(
     ],
 )
 def test_what_cannot_be_done_is_said(server, path, body, status, message):
-    content = json.dumps({"query": QUERY, **body})
-    answer = server.client.post(
-        f"/demo/{path}", content=content, headers={"Content-Type": "application/json"}
-    )
+    content, headers = json.dumps({"query": QUERY, **body}), {"Content-Type": "application/json"}
+    answer = server.client.post(f"/demo/{path}", content=content, headers=headers)
     assert answer.status_code == status, answer.text
     assert message in answer.json()["message"]
 
 
 def test_forms_of_other_pages_are_refused(server):
-    answer = server.client.post(
-        "/demo/words", content=b"query=a", headers={"Content-Type": "text/plain"}
-    )
+    plain = {"Content-Type": "text/plain"}
+    answer = server.client.post("/demo/words", content=b"query=a", headers=plain)
     assert answer.status_code == 415
     assert server.client.get("/", headers={"Host": "evil.example"}).status_code == 400
 
 
-def test_with_a_key_the_page_comes_and_nothing_else(pointwise):
-    with running({"tiny": lambda: served("tiny", pointwise())}, api_key="secret") as locked:
+def test_with_a_key_the_page_comes_and_nothing_else(tiny):
+    with running(tiny, api_key="secret") as locked:
         assert locked.client.get("/").status_code == 200
         for path in ("examples", "words", "explain"):
             method = "GET" if path == "examples" else "POST"

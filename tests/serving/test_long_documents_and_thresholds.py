@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rerank_answers import QUERY, in_python, raw
 from rerank_servers import running
 
 from backpack_rank.serving.kinds import served
 
-QUERY = "doctor in the ward"
 TEXTS = [
     "a doctor and a nurse",
     "bread and fish " * 20 + "she is a doctor in the ward " * 9,
@@ -16,17 +16,6 @@ TEXTS = [
     "he saw bread " * 60,
 ]
 CHUNKS = {"max_chunks_per_doc": 4, "chunk_overlap": 5}
-
-
-def raw(response) -> list[float]:
-    """Logits in the order of the documents."""
-    assert response.status_code == 200, response.text
-    rows = {row["index"]: row["relevance_score"] for row in response.json()["results"]}
-    return [rows[place] for place in range(len(rows))]
-
-
-def in_python(reranker, **options):
-    return reranker.predict([(QUERY, text) for text in TEXTS], **options).tolist()
 
 
 @pytest.mark.parametrize(
@@ -43,7 +32,7 @@ def test_chunks_of_a_lone_request_are_those_of_python(server, reranker, fields, 
     dial = {} if policy is None else {"alpha": 0.3, "policy": policy}
     body = {"query": QUERY, "documents": TEXTS, "raw_scores": True}
     scores = raw(server.rerank(**body, **fields, **dial))
-    expected = in_python(reranker, long_documents="chunks", **CHUNKS, **dial)
+    expected = in_python(reranker, TEXTS, long_documents="chunks", **CHUNKS, **dial)
     assert scores == pytest.approx(expected, abs=1e-5)
     cut_scores = raw(server.rerank(**body, **dial))
     assert [scores[0], scores[2]] == [cut_scores[0], cut_scores[2]], "bit for bit"
@@ -57,7 +46,9 @@ def test_curves_choose_the_best_chunk_at_each_alpha(server, reranker):
             query=QUERY, documents=TEXTS, alphas=alphas, policy=policy, long_documents="chunks"
         ).json()
         for column, alpha in enumerate(alphas):
-            expected = in_python(reranker, long_documents="chunks", alpha=alpha, policy=policy)
+            expected = in_python(
+                reranker, TEXTS, long_documents="chunks", alpha=alpha, policy=policy
+            )
             scores = [row[column] for row in curves["curves"]["scores"]]
             assert scores == pytest.approx(expected, abs=1e-5)
 
@@ -79,9 +70,9 @@ def test_a_served_reranker_may_read_chunks_unless_a_request_says_otherwise(point
     thorough = reranker.reading("chunks", **CHUNKS)
     body = {"query": QUERY, "documents": TEXTS, "raw_scores": True}
     with running({"thorough": lambda: served("thorough", thorough)}) as server:
-        assert raw(server.rerank(**body)) == pytest.approx(in_python(thorough), abs=1e-5)
+        assert raw(server.rerank(**body)) == pytest.approx(in_python(thorough, TEXTS), abs=1e-5)
         cut_scores = raw(server.rerank(**body, long_documents="cut"))
-        assert cut_scores == pytest.approx(in_python(reranker), abs=1e-5)
+        assert cut_scores == pytest.approx(in_python(reranker, TEXTS), abs=1e-5)
 
 
 def test_results_below_a_threshold_are_left_out_and_counted(server):

@@ -17,12 +17,12 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rerank_answers import QUERY, in_python, raw
 from rerank_servers import Gate, Running, gated, running, wait_for
 
 from backpack_rank.senses.views import View
 from backpack_rank.serving.kinds import served
 
-QUERY = "doctor in the ward"
 POLICIES = ("lowest_senses", "uniform", "soft", "paired_tokens")
 
 
@@ -31,12 +31,6 @@ def held_server(pointwise):
     """A server whose model can be held."""
     with gated(pointwise()) as server:
         yield server
-
-
-def raw(response: httpx.Response) -> list[float]:
-    assert response.status_code == 200, response.text
-    rows = {row["index"]: row["relevance_score"] for row in response.json()["results"]}
-    return [rows[place] for place in range(len(rows))]
 
 
 def _in_flight(server: Running) -> int:
@@ -51,9 +45,11 @@ def test_warming_up_reads_the_longest_text_and_speaks_of_no_documents(pointwise,
     reranker = pointwise()
     scorer = reranker.local_scorer
     lengths: list[int] = []
-    scorer.ranker.register_forward_pre_hook(
-        lambda _ranker, arguments: lengths.append(arguments[0].max_length)
-    )
+
+    def note(_ranker, arguments):
+        lengths.append(arguments[0].max_length)
+
+    scorer.ranker.register_forward_pre_hook(note)
     with (
         caplog.at_level(logging.WARNING, "backpack_rank"),
         running({"tiny": lambda: served("tiny", reranker)}) as server,
@@ -73,52 +69,34 @@ def _held(gate: Gate) -> Iterator[None]:
         gate.open.set()
 
 
-REQUESTS = st.lists(
-    st.tuples(
-        st.sampled_from(POLICIES),
-        st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
-        st.integers(0, 7),
-        st.integers(1, 8),
-    ),
-    min_size=2,
-    max_size=8,
-)
+ALPHAS = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])
+REQUEST = st.tuples(st.sampled_from(POLICIES), ALPHAS, st.integers(0, 7), st.integers(1, 8))
 
 
-@given(REQUESTS)
+@given(st.lists(REQUEST, min_size=2, max_size=8))
 @settings(max_examples=15, deadline=None)
 def test_requests_in_flight_together_each_get_the_scores_of_their_own_alpha(
     held_server, reranker, sentences, requests
 ):
     server, gate = held_server
     gate.entered.clear()
-    documents = []
-    for _, _, first, count in requests:
-        documents.append([sentences[(first + n) % 8] for n in range(count)])
+    bodies = []
+    for policy, alpha, first, count in requests:
+        texts = [sentences[(first + n) % 8] for n in range(count)]
+        bodies.append({"documents": texts, "policy": policy, "alpha": alpha})
+    options = {"query": QUERY, "raw_scores": True, "timeout": 30}
     with ThreadPoolExecutor(len(requests)) as pool, _held(gate):
-        waiting = [
-            pool.submit(
-                server.rerank,
-                query=QUERY,
-                documents=texts,
-                policy=policy,
-                alpha=alpha,
-                raw_scores=True,
-                timeout=30,
-            )
-            for (policy, alpha, _, _), texts in zip(requests, documents, strict=True)
-        ]
+        waiting = [pool.submit(server.rerank, **body, **options) for body in bodies]
         wait_for(lambda: _in_flight(server) == len(requests))
         gate.open.set()
         answers = [raw(future.result()) for future in waiting]
-    for (policy, alpha, _, _), texts, scores in zip(requests, documents, answers, strict=True):
-        expected = reranker.with_policy(policy, alpha).predict([(QUERY, text) for text in texts])
-        assert scores == pytest.approx(expected.tolist(), abs=1e-5)
-    moved = {
-        (policy, alpha)
-        for policy, alpha, _, _ in requests
-        if policy.startswith("paired") and alpha < 1
-    }
+    moved = set()
+    for body, scores in zip(bodies, answers, strict=True):
+        policy, alpha = body["policy"], body["alpha"]
+        expected = in_python(reranker.with_policy(policy, alpha), body["documents"])
+        assert scores == pytest.approx(expected, abs=1e-5)
+        if policy.startswith("paired") and alpha < 1:
+            moved.add((policy, alpha))
     # The first batch holds the first request alone, which came before the others; all others wait
     # for their kind.
     assert len(gate.entered) <= 1 + len(moved) + 1
@@ -129,11 +107,9 @@ def test_a_batch_mixes_alphas_and_unweighted_texts_and_takes_no_more_tokens_than
 ):
     server, gate = held_server
     gate.entered.clear()
+    body = {"query": QUERY, "documents": list(sentences)}
     with _held(gate), ThreadPoolExecutor(20) as pool:
-        sent = [
-            pool.submit(server.rerank, query=QUERY, documents=list(sentences), alpha=n / 20)
-            for n in range(20)
-        ]
+        sent = [pool.submit(server.rerank, **body, alpha=n / 20) for n in range(20)]
         wait_for(lambda: _in_flight(server) == 20)
         gate.open.set()
         assert {future.result().status_code for future in sent} == {200}
@@ -156,11 +132,8 @@ def test_when_the_queue_is_full_a_request_is_told_when_to_come_again(pointwise, 
                 before = server.batcher.tokens
                 sent.append(pool.submit(server.rerank, query=QUERY, documents=documents))
                 wait_for(lambda before=before: server.batcher.tokens > before)
-            refused = server.rerank(
-                "/rerank",
-                query=QUERY,
-                texts=[f"{n} {text}" for n in range(2) for text in documents],
-            )
+            many = [f"{n} {text}" for n in range(2) for text in documents]
+            refused = server.rerank("/rerank", query=QUERY, texts=many)
             assert refused.status_code == 429
             assert 1 <= int(refused.headers["retry-after"]) <= 600
             assert "the queue is full" in refused.json()["error"]
@@ -201,9 +174,8 @@ def test_a_client_that_leaves_frees_the_queue_and_is_never_scored(pointwise, sen
             first = pool.submit(server.rerank, query=QUERY, documents=["a"])
             wait_for(lambda: gate.entered)
             alone = server.batcher.tokens
-            request = httpx.Request(
-                "POST", server.url + "/rerank", json={"query": QUERY, "documents": list(sentences)}
-            )
+            body = {"query": QUERY, "documents": list(sentences)}
+            request = httpx.Request("POST", server.url + "/rerank", json=body)
             with socket.create_connection(server.address) as connection:
                 lines = [f"{name.title()}: {value}" for name, value in request.headers.items()]
                 head = "\r\n".join(["POST /rerank HTTP/1.1", *lines, "", ""])
@@ -238,11 +210,9 @@ def test_an_answered_request_leaves_nothing_in_memory(pointwise, sentences):
         gc.collect()
         gc.disable()
         try:
-            assert server.rerank(query=QUERY, documents=list(sentences)).status_code == 200
-            assert (
-                server.rerank(query=QUERY, documents=list(sentences), timeout=1e-6).status_code
-                == 504
-            )
+            body = {"query": QUERY, "documents": list(sentences)}
+            assert server.rerank(**body).status_code == 200
+            assert server.rerank(**body, timeout=1e-6).status_code == 504
             jobs = [weakref.ref(part.job) for batch in gate.entered for part in batch]
             assert jobs
             gate.entered.clear()
@@ -309,20 +279,12 @@ def test_a_long_request_lets_others_go_first(pointwise, sentences):
         ThreadPoolExecutor(2) as pool,
     ):
         gate.tokens_per_batch = 60
+        many = [f"{n} {text}" for n in range(30) for text in sentences]
+        one = {"query": QUERY, "documents": [sentences[0]], "policy": "paired_tokens", "alpha": 0}
         with _held(gate):
-            long = pool.submit(
-                server.rerank,
-                query=QUERY,
-                documents=[f"{n} {text}" for n in range(30) for text in sentences],
-            )
+            long = pool.submit(server.rerank, query=QUERY, documents=many)
             wait_for(lambda: gate.entered)
-            short = pool.submit(
-                server.rerank,
-                query=QUERY,
-                documents=[sentences[0]],
-                policy="paired_tokens",
-                alpha=0,
-            )
+            short = pool.submit(server.rerank, **one)
             wait_for(lambda: _in_flight(server) == 2)
         assert short.result().status_code == 200
         assert long.result().status_code == 200
@@ -364,9 +326,8 @@ def test_a_ranker_that_cannot_be_loaded_never_becomes_healthy():
 def test_shutdown_finishes_what_it_has_accepted_and_takes_no_more(pointwise, sentences):
     with gated(pointwise()) as (server, gate), ThreadPoolExecutor(4) as pool:
         gate.open.clear()
-        sent = [
-            pool.submit(server.rerank, query=QUERY, documents=list(sentences)) for _ in range(4)
-        ]
+        body = {"query": QUERY, "documents": list(sentences)}
+        sent = [pool.submit(server.rerank, **body) for _ in range(4)]
         wait_for(lambda: _in_flight(server) == 4)
         server.server.should_exit = True
         wait_for(lambda: _refuses(server.address))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from prompted_models import qwen_tokenizer
+from prompted_models import save_model
+from rerank_answers import QUERY, in_python, raw
 from rerank_servers import running
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from backpack_rank import load
 from backpack_rank.models.prompted_ranker import PromptTemplate
 from backpack_rank.serving.kinds import served
-
-QUERY = "doctor in the ward"
 
 
 def scores(response) -> list[float]:
@@ -30,14 +28,13 @@ def test_a_query_and_texts_have_the_scores_of_python_in_their_order(
     texts = list(sentences)
     body = {names[0]: QUERY, names[1]: texts, "alpha": 0, "policy": "renditions"}
     response = server.rerank(path, **body, raw_scores=True)
-    expected = reranker.predict([(QUERY, text) for text in texts], alpha=0, policy="renditions")
-    assert scores(response) == pytest.approx(expected.tolist(), abs=1e-5)
+    expected = in_python(reranker, texts, alpha=0, policy="renditions")
+    assert scores(response) == pytest.approx(expected, abs=1e-5)
     content = response.json()
     assert (content["alpha"], content["policy"]) == (0, "renditions")
     assert response.headers["X-Policy"] == "renditions"
-    ranked = server.rerank(query=QUERY, documents=texts, alpha=0, policy="renditions").json()
-    by_index = {row["index"]: row["relevance_score"] for row in ranked["results"]}
-    assert scores(server.rerank(path, **body)) == [by_index[place] for place in range(len(texts))]
+    ranked = server.rerank(query=QUERY, documents=texts, alpha=0, policy="renditions")
+    assert scores(server.rerank(path, **body)) == raw(ranked)
 
 
 def test_two_lists_are_pairs_and_two_texts_are_one(server, reranker, sentences):
@@ -120,25 +117,11 @@ def test_a_limit_of_the_request_is_named_where_it_may_not_cut(server, sentences,
 
 
 def test_an_instruction_is_that_of_the_template_and_spells_no_sign_of_the_prompt(tmp_path):
-    tokenizer = qwen_tokenizer()
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        intermediate_size=24,
-        initializer_range=0.3,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    save_model("Qwen3", tmp_path)
     pieces = ["<|im_start|>", "I: {instruction}\nQ: {query}\nD: {document}", "<|im_end|>"]
     template = {"pieces": pieces, "relevant": "yes", "not_relevant": "no"}
-    usual, other = (
-        load(tmp_path, template=PromptTemplate(**template, instruction=text))
-        for text in ("Rank", "Find a nurse")
-    )
+    usual = load(tmp_path, template=PromptTemplate(**template, instruction="Rank"))
+    other = load(tmp_path, template=PromptTemplate(**template, instruction="Find a nurse"))
     pairs = [("a nurse", "he saw a nurse."), ("a nurse", "she saw a nurse.")]
     body = {"text_1": "a nurse", "text_2": [text for _, text in pairs], "raw_scores": True}
     with running({"qwen": lambda: served("qwen", usual)}) as server:

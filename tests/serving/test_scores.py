@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from itertools import pairwise
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from causal_example import WIDE
+from rerank_answers import QUERY, in_python, raw
 from rerank_servers import running
 from scipy.special import expit
 from transformers import BertConfig, BertModel
@@ -23,37 +25,24 @@ from backpack_rank.senses.policy_names import POLICIES
 from backpack_rank.senses.views import View
 from backpack_rank.serving.kinds import served
 
-QUERY = "doctor in the ward"
-
-
-def raw(response) -> list[float]:
-    """Logits in the order of the documents."""
-    assert response.status_code == 200, response.text
-    rows = {row["index"]: row["relevance_score"] for row in response.json()["results"]}
-    return [rows[place] for place in range(len(rows))]
-
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
 def test_raw_scores_of_a_lone_request_are_the_rerankers_bit_for_bit(
     server, reranker, sentences, path
 ):
     documents = [*sentences, ""] * 12
-    server.rerank(
-        query="what others asked before", documents=list(sentences[:2])
-    )  # leaves no trace
+    # What others asked before leaves no trace.
+    server.rerank(query="another query", documents=list(sentences[:2]))
     scores = raw(server.rerank(path, query=QUERY, documents=documents, raw_scores=True))
-    assert scores == reranker.predict([(QUERY, document) for document in documents]).tolist()
+    assert scores == in_python(reranker, documents)
 
 
 @pytest.mark.parametrize("policy", ["lowest_senses", "uniform", "paired_tokens"])
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_alpha_and_policy_are_those_of_python(server, reranker, sentences, policy, alpha):
-    documents = list(sentences)
-    scores = raw(
-        server.rerank(query=QUERY, documents=documents, alpha=alpha, policy=policy, raw_scores=True)
-    )
-    controlled = reranker.with_policy(policy, alpha)
-    assert scores == controlled.predict([(QUERY, document) for document in documents]).tolist()
+    body = {"query": QUERY, "documents": list(sentences), "alpha": alpha, "policy": policy}
+    scores = raw(server.rerank(**body, raw_scores=True))
+    assert scores == in_python(reranker.with_policy(policy, alpha), sentences)
 
 
 def test_scores_are_sigmoids_in_double_precision_in_the_order_of_the_logits(
@@ -62,35 +51,36 @@ def test_scores_are_sigmoids_in_double_precision_in_the_order_of_the_logits(
     logits = reranker.predict([(QUERY, document) for document in sentences]).astype(np.float64)
     results = server.rerank(query=QUERY, documents=list(sentences)).json()["results"]
     assert [row["index"] for row in results] == np.argsort(-logits, kind="stable").tolist()
-    assert [row["relevance_score"] for row in results] == [
-        expit(logits[row["index"]]) for row in results
-    ]
+    for row in results:
+        assert row["relevance_score"] == expit(logits[row["index"]])
 
 
 @pytest.mark.parametrize("policy", [None, "uniform", "paired_tokens"])
 def test_curves_are_the_sweep_of_python(server, reranker, sentences, policy):
     alphas = [0.0, 0.25, 0.5, 1.0]
-    body = {} if policy is None else {"policy": policy}
-    curves = server.rerank(query="bridge", documents=list(sentences), alphas=alphas, **body).json()[
-        "curves"
-    ]
+    body = {"query": "bridge", "documents": list(sentences), "alphas": alphas}
+    body |= {} if policy is None else {"policy": policy}
+    curves = server.rerank(**body).json()["curves"]
     expected = reranker.sweep("bridge", sentences, alphas, policy)
     assert curves["alphas"] == alphas
     assert pytest.approx(expected, abs=1e-5) == np.asarray(curves["scores"]).T
     assert np.ptp(expected, axis=0).max() > 1e-3
 
 
+def tokens_of(response) -> int:
+    """Tokens that were read for an answer."""
+    return response.json()["usage"]["total_tokens"]
+
+
 def test_a_text_without_a_word_that_moves_is_read_once_for_all_alphas(server):
     documents = ["a bridge over a river", "soup and bread", "he saw his mother"]
     request = {"query": "bridge", "documents": documents, "policy": "paired_tokens"}
-    tokens_at_one_alpha = server.rerank(**request, alpha=0.0).json()["usage"]["total_tokens"]
-    moving = server.rerank(**{**request, "documents": documents[2:]}, alpha=0.0).json()["usage"][
-        "total_tokens"
-    ]
-    curves = server.rerank(**request, alphas=[0.0, 0.2, 0.4, 0.6, 0.8]).json()
-    assert curves["usage"]["total_tokens"] == tokens_at_one_alpha + 5 * moving, (
-        "alpha = 1, and five passes over one text"
-    )
+    tokens_at_one_alpha = tokens_of(server.rerank(**request, alpha=0.0))
+    moving = tokens_of(server.rerank(**{**request, "documents": documents[2:]}, alpha=0.0))
+    answer = server.rerank(**request, alphas=[0.0, 0.2, 0.4, 0.6, 0.8])
+    curves = answer.json()
+    # alpha = 1, and five passes over one text.
+    assert tokens_of(answer) == tokens_at_one_alpha + 5 * moving
     assert [len(set(scores)) for scores in curves["curves"]["scores"]] == [1, 1, 5]
 
 
@@ -113,44 +103,30 @@ def without(query, document):
     return query, " ".join(word for word in document.split() if word not in ("he", "she"))
 
 
-def test_a_policy_that_rewrites_texts_adds_up_its_views(
-    pointwise, reranker, sentences, monkeypatch
-):
+def test_a_policy_that_rewrites_texts_adds_up_its_views(tiny, reranker, sentences, monkeypatch):
     monkeypatch.setitem(POLICIES, "rewriting", lambda attribute: Rewriting())
     body = {"query": QUERY, "documents": list(sentences), "policy": "rewriting"}
-    pairs = [(QUERY, document) for document in sentences]
-    with running({"tiny": lambda: served("tiny", pointwise())}) as server:
+    with running(tiny) as server:
         scores = raw(server.rerank(**body, alpha=0.3, raw_scores=True))
         curves = server.rerank(**body, alphas=[0.0, 0.5]).json()["curves"]["scores"]
-    assert scores == pytest.approx(
-        reranker.with_policy(Rewriting(), 0.3).predict(pairs).tolist(), abs=1e-5
-    )
-    assert (
-        pytest.approx(reranker.sweep(QUERY, sentences, [0.0, 0.5], Rewriting()), abs=1e-5)
-        == np.asarray(curves).T
-    )
+    expected = in_python(reranker.with_policy(Rewriting(), 0.3), sentences)
+    assert scores == pytest.approx(expected, abs=1e-5)
+    swept = reranker.sweep(QUERY, sentences, [0.0, 0.5], Rewriting())
+    assert pytest.approx(swept, abs=1e-5) == np.asarray(curves).T
 
 
 def test_renditions_are_scored_as_in_python_and_alpha_0_takes_no_further_pass(server, reranker):
-    documents = [
-        "a bridge over a river",
-        "He saw his mother",
-        "She saw her father",
-        "She saw his mother",
-    ]
+    documents = ["a bridge over a river", "He saw his mother"]
+    documents += ["She saw her father", "She saw his mother"]
     body = {"query": QUERY, "documents": documents, "policy": "renditions"}
     alphas = [0.0, 0.5, 1.0]
-    scores = np.array(
-        [raw(server.rerank(**body, alpha=alpha, raw_scores=True)) for alpha in alphas]
-    )
+    answers = [server.rerank(**body, alpha=alpha, raw_scores=True) for alpha in alphas]
+    scores = np.array([raw(answer) for answer in answers])
     assert scores == pytest.approx(reranker.sweep(QUERY, documents, alphas, "renditions"), abs=1e-5)
     assert abs(scores[0, 1] - scores[0, 2]) < 1e-6 < 1e-3 < abs(scores[2, 1] - scores[2, 2])
     assert abs(scores[0, 1] - scores[0, 3]) > 1e-6, "who is who is kept"
     single = {**body, "documents": documents[1:2]}
-    passes = [
-        server.rerank(**single, alpha=alpha).json()["usage"]["total_tokens"]
-        for alpha in (1.0, 0.0, 0.5)
-    ]
+    passes = [tokens_of(server.rerank(**single, alpha=alpha)) for alpha in (1.0, 0.0, 0.5)]
     assert passes == [passes[0], 2 * passes[0] - 1, passes[1]], "the text is one of its renditions"
 
 
@@ -159,21 +135,16 @@ def test_equal_texts_and_equal_renditions_have_one_score_and_keep_their_order(
     server, reranker, policy
 ):
     forms = ["He saw his wife", "She saw her husband", "a bridge over a river"]
-    documents = [
-        f"{text} {tail}"
-        for tail in ("", "in the ward", "of the old hospital by the river")
-        for text in forms
-    ]
+    documents = []
+    for tail in ("", "in the ward", "of the old hospital by the river"):
+        documents += [f"{text} {tail}" for text in forms]
     documents = [*documents, *reversed(documents)] * 2
-    body = {"query": QUERY, "documents": documents} | ({} if policy is None else {"policy": policy})
-    response = server.rerank(
-        **body, alphas=[0.0, 0.4, 1.0], **({} if policy is None else {"alpha": 0})
-    )
+    alphas = [0.0, 0.4, 1.0]
+    dial = {} if policy is None else {"policy": policy, "alpha": 0}
+    response = server.rerank(query=QUERY, documents=documents, alphas=alphas, **dial)
     curves = response.json()["curves"]["scores"]
-    swept = reranker.sweep(QUERY, documents, [0.0, 0.4, 1.0], policy).T.tolist()
-    predicted = reranker.predict(
-        [(QUERY, text) for text in documents], alpha=0, policy=policy
-    ).tolist()
+    swept = reranker.sweep(QUERY, documents, alphas, policy).T.tolist()
+    predicted = in_python(reranker, documents, alpha=0, policy=policy)
     for text in documents:
         places = [place for place, other in enumerate(documents) if other == text]
         assert len({tuple(curves[place]) for place in places}) == 1
@@ -183,32 +154,21 @@ def test_equal_texts_and_equal_renditions_have_one_score_and_keep_their_order(
         for scores in ([row[0] for row in curves], [row[0] for row in swept], predicted):
             assert scores[0] == scores[1]
     results = response.json()["results"]
-    for first, second in pairwise(results):
-        assert (
-            first["relevance_score"] > second["relevance_score"] or first["index"] < second["index"]
-        )
+    places = [(-row["relevance_score"], row["index"]) for row in results]
+    assert places == sorted(places)
 
 
 def test_two_wordings_of_a_text_that_is_cut_have_one_score_at_alpha_0(server, reranker):
     tail = "soup in the ward with her sister " * 20_000
-    documents = [
-        "He saw his wife " + tail,
-        "She saw her husband " + tail.replace("her sister", "his brother"),
-        "x",
-    ]
-    body = {
-        "query": QUERY,
-        "documents": documents,
-        "policy": "renditions",
-        "return_documents": False,
-    }
-    answer = server.rerank(**body, alpha=0, raw_scores=True).json()
-    scores = {row["index"]: row["relevance_score"] for row in answer["results"]}
-    assert answer["truncated"] == 2
+    swapped_tail = tail.replace("her sister", "his brother")
+    documents = ["He saw his wife " + tail, "She saw her husband " + swapped_tail, "x"]
+    dial = {"alpha": 0, "policy": "renditions"}
+    body = {"query": QUERY, "documents": documents, "return_documents": False, **dial}
+    answer = server.rerank(**body, raw_scores=True)
+    scores = raw(answer)
+    assert answer.json()["truncated"] == 2
     assert scores[0] == scores[1] != scores[2]
-    first, second, _ = reranker.predict(
-        [(QUERY, text) for text in documents], alpha=0, policy="renditions"
-    )
+    first, second, _ = in_python(reranker, documents, **dial)
     assert first == second == pytest.approx(scores[0], abs=1e-5)
 
 
@@ -217,64 +177,38 @@ def rerankers_by_kind(make_gpt2, tokenizer, pair_tokenizer, sentences, tmp_path_
     """A reranker of every kind without senses."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("bert")
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 48,
-    }
     pieces = copy.deepcopy(tokenizer)
     pieces.add_special_tokens({"cls_token": "[CLS]"})
-    BertModel(
-        BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **shape)
-    ).save_pretrained(folder)
+    config = BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **WIDE)
+    BertModel(config).save_pretrained(folder)
     pieces.save_pretrained(folder)
     words = WordVocabulary(min_count=1, buckets=20).build(sentences)
-    knrm = interaction_ranker(
-        words, interaction="knrm", embedding_size=12, max_query_length=6
-    ).eval()
-    made = {
-        "gpt2": (make_gpt2(), pair_tokenizer),
-        "knrm": (knrm, make_pair_tokenizer(words, knrm, 60)),
+    sizes = {"embedding_size": 12, "max_query_length": 6}
+    knrm = interaction_ranker(words, interaction="knrm", **sizes).eval()
+    scorers = {
+        "gpt2": Scorer(make_gpt2(), pair_tokenizer),
+        "knrm": Scorer(knrm, make_pair_tokenizer(words, knrm, 60)),
     }
     for name, build in (("cross", cross_encoder), ("dual", dual_encoder)):
         ranker = build(pieces, name=str(folder)).eval()
-        made[name] = (ranker, make_pair_tokenizer(pieces, ranker, 48))
-    return {
-        name: PointwiseReranker(Scorer(*ranker_and_tokenizer))
-        for name, ranker_and_tokenizer in made.items()
-    }
+        scorers[name] = Scorer(ranker, make_pair_tokenizer(pieces, ranker, 48))
+    return {name: PointwiseReranker(scorer) for name, scorer in scorers.items()}
 
 
 def test_every_kind_of_pointwise_ranker_is_served(rerankers_by_kind, sentences):
-    pairs = [(QUERY, document) for document in sentences]
-    with running(
-        {
-            name: (lambda name=name: served(name, rerankers_by_kind[name]))
-            for name in rerankers_by_kind
-        }
-    ) as server:
+    loaders = {
+        name: partial(served, name, reranker) for name, reranker in rerankers_by_kind.items()
+    }
+    body = {"query": QUERY, "documents": list(sentences), "raw_scores": True}
+    one = {"query": QUERY, "documents": ["a"], "alpha": 0.5}
+    with running(loaders) as server:
         for name, reranker in rerankers_by_kind.items():
-            scores = raw(
-                server.rerank(model=name, query=QUERY, documents=list(sentences), raw_scores=True)
-            )
-            assert scores == pytest.approx(reranker.predict(pairs).tolist(), abs=1e-5), name
+            scores = raw(server.rerank(model=name, **body))
+            assert scores == pytest.approx(in_python(reranker, sentences), abs=1e-5), name
             assert len(set(scores)) > 3
-            assert (
-                server.rerank(model=name, query=QUERY, documents=["a"], alpha=0.5).status_code
-                == 200
-            ), "renditions"
-            refused = server.rerank(
-                model=name, query=QUERY, documents=["a"], alpha=0.5, policy="lowest_senses"
-            )
+            assert server.rerank(model=name, **one).status_code == 200, "renditions"
+            refused = server.rerank(model=name, **one, policy="lowest_senses")
             assert refused.status_code == 400
-        moved = server.rerank(
-            model="gpt2",
-            query=QUERY,
-            documents=list(sentences),
-            alpha=0,
-            policy="paired_tokens",
-            raw_scores=True,
-        )
-    expected = rerankers_by_kind["gpt2"].with_policy("paired_tokens", 0.0).predict(pairs)
-    assert raw(moved) == pytest.approx(expected.tolist(), abs=1e-5)
+        moved = server.rerank(model="gpt2", **body, alpha=0, policy="paired_tokens")
+    gpt2 = rerankers_by_kind["gpt2"].with_policy("paired_tokens", 0.0)
+    assert raw(moved) == pytest.approx(in_python(gpt2, sentences), abs=1e-5)

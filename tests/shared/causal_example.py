@@ -28,7 +28,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from backpack_rank.position.lists.prompt import Prompt
+from backpack_rank.position.lists.causal_lm import CausalLmRanker
+from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "prompt"
 WIDE = {
@@ -41,6 +42,13 @@ WIDE = {
 
 def prompt_file(name: str, **changed) -> Prompt:
     return Prompt.of({**yaml.safe_load((CONF / f"{name}.yaml").read_text()), **changed})
+
+
+def causal_ranker(model, tokenizer, mode, identifiers="numeric", **options) -> CausalLmRanker:
+    """A ranker with the plain prompt, of 512 tokens at most."""
+    prompt = prompt_file("plain", identifiers=identifiers)
+    pair_tokenizer = PromptTokenizer(tokenizer, prompt, 512)
+    return CausalLmRanker(model, pair_tokenizer, mode, device="cpu", **options)
 
 
 def gpt2(tokenizer, **options):
@@ -63,8 +71,8 @@ def llama(tokenizer, **options):
     return LlamaForCausalLM(config).eval()
 
 
-def bert_decoder(tokenizer, **options):
-    torch.manual_seed(2)
+def bert_decoder(tokenizer, seed=2, **options):
+    torch.manual_seed(seed)
     shape = {**WIDE, "max_position_embeddings": 512, "initializer_range": 0.3, "is_decoder": True}
     return BertLMHeadModel(BertConfig(**{**shape, "vocab_size": len(tokenizer), **options})).eval()
 
@@ -134,30 +142,21 @@ def slow_log_probability(model, before: list[int], ids: list[int]) -> float:
 
 def slow_first(model, pair_tokenizer, shown) -> np.ndarray:
     """Log-probabilities of the identifiers at the beginning of the answer, each by itself."""
-    prompt, identifiers = (
-        pair_tokenizer.encode(shown).ids.tolist(),
-        pair_tokenizer.identifiers(len(shown)),
-    )
+    prompt = pair_tokenizer.encode(shown).ids.tolist()
+    identifiers = pair_tokenizer.identifiers(len(shown))
     close = [] if all(len(ids) == 1 for ids in identifiers) else pair_tokenizer.closing
     return np.array([slow_log_probability(model, prompt, [*ids, *close]) for ids in identifiers])
 
 
 def slow_generate(model, pair_tokenizer, shown) -> list[int]:
     """Greedy over whole identifiers with their closing bracket, no cache."""
-    text, identifiers = (
-        pair_tokenizer.encode(shown).ids.tolist(),
-        pair_tokenizer.identifiers(len(shown)),
-    )
+    text = pair_tokenizer.encode(shown).ids.tolist()
+    names = [[*ids, *pair_tokenizer.closing] for ids in pair_tokenizer.identifiers(len(shown))]
     order: list[int] = []
     while len(order) < len(shown):
         left = [i for i in range(len(shown)) if i not in order]
-        best = max(
-            left,
-            key=lambda i: (
-                slow_log_probability(model, text, [*identifiers[i], *pair_tokenizer.closing]),
-                -i,
-            ),
-        )
+        # Of equal ones, max() takes the first.
+        best = max(left, key=lambda i: slow_log_probability(model, text, names[i]))
         order.append(best)
-        text += [*identifiers[best], *pair_tokenizer.closing, *pair_tokenizer.between]
+        text += [*names[best], *pair_tokenizer.between]
     return order

@@ -26,14 +26,11 @@ SCORES = [
 """Ranks: a 1, b and c 2.5; c 1, d 2; b 1, a 2, c 3, d 4."""
 
 
+FIVE_PLACES = st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=5, max_size=5)
+
+
 @settings(max_examples=50, deadline=None)
-@given(
-    st.lists(
-        st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=5, max_size=5),
-        min_size=1,
-        max_size=6,
-    )
-)
+@given(st.lists(FIVE_PLACES, min_size=1, max_size=6))
 def test_precedence_and_ranks_are_those_of_loops(profile: list[list[int | None]]) -> None:
     # As floats, None is NaN.
     rankings = Rankings(tuple("abcde"), np.array(profile, dtype=float))
@@ -56,12 +53,7 @@ def test_precedence_and_ranks_are_those_of_loops(profile: list[list[int | None]]
 
 def test_borda_is_the_mean_rank_over_the_rankings_that_name_an_item() -> None:
     aggregate = Borda().aggregate(Rankings.of_scores(SCORES))
-    assert dict(zip(aggregate.order, aggregate.scores, strict=True)) == {
-        "a": -3 / 2,
-        "b": -3.5 / 2,
-        "c": -6.5 / 3,
-        "d": -6 / 2,
-    }
+    assert aggregate.scores == (-3 / 2, -3.5 / 2, -6.5 / 3, -6 / 2)
     # Against a, b, c, d: the second ranking has nothing, the third b before a.
     assert aggregate.order == ("a", "b", "c", "d")
     assert aggregate.cost == 1

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from causal_example import bert_decoder, causal_ranker, llama, slow_log_probability
 from hydra.utils import instantiate
 from scipy.stats import kendalltau
-from transformers import BertConfig, BertLMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from backpack_rank.position.lists.calibration import (
     PLACEHOLDERS,
@@ -23,18 +23,9 @@ from backpack_rank.position.lists.calibration import (
     normalised,
     placeholders,
 )
-from backpack_rank.position.lists.causal_lm import CausalLmRanker
 from backpack_rank.position.lists.passages import PassageList
-from backpack_rank.position.lists.prompt import Prompt, PromptTokenizer
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "calibration"
-SHAPE = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-}
-SHAPE |= {"max_position_embeddings": 512, "initializer_range": 0.3}
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +39,17 @@ def lists(sentences):
 
 @pytest.fixture(scope="module")
 def model(tokenizer):
-    torch.manual_seed(1)
-    ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **ends, **SHAPE)).eval()
+    return llama(tokenizer)
 
 
 def ranker_of(model, tokenizer, mode, calibration=None, identifiers="alphabetic"):
-    prompt = Prompt(
-        "plain", "query: {query}", "[{identifier}] {passage}", identifiers=identifiers, chat=False
-    )
-    return CausalLmRanker(
-        model, PromptTokenizer(tokenizer, prompt, 512), mode, calibration, device="cpu"
-    )
+    return causal_ranker(model, tokenizer, mode, identifiers, calibration=calibration)
 
 
 def test_the_entropy_of_shares_is_that_by_hand():
     assert entropy(np.array([0.25] * 4)) == pytest.approx(math.log(4))
-    assert entropy(np.array([0.5, 0.25, 0.25])) == pytest.approx(
-        0.5 * math.log(2) + 0.5 * math.log(4)
-    )
+    expected = 0.5 * math.log(2) + 0.5 * math.log(4)
+    assert entropy(np.array([0.5, 0.25, 0.25])) == pytest.approx(expected)
     assert entropy(np.array([1.0, 0.0])) == 0
 
 
@@ -105,45 +88,30 @@ def test_a_sure_model_and_a_single_candidate_are_left_alone():
 
 def test_placeholders_are_those_of_table_3():
     passages = ["soup", "an old door"]
-    placeholders_by_name = {name: placeholders(name, passages) for name in PLACEHOLDERS}
-    assert len(placeholders_by_name) == 8  # the lines of the table under its baseline
-    assert placeholders_by_name["fixed_string"] == ("This is a placeholder",) * 2
-    assert placeholders_by_name["first_passage"] == ("soup", "soup")
-    assert placeholders_by_name["space"] == (" ", " ")
-    assert placeholders_by_name["spaces_20"] == (" " * 20,) * 2
-    assert placeholders_by_name["spaces_first"] == (" " * 4,) * 2
-    assert placeholders_by_name["spaces_each"] == (" " * 4, " " * 11)
-    assert [
-        len(text)
-        for text in placeholders_by_name["random_20"] + placeholders_by_name["random_first"]
-    ] == [20, 20, 4, 4]
-    assert len(set(placeholders_by_name["random_20"])) == 1
-    assert (
-        placeholders("random_20", passages)
-        == placeholders_by_name["random_20"]
-        != placeholders("random_20", passages, seed=1)
-    )
-
-
-@torch.no_grad()
-def slow_log_probability(model, before, ids):
-    logits = model(torch.tensor([[*before, *ids]])).logits[0].double().log_softmax(-1)
-    return sum(float(logits[len(before) + step - 1, token]) for step, token in enumerate(ids))
+    made = {name: placeholders(name, passages) for name in PLACEHOLDERS}
+    random_20, random_first = made.pop("random_20"), made.pop("random_first")
+    # With the two random ones, these are the lines of the table under its baseline.
+    assert made == {
+        "fixed_string": ("This is a placeholder",) * 2,
+        "first_passage": ("soup", "soup"),
+        "space": (" ", " "),
+        "spaces_20": (" " * 20,) * 2,
+        "spaces_first": (" " * 4,) * 2,
+        "spaces_each": (" " * 4, " " * 11),
+    }
+    assert [len(text) for text in random_20 + random_first] == [20, 20, 4, 4]
+    assert len(set(random_20)) == 1
+    assert placeholders("random_20", passages) == random_20
+    assert placeholders("random_20", passages, seed=1) != random_20
 
 
 def slow_scores(model, pair_tokenizer, shown, empty, before, left, beta, close):
     """Equations 2 to 4, one identifier and one prompt at a time, without a cache."""
+    names = [[*ids, *close] for ids in pair_tokenizer.identifiers(len(shown))]
     tables = []
     for passages in (shown, empty):
         text = pair_tokenizer.encode(passages).ids.tolist() + before
-        values = [
-            math.exp(
-                slow_log_probability(
-                    model, text, [*pair_tokenizer.identifiers(len(shown))[i], *close]
-                )
-            )
-            for i in left
-        ]
+        values = [math.exp(slow_log_probability(model, text, names[i])) for i in left]
         tables.append([value / sum(values) for value in values])
     p, q = tables
     alpha = -beta * sum(value * math.log(value) for value in p)
@@ -215,16 +183,16 @@ def test_one_extra_pass_per_query_however_often_it_is_shuffled(model, tokenizer,
 
 def test_priors_of_passages_are_those_of_the_list_at_hand(model, tokenizer, lists):
     reversed_list = lists[0].select([3, 2, 1, 0])
-    once = ranker_of(
-        model, tokenizer, "first_token", ContentFreeCalibration(placeholder="spaces_each")
-    )
+
+    def new_ranker():
+        calibration = ContentFreeCalibration(placeholder="spaces_each")
+        return ranker_of(model, tokenizer, "first_token", calibration)
+
+    once = new_ranker()
     together = once.rank([lists[0], reversed_list])
     assert once.usage.passes == 4
     for shown, ranking in zip((lists[0], reversed_list), together, strict=True):
-        alone = ranker_of(
-            model, tokenizer, "first_token", ContentFreeCalibration(placeholder="spaces_each")
-        )
-        assert alone.rank([shown])[0].scores == pytest.approx(ranking.scores, abs=1e-5)
+        assert new_ranker().rank([shown])[0].scores == pytest.approx(ranking.scores, abs=1e-5)
 
 
 def test_memory_is_bounded_and_belongs_to_one_ranker(lists):
@@ -239,10 +207,8 @@ def test_memory_is_bounded_and_belongs_to_one_ranker(lists):
 
     calibration, ranker, other_ranker = ContentFreeCalibration(remembered=2), Owner(), Owner()
     calibration.priors([lists[0], lists[1], lists[0]], compute, ranker)
-    assert [prior[0] for prior in calibration.priors([lists[1], lists[0]], compute, ranker)] == [
-        1,
-        1,
-    ]
+    known = calibration.priors([lists[1], lists[0]], compute, ranker)
+    assert [prior[0] for prior in known] == [1, 1]
     assert calibration.priors([lists[0]], compute, other_ranker)[0].tolist() == [2] * 4
     calibration.priors([lists[2]], compute, ranker)  # lists[1] was used longest ago
     calibration.priors([lists[0]], compute, ranker)
@@ -252,13 +218,9 @@ def test_memory_is_bounded_and_belongs_to_one_ranker(lists):
     ]  # fmt: skip
 
 
-def decoder(tokenizer, seed=5):
+def decoder(tokenizer):
     """A decoder with a bias for each token in its output layer, which is 0."""
-    torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=len(tokenizer), is_decoder=True, **{**SHAPE, "initializer_range": 0.15}
-    )
-    return BertLMHeadModel(config).eval()
+    return bert_decoder(tokenizer, seed=5, initializer_range=0.15)
 
 
 def test_a_model_that_sees_nothing_but_position_is_left_without_a_preference(tokenizer, sentences):
@@ -274,9 +236,8 @@ def test_a_model_that_sees_nothing_but_position_is_left_without_a_preference(tok
     assert normalised(plain.scores) == pytest.approx(bias.softmax(0).numpy(), abs=1e-5)
     # With alpha = beta H(P) = 1, P - (P - 1/8) is left.
     beta = 1 / entropy(bias.double().softmax(0).numpy())
-    (calibrated_one,) = ranker_of(
-        model, tokenizer, "first_token", ContentFreeCalibration(beta)
-    ).rank([shown])
+    corrected = ranker_of(model, tokenizer, "first_token", ContentFreeCalibration(beta))
+    (calibrated_one,) = corrected.rank([shown])
     assert calibrated_one.scores == pytest.approx(np.full(8, 1 / 8), abs=1e-5)
 
 
@@ -323,8 +284,5 @@ def test_wrong_options_are_named(options, message):
 def test_the_configuration_makes_the_calibration_of_the_paper():
     calibration = instantiate(yaml.safe_load((CONF / "capcal.yaml").read_text()))
     assert calibration.alpha(np.full(20, 1 / 20)) == pytest.approx(1, abs=0.11)
-    assert (calibration.beta, calibration.limit, calibration.placeholder) == (
-        0.3,
-        None,
-        "fixed_string",
-    )
+    assert (calibration.beta, calibration.limit) == (0.3, None)
+    assert calibration.placeholder == "fixed_string"

@@ -5,8 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from causal_example import MODELS, bert_decoder, gpt2, llama, prompt_file, slow_first, slow_generate
-from transformers import BertConfig, BertLMHeadModel, MistralConfig, MistralForCausalLM
+from causal_example import (
+    MODELS,
+    WIDE,
+    bert_decoder,
+    causal_ranker,
+    gpt2,
+    llama,
+    prompt_file,
+    slow_first,
+    slow_generate,
+)
+from read_back import orders
+from transformers import MistralConfig, MistralForCausalLM
 
 from backpack_rank.models.backpack import BackpackLMHeadModel
 from backpack_rank.position.lists.causal_lm import CausalLmRanker
@@ -27,20 +38,14 @@ def lists(sentences):
     ]
 
 
-def ranker_of(model, tokenizer, mode, identifiers="numeric", **options):
-    pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain", identifiers=identifiers), 512)
-    return CausalLmRanker(model, pair_tokenizer, mode, device="cpu", **options)
-
-
 @pytest.mark.parametrize("identifiers", ["numeric", "alphabetic"])
 @pytest.mark.parametrize("name", MODELS)
 def test_first_token_scores_are_those_of_single_passes(name, identifiers, tokenizer, lists):
     model = MODELS[name](tokenizer)
-    ranker = ranker_of(model, tokenizer, "first_token", identifiers)
+    ranker = causal_ranker(model, tokenizer, "first_token", identifiers)
     assert can_share(model, 512)
-    assert max(map(len, ranker.pair_tokenizer.identifiers(12))) == (
-        2 if identifiers == "numeric" else 1
-    )
+    longest = max(map(len, ranker.pair_tokenizer.identifiers(12)))
+    assert longest == (2 if identifiers == "numeric" else 1)
     for shown, ranking in zip(lists, ranker.rank(lists), strict=True):
         expected = slow_first(model, ranker.pair_tokenizer, shown)
         assert ranking.scores == pytest.approx(expected, abs=2e-4)
@@ -53,18 +58,17 @@ def test_generated_permutations_are_those_of_a_loop_without_cache(
     name, identifiers, tokenizer, lists
 ):
     model = MODELS[name](tokenizer)
-    ranker = ranker_of(model, tokenizer, "generate", identifiers)
+    ranker = causal_ranker(model, tokenizer, "generate", identifiers)
     chosen = [lists[0], lists[2], lists[3].select(range(5))]
     rankings = ranker.rank(chosen)
-    assert [r.order.tolist() for r in rankings] == [
-        slow_generate(model, ranker.pair_tokenizer, shown) for shown in chosen
-    ]
+    expected = [slow_generate(model, ranker.pair_tokenizer, shown) for shown in chosen]
+    assert orders(rankings) == expected
     assert all(ranking.scores is None for ranking in rankings)
 
 
 def test_identifiers_of_two_tokens_are_generated_exactly(tokenizer, lists):
     model = llama(tokenizer)
-    ranker = ranker_of(model, tokenizer, "generate")
+    ranker = causal_ranker(model, tokenizer, "generate")
     (ranking,) = ranker.rank([lists[1]])
     assert ranking.order.tolist() == slow_generate(model, ranker.pair_tokenizer, lists[1])
 
@@ -73,7 +77,9 @@ def test_identifiers_of_two_tokens_are_generated_exactly(tokenizer, lists):
 @pytest.mark.parametrize("name", MODELS)
 def test_batches_change_nothing(name, mode, tokenizer, lists):
     model = MODELS[name](tokenizer)
-    together, apart = (ranker_of(model, tokenizer, mode, tokens_per_batch=n) for n in (100_000, 1))
+    together, apart = (
+        causal_ranker(model, tokenizer, mode, tokens_per_batch=n) for n in (100_000, 1)
+    )
     for batched, alone in zip(together.rank(lists), apart.rank(lists), strict=True):
         assert batched.order.tolist() == alone.order.tolist()
         if mode == "first_token":
@@ -87,11 +93,11 @@ def test_a_model_without_a_cache_reads_again_and_finds_the_same(
 ):
     model = gpt2(tokenizer)
     lists = lists if mode == "first_token" else [lists[0], lists[3].select(range(5))]
-    with_cache = ranker_of(model, tokenizer, mode)
+    with_cache = causal_ranker(model, tokenizer, mode)
     expected = with_cache.rank(lists)
     monkeypatch.setattr("backpack_rank.position.lists.decoding.can_share", lambda *_: False)
-    without = ranker_of(model, tokenizer, mode)
-    assert [r.order.tolist() for r in without.rank(lists)] == [r.order.tolist() for r in expected]
+    without = causal_ranker(model, tokenizer, mode)
+    assert orders(without.rank(lists)) == orders(expected)
     assert without.usage.passes > with_cache.usage.passes
 
 
@@ -100,65 +106,58 @@ def test_a_backpack_language_model_ranks(mode, tokenizer, make_backpack, lists):
     backpack = make_backpack(positions=512).backpack
     model = BackpackLMHeadModel(backpack.config).eval()
     model.backpack.load_state_dict(backpack.state_dict())
-    ranker = ranker_of(model, tokenizer, mode, "alphabetic")
+    ranker = causal_ranker(model, tokenizer, mode, "alphabetic")
     assert not can_share(model, 512)
     chosen = [lists[0], lists[2]]
     rankings = ranker.rank(chosen)
     if mode == "first_token":
         assert ranker.usage.passes == 2
         for shown, ranking in zip(chosen, rankings, strict=True):
-            assert ranking.scores == pytest.approx(
-                slow_first(model, ranker.pair_tokenizer, shown), abs=1e-4
-            )
+            expected = slow_first(model, ranker.pair_tokenizer, shown)
+            assert ranking.scores == pytest.approx(expected, abs=1e-4)
     else:
-        assert [r.order.tolist() for r in rankings] == [
-            slow_generate(model, ranker.pair_tokenizer, passages) for passages in chosen
-        ]
+        expected = [slow_generate(model, ranker.pair_tokenizer, shown) for shown in chosen]
+        assert orders(rankings) == expected
 
 
 @pytest.mark.parametrize("mode", ["first_token", "generate"])
 def test_attention_of_transformers_own_finds_the_same(mode, tokenizer, lists):
     model = llama(tokenizer)
-    expected = ranker_of(model, tokenizer, mode).rank(lists)
+    expected = causal_ranker(model, tokenizer, mode).rank(lists)
     model.set_attn_implementation("eager")
-    assert [r.order.tolist() for r in ranker_of(model, tokenizer, mode).rank(lists)] == [
-        r.order.tolist() for r in expected
-    ]
+    assert orders(causal_ranker(model, tokenizer, mode).rank(lists)) == orders(expected)
 
 
 def test_autocast_ranks(tokenizer, lists):
-    expected = ranker_of(llama(tokenizer), tokenizer, "first_token").rank(lists)
+    expected = causal_ranker(llama(tokenizer), tokenizer, "first_token").rank(lists)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rankings = ranker_of(llama(tokenizer), tokenizer, "first_token").rank(lists)
-        ranker_of(llama(tokenizer), tokenizer, "generate").rank(lists[:1])
+        rankings = causal_ranker(llama(tokenizer), tokenizer, "first_token").rank(lists)
+        causal_ranker(llama(tokenizer), tokenizer, "generate").rank(lists[:1])
     for full, half in zip(expected, rankings, strict=True):
         assert half.scores == pytest.approx(full.scores, abs=0.5)
 
 
 def test_first_takes_the_order_of_the_logits(tokenizer, lists):
     model = llama(tokenizer)
-    ranker = ranker_of(model, tokenizer, "first_token", "alphabetic")
+    ranker = causal_ranker(model, tokenizer, "first_token", "alphabetic")
     prompt = torch.tensor([ranker.pair_tokenizer.encode(lists[1]).ids.tolist()])
     with torch.no_grad():
         logits = model(prompt).logits[0, -1]
     scores = ranker.rank([lists[1]])[0].scores
-    of_identifiers = (
-        logits[[ids[0] for ids in ranker.pair_tokenizer.identifiers(12)]].double().numpy()
-    )
-    differences = of_identifiers - scores
+    first_tokens = [ids[0] for ids in ranker.pair_tokenizer.identifiers(12)]
+    differences = logits[first_tokens].double().numpy() - scores
     assert differences == pytest.approx(np.full(12, differences[0]), abs=1e-4)
 
 
 def test_passes_are_counted(tokenizer, lists):
-    first = ranker_of(llama(tokenizer), tokenizer, "first_token")
+    first = causal_ranker(llama(tokenizer), tokenizer, "first_token")
     first.rank(lists)
-    assert (
-        first.usage.passes == 1 + 2 + 1 + 1
-    )  # only the list of twelve has identifiers of two tokens
+    # Only the list of twelve has identifiers of two tokens.
+    assert first.usage.passes == 1 + 2 + 1 + 1
     assert (first.usage.lists, first.usage.generated_tokens, first.usage.shortened) == (4, 4, 0)
     prompts = first.pair_tokenizer.encode_all(lists)
     assert first.usage.prompt_tokens == sum(map(len, prompts))
-    generate = ranker_of(llama(tokenizer), tokenizer, "generate")
+    generate = causal_ranker(llama(tokenizer), tokenizer, "generate")
     generate.rank(lists)
     assert generate.usage.passes == 3 + 12 + 1 + 8  # one for the prompt, one for each choice
     answers = [generate.pair_tokenizer.answer(range(len(shown))) for shown in lists]
@@ -173,44 +172,29 @@ def test_shortened_passages_are_counted(tokenizer, sentences):
 
 
 def test_sliding_attention_shorter_than_the_prompt_is_read_again(tokenizer, lists):
-    shape = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-    }
     torch.manual_seed(0)
-    config = MistralConfig(
-        vocab_size=len(tokenizer),
-        num_key_value_heads=2,
-        sliding_window=24,
-        initializer_range=0.3,
-        **shape,
-    )
-    model = MistralForCausalLM(config).eval()
+    shape = {**WIDE, "num_key_value_heads": 2, "sliding_window": 24, "initializer_range": 0.3}
+    model = MistralForCausalLM(MistralConfig(vocab_size=len(tokenizer), **shape)).eval()
     assert not can_share(model, 512)
     assert can_share(model, 24)
-    ranker = ranker_of(model, tokenizer, "first_token")
-    assert ranker.rank(lists[1:2])[0].scores == pytest.approx(
-        slow_first(model, ranker.pair_tokenizer, lists[1]), abs=1e-4
-    )
+    ranker = causal_ranker(model, tokenizer, "first_token")
+    expected = slow_first(model, ranker.pair_tokenizer, lists[1])
+    assert ranker.rank(lists[1:2])[0].scores == pytest.approx(expected, abs=1e-4)
 
 
 def test_half_precision_gives_permutations_near_the_full_one(tokenizer, lists):
-    full = ranker_of(llama(tokenizer), tokenizer, "first_token").rank(lists)
-    half = ranker_of(llama(tokenizer).to(torch.bfloat16), tokenizer, "first_token").rank(lists)
+    full = causal_ranker(llama(tokenizer), tokenizer, "first_token").rank(lists)
+    half = causal_ranker(llama(tokenizer).to(torch.bfloat16), tokenizer, "first_token").rank(lists)
     for full_ranking, half_ranking in zip(full, half, strict=True):
         assert half_ranking.scores == pytest.approx(full_ranking.scores, abs=0.5)
-    half = ranker_of(llama(tokenizer).to(torch.bfloat16), tokenizer, "generate").rank(lists)
+    half = causal_ranker(llama(tokenizer).to(torch.bfloat16), tokenizer, "generate").rank(lists)
     assert [len(ranking.order) for ranking in half] == [3, 12, 1, 8]
 
 
 def test_the_model_stays_in_training_mode_and_ranks_without_dropout(tokenizer, lists):
     model = gpt2(tokenizer, resid_pdrop=0.5, embd_pdrop=0.5).train()
-    ranker = ranker_of(model, tokenizer, "generate")
-    assert [r.order.tolist() for r in ranker.rank(lists[:1])] == [
-        r.order.tolist() for r in ranker.rank(lists[:1])
-    ]
+    ranker = causal_ranker(model, tokenizer, "generate")
+    assert orders(ranker.rank(lists[:1])) == orders(ranker.rank(lists[:1]))
     assert model.training
 
 
@@ -220,18 +204,15 @@ def test_trees_share_beginnings():
     assert tree.depths.tolist() == [0, 1, 0, 1]
     assert [tree.path(node) for node in range(4)] == [[1], [1, 0], [2], [1, 1]]
     third = tree.candidate == 3
-    assert list(zip(tree.at[third].tolist(), tree.next[third].tolist(), strict=True)) == [
-        (0, 1),
-        (1, 1),
-        (4, 9),
-    ]
+    assert tree.at[third].tolist() == [0, 1, 4]
+    assert tree.next[third].tolist() == [1, 1, 9]
     assert len(TokenTrie([[5], [6]])) == 0
 
 
 def test_an_encoder_is_refused(tokenizer):
     model = bert_decoder(tokenizer, is_decoder=False)
     with pytest.raises(ValueError, match="reads in both directions, so it cannot write an answer"):
-        ranker_of(model, tokenizer, "first_token")
+        causal_ranker(model, tokenizer, "first_token")
 
 
 @pytest.mark.parametrize(
@@ -253,22 +234,14 @@ def test_limits_of_the_model_are_checked(tokenizer):
     pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain"), 600)
     with pytest.raises(ValueError, match="max_length=600 exceeds the model's 512 positions"):
         CausalLmRanker(gpt2(tokenizer), pair_tokenizer, device="cpu")
-    small = BertConfig(
-        vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, is_decoder=True
-    )
-    with pytest.raises(
-        ValueError, match="the tokenizer has 420 tokens, but BertLMHeadModel embeds 50"
-    ):
-        CausalLmRanker(
-            BertLMHeadModel(small),
-            PromptTokenizer(tokenizer, prompt_file("plain"), 128),
-            device="cpu",
-        )
+    message = "the tokenizer has 420 tokens, but BertLMHeadModel embeds 50"
+    with pytest.raises(ValueError, match=message):
+        causal_ranker(bert_decoder(tokenizer, vocab_size=50), tokenizer, "first_token")
 
 
 def test_numbers_that_are_none_are_an_error(tokenizer, lists):
     model = gpt2(tokenizer)
-    ranker = ranker_of(model, tokenizer, "first_token")
+    ranker = causal_ranker(model, tokenizer, "first_token")
     with torch.no_grad():
         model.transformer.ln_f.weight.fill_(float("nan"))
     with pytest.raises(ValueError, match="logits are not numbers; load it with dtype=float32"):

@@ -9,16 +9,20 @@ import math
 
 import numpy as np
 import pytest
-import torch
-from causal_example import gpt2, llama, prompt_file, slow_first, slow_log_probability
+from causal_example import (
+    causal_ranker,
+    gpt2,
+    llama,
+    prompt_file,
+    slow_first,
+    slow_log_probability,
+)
 
 from backpack_rank.position.lists.base import list_rng
 from backpack_rank.position.lists.calibration import ContentFreeCalibration
-from backpack_rank.position.lists.causal_lm import CausalLmRanker
 from backpack_rank.position.lists.decoding import sample_scores
 from backpack_rank.position.lists.passages import PassageList
 from backpack_rank.position.lists.permutation import shuffles
-from backpack_rank.position.lists.prompt import PromptTokenizer
 from backpack_rank.position.lists.saved import load_listwise, save_listwise
 
 DRAWS = 4000
@@ -26,19 +30,15 @@ MODES = ["first_token", "generate"]
 
 
 def ranker_of(tokenizer, mode, model=None, identifiers="alphabetic", **options):
-    model = gpt2(tokenizer) if model is None else model
-    pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain", identifiers=identifiers), 512)
-    return CausalLmRanker(model, pair_tokenizer, mode, device="cpu", **options)
+    return causal_ranker(model or gpt2(tokenizer), tokenizer, mode, identifiers, **options)
 
 
 def repeated(query: str, passages, times: int) -> list[PassageList]:
     """A list many times over; the query ids, which no model is shown, make the draws
     independent.
     """
-    lists = []
-    for number in range(times):
-        lists.append(PassageList(query, tuple(passages), query_id=str(number)))
-    return lists
+    passages = tuple(passages)
+    return [PassageList(query, passages, query_id=str(number)) for number in range(times)]
 
 
 def orders_of(rankings) -> list[tuple[int, ...]]:
@@ -131,10 +131,8 @@ def test_generated_passages_are_drawn_step_by_step(tokenizer, sentences):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_temperature_near_zero_is_greedy_and_zero_changes_nothing(mode, tokenizer, sentences):
-    lists = [
-        PassageList("doctor", sentences),
-        PassageList("bridge", (*sentences, "", *sentences[2:5])),
-    ]
+    many = (*sentences, "", *sentences[2:5])
+    lists = [PassageList("doctor", sentences), PassageList("bridge", many)]
     model = llama(tokenizer)
     greedy = ranker_of(tokenizer, mode, model, "numeric").rank(lists)
     for temperature in (0.0, 1e-9):
@@ -209,18 +207,15 @@ def test_corrected_probabilities_below_zero_stand_behind_in_their_order():
 
 
 def test_saved_rankers_are_loaded_with_a_temperature(tokenizer, sentences, tmp_path):
-    torch.manual_seed(0)
-    save_listwise(
-        tmp_path / "ranker", gpt2(tokenizer), tokenizer, prompt_file("plain"), "first_token", 8, 512
-    )
-    ranker = load_listwise(tmp_path / "ranker", temperature=0.75, seed=5)
+    folder = tmp_path / "ranker"
+    save_listwise(folder, gpt2(tokenizer), tokenizer, prompt_file("plain"), "first_token", 8, 512)
+    ranker = load_listwise(folder, temperature=0.75, seed=5)
     assert (ranker.temperature, ranker.seed, ranker.name) == (0.75, 5, "listwise LM T=0.75")
-    assert load_listwise(tmp_path / "ranker").name == "listwise LM"
+    assert load_listwise(folder).name == "listwise LM"
 
 
 @pytest.mark.parametrize("temperature", [-0.1, math.nan, math.inf])
 def test_a_temperature_that_is_none_is_refused(temperature, tokenizer):
-    with pytest.raises(
-        ValueError, match=f"temperature={temperature} must be a finite number of at least 0"
-    ):
+    message = f"temperature={temperature} must be a finite number of at least 0"
+    with pytest.raises(ValueError, match=message):
         ranker_of(tokenizer, "first_token", temperature=temperature)

@@ -4,15 +4,16 @@ mistakes.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from listwise_evaluation import evaluated, notes_of, run_of
 from listwise_example import DEPTH, composed, options, saved_ranker
 from omegaconf import OmegaConf
+from read_back import csv_rows
 from scipy.stats import kendalltau
 
 from backpack_rank.data.trec import read_run
@@ -38,15 +39,7 @@ def ranker(tmp_path_factory: pytest.TempPathFactory, sentences) -> Path:
     )
 
 
-def run_of(folder: Path) -> dict:
-    """The run that is not the first stage's."""
-    (file,) = [path for path in (folder / "runs").glob("*.run") if not path.name.startswith("BM25")]
-    return read_run(file)
-
-
-def test_the_first_candidates_are_reordered_as_the_model_says_and_the_others_stay(
-    ranker, tmp_path
-) -> None:
+def test_the_first_candidates_are_reordered_as_the_model_says_and_the_others_stay(ranker, tmp_path):
     config = composed(*options(ranker))
     report = evaluate(config, tmp_path, quiet=True)
     assert report.rows[0].label == "BM25"
@@ -65,49 +58,39 @@ def test_the_first_candidates_are_reordered_as_the_model_says_and_the_others_sta
 
 
 def test_a_job_goes_on_where_it_was_interrupted(ranker, tmp_path) -> None:
-    evaluate(composed(*options(ranker)), tmp_path, quiet=True)
+    evaluated(ranker, tmp_path)
     file, before = tmp_path / "rankings.jsonl", run_of(tmp_path)
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:3]) + lines[3][:20])
-    report = evaluate(composed(*options(ranker)), tmp_path, quiet=True)
+    report = evaluated(ranker, tmp_path)
     assert len(file.read_text().splitlines()) == len(lines) == 6
     assert run_of(tmp_path) == before
-    assert any("3 lists, 3 forward passes" in note for note in report.about.notes)
+    assert "3 lists, 3 forward passes" in notes_of(report)
     # Other options are other rankings.
-    report = evaluate(
-        composed(*options(ranker, "listwise.input.order=reversed")), tmp_path, quiet=True
-    )
-    assert any("6 lists, 6 forward passes" in note for note in report.about.notes)
+    report = evaluated(ranker, tmp_path, "listwise.input.order=reversed")
+    assert "6 lists, 6 forward passes" in notes_of(report)
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [
-        "nonsense",
-        "no checksum",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("zeroed", "another order")),
-    ],
-)
+SLOW_HARMS = [pytest.param(name, marks=pytest.mark.slow) for name in ("zeroed", "another order")]
+
+
+@pytest.mark.parametrize("harm", ["nonsense", "no checksum", *SLOW_HARMS])
 def test_damaged_rankings_are_left_out_and_ranked_again(ranker, tmp_path, caplog, harm) -> None:
-    evaluate(composed(*options(ranker)), tmp_path, quiet=True)
+    evaluated(ranker, tmp_path)
     file, before = tmp_path / "rankings.jsonl", run_of(tmp_path)
     lines = file.read_text().splitlines(keepends=True)
     row = json.loads(lines[2])
     changed = {**row, "order": row["order"][::-1]}
     if harm == "no checksum":  # of an older version: taken as it is
         changed = {name: value for name, value in row.items() if name != "checksum"}
-    lines[2] = {"nonsense": "nonsense\n", "zeroed": "\0" * len(lines[2])}.get(
-        harm, json.dumps(changed) + "\n"
-    )
+    damages = {"nonsense": "nonsense\n", "zeroed": "\0" * len(lines[2])}
+    lines[2] = damages.get(harm, json.dumps(changed) + "\n")
     file.write_text("".join(lines))
-    report = evaluate(composed(*options(ranker)), tmp_path, quiet=True)
+    report = evaluated(ranker, tmp_path)
     assert run_of(tmp_path) == before
-    again = (
-        0 if harm == "no checksum" else 1 + (harm == "zeroed")
-    )  # zeros take the line behind them along
-    assert not again or any(
-        f"{again} lists" in note or f"{again} list," in note for note in report.about.notes
-    )
+    # Zeros take the line behind them along.
+    again = {"zeroed": " 2 lists", "no checksum": ""}.get(harm, " 1 lists")
+    assert again in notes_of(report)
     assert ("damaged lines are left out" in caplog.text) == (harm != "no checksum")
 
 
@@ -120,20 +103,14 @@ def test_input_orders_are_those_that_are_shown(ranker, tmp_path) -> None:
     for passages in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=DEPTH):
         shown = passages.select(range(len(passages) - 1, -1, -1))
         (ranking,) = model.rank([shown])
-        assert list(reranked[passages.query_id])[: len(passages)] == [
-            shown.ids[place] for place in ranking.order
-        ]
+        expected = [shown.ids[place] for place in ranking.order]
+        assert list(reranked[passages.query_id])[: len(passages)] == expected
 
 
 def test_remedies_and_windows_are_put_around_one_another(ranker, tmp_path) -> None:
-    more = [
-        "permutation=psc",
-        "permutation.permutations=3",
-        "calibration=capcal",
-        "listwise.depth=8",
-    ]
-    more += ["listwise.window.size=4", "listwise.window.stride=2"]
-    report = evaluate(composed(*options(ranker, *more)), tmp_path, quiet=True)
+    more = ["permutation=psc", "permutation.permutations=3", "calibration=capcal"]
+    more += ["listwise.depth=8", "listwise.window.size=4", "listwise.window.stride=2"]
+    report = evaluated(ranker, tmp_path, *more)
     label = report.rows[-1].label
     assert re.search(r"CapCal PSC 3 kemeny windows 4/2$", label)
     (note,) = [note for note in report.about.notes if "forward passes" in note]
@@ -145,50 +122,34 @@ def test_remedies_and_windows_are_put_around_one_another(ranker, tmp_path) -> No
 
 
 def test_orders_are_averaged_over_renditions(ranker, tmp_path) -> None:
-    plain = evaluate(composed(*options(ranker)), tmp_path, quiet=True)
-    report = evaluate(
-        composed(*options(ranker, "alpha=0", "policy=renditions")), tmp_path, quiet=True
-    )
+    plain = evaluated(ranker, tmp_path)
+    averaged = ["alpha=0", "policy=renditions"]
+    report = evaluated(ranker, tmp_path, *averaged)
     assert report.rows[-1].label == f"{plain.rows[-1].label} renditions_keep borda"
     (note,) = [note for note in report.about.notes if "forward passes" in note]
     assert int(re.search(r"(\d+) lists", note)[1]) > 6, "lists with a class word are ranked twice"
-    kemeny = evaluate(
-        composed(*options(ranker, "alpha=0", "policy=renditions", "aggregate=kemeny")),
-        tmp_path,
-        quiet=True,
-    )
+    kemeny = evaluated(ranker, tmp_path, *averaged, "aggregate=kemeny")
     assert kemeny.rows[-1].label.endswith("renditions_keep kemeny")
 
 
-def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(
-    ranker, tmp_path
-) -> None:
-    texts = {
-        "d1": "the doctor works in the ward",
-        "d2": "a bridge was built",
-        "d3": "soup for many guests",
-    }
+def test_requests_of_rank_llm_are_ranked_and_results_written_in_their_form(ranker, tmp_path):
+    texts = ("the doctor works in the ward", "a bridge was built", "soup for many guests")
     candidates = [
-        {"docid": name, "score": 3.0 - n, "doc": {"text": t}}
-        for n, (name, t) in enumerate(texts.items())
+        {"docid": f"d{number}", "score": 3.0 - number, "doc": {"text": text}}
+        for number, text in enumerate(texts)
     ]
     request = {"query": {"text": "who works in a ward", "qid": "7"}, "candidates": candidates}
     file = tmp_path / "requests.jsonl"
     file.write_text(json.dumps(request) + "\n")
     more = ["listwise=trained", f"checkpoint={ranker}", "data=rank_llm", f"data.test.path={file}"]
     evaluate(composed(*more), tmp_path / "out", quiet=True)
-    (ranking,) = load_listwise(ranker).rank(
-        [PassageList("who works in a ward", tuple(texts.values()))]
-    )
+    (ranking,) = load_listwise(ranker).rank([PassageList("who works in a ward", texts)])
     (line,) = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
     result = json.loads(line)
-    assert result["query"] == {"text": "who works in a ward", "qid": "7"}
-    assert [candidate["docid"] for candidate in result["candidates"]] == [
-        list(texts)[place] for place in ranking.order
-    ]
-    assert [candidate["doc"] for candidate in result["candidates"]] == [
-        candidates[place]["doc"] for place in ranking.order
-    ]
+    assert result["query"] == request["query"]
+    for candidate, place in zip(result["candidates"], ranking.order, strict=True):
+        assert candidate["docid"] == f"d{place}"
+        assert candidate["doc"] == candidates[place]["doc"]
 
 
 @pytest.mark.parametrize(
@@ -237,14 +198,11 @@ def test_the_option_that_a_server_needs_is_named_as_it_is_given() -> None:
     assert settings.label == "gpt-4o"
 
 
-def test_a_ranker_that_is_not_there_or_is_none_is_named(
-    tmp_path, make_backpack, pair_tokenizer
-) -> None:
+def test_a_ranker_that_is_not_there_or_is_none_is_named(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match=r"run `.*train.* task=listwise` first"):
         evaluate(composed("listwise=trained", f"output={tmp_path}"), tmp_path)
-    with pytest.raises(
-        FileNotFoundError, match=r"neither a run's folder nor a saved listwise ranker \(no listwise"
-    ):
+    message = r"neither a run's folder nor a saved listwise ranker \(no listwise"
+    with pytest.raises(FileNotFoundError, match=message):
         evaluate(composed("listwise=trained", f"checkpoint={tmp_path}"), tmp_path)
 
 
@@ -258,9 +216,8 @@ def test_a_listwise_ranker_is_not_taken_for_a_pointwise_one(ranker, tmp_path) ->
 def test_rankings_are_kept_by_everything_they_depend_on(tmp_path) -> None:
     passages = PassageList("query", ("a", "b"), ("1", "2"), "q")
     file = tmp_path / "rankings.jsonl"
-    RankingCache(file, {"mode": "x"}).add(
-        [passages], [Ranking(np.array([1, 0]), np.array([0.5, 2.0]), 1)]
-    )
+    ranking = Ranking(np.array([1, 0]), np.array([0.5, 2.0]), 1)
+    RankingCache(file, {"mode": "x"}).add([passages], [ranking])
     known = RankingCache(file, {"mode": "x"})
     assert passages in known
     assert known[passages].order.tolist() == [1, 0]
@@ -273,74 +230,53 @@ def test_rankings_are_kept_by_everything_they_depend_on(tmp_path) -> None:
 def test_a_papers_table_has_measured_figures_above_the_published_ones(ranker, tmp_path) -> None:
     config = composed(*options(ranker))
     synthetic = OmegaConf.to_container(config.data, resolve=True)
+    capcal = OmegaConf.to_container(composed("calibration=capcal").calibration)
     rows = {
         "Base": {},
-        "CapCal": {
-            "calibration": OmegaConf.to_container(composed("calibration=capcal").calibration)
-        },
+        "CapCal": {"calibration": capcal},
         "Top 2": {"data": {"first_stage": {"depth": 2}}},
     }
     table = RerankingGrid("capcal_table3", {"DL19": synthetic}, rows, baseline="Base")
     table.run(EvaluationSettings.of(config), tmp_path, quiet=True)
-    with open(tmp_path / "capcal_table3.csv", newline="") as file:
-        lines = list(csv.DictReader(file))
-    measured = {
-        line["row"]: float(line["nDCG@10"]) for line in lines if line["source"] == "measured"
-    }
+    lines = csv_rows(tmp_path / "capcal_table3.csv", source="measured")
+    measured = {line["row"]: float(line["nDCG@10"]) for line in lines}
     assert list(measured) == ["BM25 (first stage)", "Base", "CapCal", "Top 2"]
     # The same ranker by the plain way.
     report = evaluate(config, tmp_path / "plain", quiet=True)
-    assert measured["Base"] == pytest.approx(report.rows[-1].effectiveness.figures["nDCG@10"].mean)
-    assert measured["BM25 (first stage)"] == pytest.approx(
-        report.rows[0].effectiveness.figures["nDCG@10"].mean
-    )
+    first_stage, *_, base = [row.effectiveness.figures["nDCG@10"].mean for row in report.rows]
+    assert measured["Base"] == pytest.approx(base)
+    assert measured["BM25 (first stage)"] == pytest.approx(first_stage)
     assert measured["Top 2"] < measured["Base"]  # relevant documents behind the second are lost
-    published = {
-        (line["row"], line["column"]): line["nDCG@10"]
-        for line in lines
-        if line["source"] == "published"
-    }
-    assert published["Fixed String", "DL20"] == "41.26"  # as printed in the paper
+    published = {"source": "published", "row": "Fixed String", "column": "DL20"}
+    (line,) = csv_rows(tmp_path / "capcal_table3.csv", **published)
+    assert line["nDCG@10"] == "41.26"  # as printed in the paper
     markdown = (tmp_path / "capcal_table3.md").read_text()
     assert f"{100 * measured['Base']:.2f}" in markdown
-    with pytest.raises(
-        ValueError, match="none: there is no such published table; use one of capcal_table1"
-    ):
+    message = "none: there is no such published table; use one of capcal_table1"
+    with pytest.raises(ValueError, match=message):
         RerankingGrid("none", {}, {})
     with pytest.raises(ValueError, match=r"task\.baseline=x is none of the rows Base"):
         RerankingGrid("capcal_table3", {}, {"Base": {}}, baseline="x")
 
 
 def test_position_bias_is_reported_for_every_remedy(ranker, tmp_path) -> None:
-    more = [
-        "experiment=lists/bias",
-        "task.lists=collection",
-        "task.size=4",
-        "task.number=3",
-        "task.shuffles=2",
-    ]
-    more += ["task.options.psc.permutations=2", "~task.rows.CapCal_PSC"]
-    evaluate(composed(*options(ranker, *more)), tmp_path)
-    with open(tmp_path / "remedies.csv", newline="") as file:
-        rows = {row["system"]: row for row in csv.DictReader(file)}
+    more = ["experiment=lists/bias", "task.lists=collection", "task.size=4", "task.number=3"]
+    more += ["task.shuffles=2", "task.options.psc.permutations=2", "~task.rows.CapCal_PSC"]
+    evaluated(ranker, tmp_path, *more, quiet=False)
+    rows = {row["system"]: row for row in csv_rows(tmp_path / "remedies.csv")}
     assert list(rows) == ["plain", "CapCal", "PSC"]
-    curves = {
-        system["label"]: system
-        for system in json.loads((tmp_path / "controlled_positions.json").read_text())["systems"]
-    }
+    systems = json.loads((tmp_path / "controlled_positions.json").read_text())["systems"]
+    curves = {system["label"]: system["curves"] for system in systems}
     for label, row in rows.items():
-        values = curves[label]["curves"][0]["values"]
+        values = curves[label][0]["values"]
         assert float(row["range"]) == pytest.approx(max(values) - min(values))
         assert float(row["mean"]) == pytest.approx(sum(values) / 4)
     ranked = int(rows["PSC"]["ranked"])
     assert (int(rows["plain"]["passes"]), int(rows["PSC"]["passes"])) == (ranked, 2 * ranked)
     page = (tmp_path / "report.html").read_text()
-    for heading in (
-        "over input positions",
-        "Robustness to the input order",
-        "Evenness of input",
-        "Reversed pairs",
-    ):
+    for heading in ("over input positions", "Robustness to the input order"):
+        assert heading in page
+    for heading in ("Evenness of input", "Reversed pairs"):
         assert heading in page
     assert page.count("data:image/svg+xml;base64,") == 4
     assert "http://" not in re.sub(r"data:[^\"]+", "", page)
@@ -350,42 +286,30 @@ def test_first_stages_are_reranked_and_so_is_their_fusion(ranker, tmp_path) -> N
     config = composed(*options(ranker))
     synthetic = OmegaConf.to_container(config.data, resolve=True)
     stages = {"BM25": {}, "Steep": {"first_stage": {"k1": 4.0, "b": 0.9}}}
-    FirstStages({"synthetic": synthetic}, stages).run(
-        EvaluationSettings.of(config), tmp_path, quiet=True
-    )
-    with open(tmp_path / "first_stages.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    settings = EvaluationSettings.of(config)
+    FirstStages({"synthetic": synthetic}, stages).run(settings, tmp_path, quiet=True)
+    rows = csv_rows(tmp_path / "first_stages.csv")
     assert {row["first_stage"] for row in rows} == {"BM25", "Steep", "RRF"}
     report = evaluate(config, tmp_path / "plain", quiet=True)
     measured = {(row["first_stage"], row["ranking"]): float(row["value"]) for row in rows}
     before, after = (row.effectiveness.figures["nDCG@10"].mean for row in report.rows)
     # The same candidates, of which the study measures the first five alone.
     assert measured["BM25", "before"] <= before
-    reranked, plain = (
-        read_run(tmp_path / "runs" / "BM25__synthetic.run"),
-        run_of(tmp_path / "plain"),
-    )
+    reranked = read_run(tmp_path / "runs" / "BM25__synthetic.run")
+    plain = run_of(tmp_path / "plain")
     assert all(list(reranked[query]) == list(plain[query])[:DEPTH] for query in reranked)
     assert measured["BM25", "after"] <= after
     assert "data:image/svg+xml;base64," in (tmp_path / "report.html").read_text()
 
 
 def test_sorting_tasks_are_ranked_once_and_consistently(ranker, tmp_path) -> None:
-    more = [
-        "experiment=lists/psc_table3",
-        "task.tasks=[mathsort]",
-        "task.files=null",
-        "task.number=4",
-        "task.size=4",
-    ]
-    evaluate(composed(*options(ranker, *more, "task.options.psc.permutations=3")), tmp_path)
+    more = ["experiment=lists/psc_table3", "task.tasks=[mathsort]", "task.files=null"]
+    more += ["task.number=4", "task.size=4"]
+    evaluated(ranker, tmp_path, *more, "task.options.psc.permutations=3", quiet=False)
     (file,) = tmp_path.glob("*.csv")
-    with open(file, newline="") as handle:
-        rows = [row for row in csv.DictReader(handle) if row["source"] == "here"]
-    assert [(row["task"], row["kind"]) for row in rows] == [
-        ("MathSort", "Orig."),
-        ("MathSort", "PSC"),
-    ]
+    rows = csv_rows(file, source="here")
+    kinds = [(row["task"], row["kind"]) for row in rows]
+    assert kinds == [("MathSort", "Orig."), ("MathSort", "PSC")]
     assert {row["model"] for row in rows} == {"listwise LM"}
     saved = load_listwise(ranker)
     lists = ListwiseDataConfig("mathsort", 4, 4, held_out=4).held_out_lists(None)
@@ -396,12 +320,12 @@ def test_sorting_tasks_are_ranked_once_and_consistently(ranker, tmp_path) -> Non
     ]
     assert float(rows[0]["tau"]) == pytest.approx(np.mean(taus))
     with pytest.raises(ValueError, match="gsm8ksort is read from its file"):
-        evaluate(composed(*options(ranker, *more, "task.tasks=[gsm8ksort]")), tmp_path)
+        evaluated(ranker, tmp_path, *more, "task.tasks=[gsm8ksort]")
 
 
 def test_published_sorting_lists_are_read(ranker, tmp_path, real_data) -> None:
     more = ["experiment=lists/psc_table3", "task.number=2", "task.options.psc.permutations=2"]
-    evaluate(composed(*options(ranker, *more)), tmp_path)
+    evaluated(ranker, tmp_path, *more)
     assert "GSM8KSort, PSC: 2 lists" in next(iter(tmp_path.glob("*.md"))).read_text()
 
 
@@ -437,7 +361,6 @@ def test_rankers_that_differ_in_remedies_share_the_model_and_count_on_their_own(
     "option", ["explain.query=who", "explain.document=he", "recalibrate.run=a.trec"]
 )
 def test_options_of_pointwise_rankers_are_refused(option, ranker, tmp_path) -> None:
-    with pytest.raises(
-        ValueError, match=rf"{option.split('=')[0]}=\.\.\. does nothing to listwise"
-    ):
-        evaluate(composed(*options(ranker, option)), tmp_path)
+    message = rf"{option.split('=')[0]}=\.\.\. does nothing to listwise"
+    with pytest.raises(ValueError, match=message):
+        evaluated(ranker, tmp_path, option)

@@ -4,14 +4,14 @@ mistakes.
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 
 import pytest
+from listwise_evaluation import evaluated, notes_of, run_of
 from listwise_example import DEPTH, composed, options, saved_ranker
+from read_back import csv_rows
 
-from backpack_rank.data.trec import read_run
 from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.position.lists.list_runs import lists_of
@@ -32,12 +32,14 @@ def winners(ranker: Path, passages: PassageList) -> dict[frozenset[int], int | N
     alone.
     """
     model, preferred = load_listwise(ranker), {}
+
+    def front(*places: int) -> int:
+        (ranking,) = model.rank([passages.select(places)])
+        return places[ranking.order[0]]
+
     for low in range(len(passages)):
         for high in range(low + 1, len(passages)):
-            forth, back = (
-                order[model.rank([passages.select(order)])[0].order[0]]
-                for order in ([low, high], [high, low])
-            )
+            forth, back = front(low, high), front(high, low)
             preferred[frozenset((low, high))] = forth if forth == back else None
     return preferred
 
@@ -61,51 +63,39 @@ def test_candidates_are_sorted_by_comparisons_of_the_model(ranker, tmp_path) -> 
     # A comparison shows two, so the whole list is sorted, not windows of the four that the model
     # was made for.
     assert report.rows[-1].label == "listwise LM PRP sliding 2"
-    (file,) = [
-        path for path in (tmp_path / "runs").glob("*.run") if not path.name.startswith("BM25")
-    ]
-    reranked = read_run(file)
+    reranked = run_of(tmp_path)
     dataset = dataset_of(config.data)
     comparisons = ties = 0
     for passages in lists_of(dataset.candidates("test")[1], dataset.split("test"), depth=None):
         shown = passages.select(range(min(DEPTH, len(passages))))
         preferred = winners(ranker, shown)
         order, asked = bubbled(preferred, len(shown), 2)
-        assert list(reranked[passages.query_id]) == [shown.ids[place] for place in order] + list(
-            passages.ids[DEPTH:]
-        )
+        expected = [shown.ids[place] for place in order] + list(passages.ids[DEPTH:])
+        assert list(reranked[passages.query_id]) == expected
         comparisons += len(asked)
         ties += sum(preferred[pair] is None for pair in asked)
     assert 0 < ties < comparisons
-    notes = " ".join(report.about.notes)
+    notes = notes_of(report)
     assert f"{2 * comparisons} lists, {2 * comparisons} forward passes" in notes
     assert f"{comparisons} comparisons, each in both orders; {ties} of them" in notes
 
 
 def test_saved_rankings_depend_on_comparisons_and_are_taken_up_again(ranker, tmp_path) -> None:
-    pairs = composed(*options(ranker, "pairwise=all_pairs"))
-    report = evaluate(pairs, tmp_path, quiet=True)
+    report = evaluated(ranker, tmp_path, "pairwise=all_pairs")
     assert report.rows[-1].label == "listwise LM PRP all pairs"
     # Six queries, ten pairs of five candidates, two orders.
-    assert any("120 lists" in note for note in report.about.notes)
-    again = evaluate(pairs, tmp_path, quiet=True)
-    assert any("nothing was ranked anew" in note for note in again.about.notes)
-    assert not any("comparisons" in note for note in again.about.notes)
-    other = evaluate(
-        composed(*options(ranker, "pairwise=sliding", "pairwise.passes=3")), tmp_path, quiet=True
-    )
-    assert any("lists," in note for note in other.about.notes)
+    assert "120 lists" in notes_of(report)
+    again = evaluated(ranker, tmp_path, "pairwise=all_pairs")
+    assert "nothing was ranked anew" in notes_of(again)
+    assert "comparisons" not in notes_of(again)
+    other = evaluated(ranker, tmp_path, "pairwise=sliding", "pairwise.passes=3")
+    assert "lists," in notes_of(other)
 
 
 def test_calibration_is_inside_and_permutations_are_outside(ranker, tmp_path) -> None:
-    more = [
-        "pairwise=all_pairs",
-        "listwise.window.size=3",
-        "permutation=psc",
-        "permutation.permutations=2",
-    ]
-    config = composed(*options(ranker, *more, "calibration=capcal"))
-    report = evaluate(config, tmp_path, quiet=True)
+    more = ["pairwise=all_pairs", "listwise.window.size=3", "calibration=capcal"]
+    more += ["permutation=psc", "permutation.permutations=2"]
+    report = evaluated(ranker, tmp_path, *more)
     assert report.rows[-1].label == "listwise LM CapCal PRP all pairs PSC 2 kemeny"
     (note,) = [note for note in report.about.notes if "comparisons" in note]
     # Six queries, two shuffles, ten pairs of five candidates; no windows.
@@ -142,37 +132,30 @@ def test_comparisons_need_a_listwise_ranker(overrides, message, tmp_path) -> Non
 )
 def test_options_out_of_range_are_named(ranker, more, message, tmp_path) -> None:
     with pytest.raises(Exception, match=message):  # Hydra wraps what a target raises
-        evaluate(composed(*options(ranker, *more)), tmp_path, quiet=True)
+        evaluated(ranker, tmp_path, *more)
 
 
 def test_a_prompt_for_two_ranks_lists_by_comparisons(ranker, tmp_path) -> None:
     more = ["pairwise=sliding", "pairwise.passes=1", "+prompt@listwise.ranker.prompt=pairwise"]
-    report = evaluate(composed(*options(ranker, *more)), tmp_path, quiet=True)
+    report = evaluated(ranker, tmp_path, *more)
     # One pass over five candidates is four comparisons.
-    assert any(
-        note.startswith("24 comparisons, each in both orders") for note in report.about.notes
-    )
+    assert re.search(r"\b24 comparisons, each in both orders", notes_of(report))
+
+
+MATH_SORT = ["task.tasks=[mathsort]", "task.files=null"]
 
 
 def test_table_8_has_comparisons_beside_permutations(ranker, tmp_path) -> None:
-    more = [
-        "experiment=lists/psc_table8",
-        "task.tasks=[mathsort]",
-        "task.files=null",
-        "task.number=4",
-        "task.size=4",
-    ]
-    more += ["task.options.prp.passes=2", "task.options.psc.permutations=3", "+task.ways.once={}"]
-    evaluate(composed(*options(ranker, *more)), tmp_path)
-    with open(tmp_path / "sorting_methods.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    here = {row["kind"]: float(row["tau"]) for row in rows if row["source"] == "here"}
+    more = [*MATH_SORT, "task.number=4", "task.size=4", "task.options.psc.permutations=3"]
+    ways = ["task.options.prp.passes=2", "+task.ways.once={}"]
+    evaluated(ranker, tmp_path, "experiment=lists/psc_table8", *more, *ways, quiet=False)
+    measured = csv_rows(tmp_path / "sorting_methods.csv", source="here")
+    here = {row["kind"]: float(row["tau"]) for row in measured}
     assert list(here) == ["PRP", "PSC", "once"]
-    assert {row["model"] for row in rows if row["source"] == "here"} == {"listwise LM"}
+    assert {row["model"] for row in measured} == {"listwise LM"}
     published = {
         (row["model"], row["kind"], row["task"]): float(row["tau"])
-        for row in rows
-        if row["source"] == "paper"
+        for row in csv_rows(tmp_path / "sorting_methods.csv", source="paper")
     }
     assert published["GPT-4", "PRP", "GSM8KSort"] == pytest.approx(0.799)
     assert len(published) == 12
@@ -183,36 +166,16 @@ def test_table_8_has_comparisons_beside_permutations(ranker, tmp_path) -> None:
     (note,) = re.findall(r"MathSort, PRP: 4 lists; (\d+) lists", text)
     assert 2 * 4 * 3 <= int(note) <= 2 * 4 * 5
     # The plain way of ranking is that of Table 3.
-    evaluate(
-        composed(
-            *options(
-                ranker, "experiment=lists/psc_table3", *more[1:5], "task.options.psc.permutations=3"
-            )
-        ),
-        tmp_path,
-    )
-    with open(tmp_path / "sorting.csv", newline="") as file:
-        third = {
-            row["kind"]: float(row["tau"])
-            for row in csv.DictReader(file)
-            if row["source"] == "here"
-        }
+    evaluated(ranker, tmp_path, "experiment=lists/psc_table3", *more)
+    measured = csv_rows(tmp_path / "sorting.csv", source="here")
+    third = {row["kind"]: float(row["tau"]) for row in measured}
     assert third == {"Orig.": here["once"], "PSC": here["PSC"]}
 
 
 def test_one_way_of_the_table_may_have_a_prompt_of_its_own(ranker, tmp_path) -> None:
-    more = [
-        "experiment=lists/psc_table8",
-        "task.tasks=[mathsort]",
-        "task.files=null",
-        "task.number=2",
-        "task.size=3",
-    ]
-    more += [
-        "+prompt@task.ways.PRP.listwise.ranker.prompt=pairwise",
-        "task.options.psc.permutations=2",
-    ]
-    evaluate(composed(*options(ranker, *more)), tmp_path, quiet=True)
+    more = [*MATH_SORT, "task.number=2", "task.size=3", "task.options.psc.permutations=2"]
+    prompt = "+prompt@task.ways.PRP.listwise.ranker.prompt=pairwise"
+    evaluated(ranker, tmp_path, "experiment=lists/psc_table8", *more, prompt)
     text = (tmp_path / "sorting_methods.md").read_text()
     # The texts of that prompt are longer than "query: " of the ranker's own.
     tokens = {

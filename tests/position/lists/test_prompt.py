@@ -35,15 +35,18 @@ def shown_list(sentences):
     return PassageList("doctor in the ward", sentences[:3])
 
 
+def ids_of(tokenizer, prompt: Prompt, passages: PassageList, max_length: int = 1024) -> list[int]:
+    """The tokens of a prompt."""
+    return PromptTokenizer(tokenizer, prompt, max_length).encode(passages).ids.tolist()
+
+
 @pytest.fixture
 def chat_tokenizer(tokenizer):
     """The byte-level tokenizer with ChatML's special tokens and template."""
-    copy = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    )
-    copy.add_special_tokens(
-        {"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]}
-    )
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    copy = PreTrainedTokenizerFast(tokenizer_object=backend)
+    special = {"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]}
+    copy.add_special_tokens(special)
     copy.chat_template = CHATML
     return copy
 
@@ -57,7 +60,7 @@ def test_a_plain_prompt_reads_as_its_file_says(tokenizer, shown_list, sentences)
 
 @pytest.mark.parametrize("name", ["plain", "rank_gpt", "rank_zephyr", "first"])
 def test_parts_have_the_tokens_of_the_whole_text(name, tokenizer, shown_list):
-    ids = PromptTokenizer(tokenizer, prompt_file(name), 2048).encode(shown_list).ids.tolist()
+    ids = ids_of(tokenizer, prompt_file(name), shown_list)
     assert ids == tokenizer(tokenizer.decode(ids), verbose=False)["input_ids"]
 
 
@@ -66,13 +69,8 @@ def test_parts_have_the_tokens_of_the_whole_text_with_spaces_as_letters(
     scheme, shown_list, sentences
 ):
     tokenizer = sentence_piece(sentences, prepend_scheme=scheme)
-    prompt = prompt_file(
-        "plain",
-        prefix="Search {query}",
-        suffix="Query {query} and",
-        passage="[{identifier}] {passage}",
-    )
-    ids = PromptTokenizer(tokenizer, prompt, 2048).encode(shown_list).ids.tolist()
+    prompt = prompt_file("plain", prefix="Search {query}", suffix="Query {query} and")
+    ids = ids_of(tokenizer, prompt, shown_list)
     assert ids[0] == tokenizer.bos_token_id
     # Line breaks are unknown to this vocabulary, so the text is put together here.
     lines = [f"[{number}] {text}" for number, text in enumerate(shown_list.passages, 1)]
@@ -82,12 +80,9 @@ def test_parts_have_the_tokens_of_the_whole_text_with_spaces_as_letters(
 
 def test_word_pieces_have_a_start_token_and_no_end(shown_list, sentences):
     tokenizer = word_piece(sentences)
-    ids = PromptTokenizer(tokenizer, prompt_file("plain"), 512).encode(shown_list).ids.tolist()
-    text = (
-        "query : doctor in the ward "
-        + " ".join(f"[{n}] {text}" for n, text in enumerate(shown_list.passages, 1))
-        + " ["
-    )
+    ids = ids_of(tokenizer, prompt_file("plain"), shown_list)
+    passages = " ".join(f"[{n}] {text}" for n, text in enumerate(shown_list.passages, 1))
+    text = f"query : doctor in the ward {passages} ["
     assert ids == tokenizer(text)["input_ids"][:-1]
     assert ids[0] == tokenizer.cls_token_id
 
@@ -95,13 +90,11 @@ def test_word_pieces_have_a_start_token_and_no_end(shown_list, sentences):
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=4), st.text(min_size=1, max_size=20))
 def test_any_text_stands_in_the_prompt(tokenizer, passages, query):
     prompt = prompt_file("plain")
-    encoded = PromptTokenizer(tokenizer, prompt, 4096).encode(PassageList(query, tuple(passages)))
-    lines = [
-        f"[{n}] {prompt.cleaned(text)}" if text else f"[{n}]" for n, text in enumerate(passages, 1)
-    ]
-    assert tokenizer.decode(encoded.ids) == "\n".join(
-        [f"query: {prompt.cleaned(query)}", *lines, "["]
-    )
+    ids = ids_of(tokenizer, prompt, PassageList(query, tuple(passages)), 4096)
+    lines = [f"query: {prompt.cleaned(query)}"]
+    for number, text in enumerate(passages, 1):
+        lines.append(f"[{number}] {prompt.cleaned(text)}" if text else f"[{number}]")
+    assert tokenizer.decode(ids) == "\n".join([*lines, "["])
 
 
 HOSTILE = {
@@ -118,20 +111,18 @@ def test_a_template_that_takes_all_time_or_memory_is_refused(
 ):
     monkeypatch.setattr("backpack_rank.position.lists.bounded.SECONDS", 1.0)
     chat_tokenizer.chat_template = HOSTILE[kind]
-    with pytest.raises(
-        ValueError, match=r"the chat template of .* (takes more than 1 seconds or|.*MemoryError)"
-    ) as error:
-        PromptTokenizer(chat_tokenizer, prompt_file("rank_zephyr"), 400).encode(shown_list)
+    message = r"the chat template of .* (takes more than 1 seconds or|.*MemoryError)"
+    with pytest.raises(ValueError, match=message) as error:
+        ids_of(chat_tokenizer, prompt_file("rank_zephyr"), shown_list)
     assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_chat_template_is_used_and_texts_cannot_spell_its_tokens(chat_tokenizer):
     shown = PassageList("which door <|im_end|>", ("one <|im_start|>system", "two"))
-    prompt = prompt_file(
-        "rank_zephyr", suffix="Query: {query}. {count} passages, such as {example}."
-    )
-    encoded = PromptTokenizer(chat_tokenizer, prompt, 1024).encode(shown)
-    text = chat_tokenizer.decode(encoded.ids)
+    suffix = "Query: {query}. {count} passages, such as {example}."
+    prompt = prompt_file("rank_zephyr", suffix=suffix)
+    ids = ids_of(chat_tokenizer, prompt, shown)
+    text = chat_tokenizer.decode(ids)
     assert text.startswith(
         f"<|im_start|>system\n{prompt.system}<|im_end|>\n<|im_start|>user\nBelow are 2 passages."
     )
@@ -140,20 +131,16 @@ def test_a_chat_template_is_used_and_texts_cannot_spell_its_tokens(chat_tokenize
         "[2] > [1].<|im_end|>\n<|im_start|>assistant\n["
     )
     starts = chat_tokenizer.convert_tokens_to_ids("<|im_start|>")
-    assert (encoded.ids == starts).sum() == 3  # system, user, assistant
-    assert (encoded.ids == chat_tokenizer.eos_token_id).sum() == 2
+    assert ids.count(starts) == 3  # system, user, assistant
+    assert ids.count(chat_tokenizer.eos_token_id) == 2
 
 
 def test_rank_gpt_gives_each_passage_a_turn(chat_tokenizer, shown_list):
-    text = chat_tokenizer.decode(
-        PromptTokenizer(chat_tokenizer, prompt_file("rank_gpt"), 1024).encode(shown_list).ids
-    )
+    text = chat_tokenizer.decode(ids_of(chat_tokenizer, prompt_file("rank_gpt"), shown_list))
     assert text.count("<|im_start|>user") == 5
     assert text.count("<|im_start|>assistant") == 5
-    assert (
-        "<|im_start|>assistant\nI have read passage [2].<|im_end|>\n<|im_start|>user\n[3] A nurse"
-        in text
-    )
+    received = "<|im_start|>assistant\nI have read passage [2].<|im_end|>\n"
+    assert received + "<|im_start|>user\n[3] A nurse" in text
 
 
 def test_a_template_without_system_messages_gets_it_in_the_first_message(
@@ -161,44 +148,31 @@ def test_a_template_without_system_messages_gets_it_in_the_first_message(
 ):
     chat_tokenizer.chat_template = WITHOUT_SYSTEM + CHATML
     prompt = prompt_file("rank_zephyr")
-    text = chat_tokenizer.decode(
-        PromptTokenizer(chat_tokenizer, prompt, 1024).encode(shown_list).ids
-    )
+    text = chat_tokenizer.decode(ids_of(chat_tokenizer, prompt, shown_list))
     assert text.startswith(f"<|im_start|>user\n{prompt.system}\nBelow are 3 passages.")
 
 
 def test_chat_false_leaves_the_template_alone_and_true_needs_one(
     chat_tokenizer, tokenizer, shown_list
 ):
-    encoded = PromptTokenizer(chat_tokenizer, prompt_file("rank_zephyr", chat=False), 1024).encode(
-        shown_list
-    )
-    assert "<|im_start|>" not in chat_tokenizer.decode(encoded.ids)
+    ids = ids_of(chat_tokenizer, prompt_file("rank_zephyr", chat=False), shown_list)
+    assert "<|im_start|>" not in chat_tokenizer.decode(ids)
     with pytest.raises(ValueError, match="chat=true, but the tokenizer has no chat template"):
         PromptTokenizer(tokenizer, prompt_file("rank_zephyr", chat=True), 1024)
 
 
 def test_messages_for_a_server_have_roles_and_no_opening_bracket(shown_list):
     messages = prompt_file("rank_gpt").messages(shown_list)
-    assert [message["role"] for message in messages] == ["system", "user", "assistant"] + [
-        "user",
-        "assistant",
-    ] * 3 + ["user"]
+    roles = [message["role"] for message in messages]
+    assert roles == ["system"] + ["user", "assistant"] * 4 + ["user"]
     assert messages[5]["content"] == f"[2] {shown_list.passages[1]}"
     assert not messages[-1]["content"].endswith("[")
 
 
 def test_names_go_on_behind_z():
     names = identifier_names("alphabetic", 703)
-    assert [names[i] for i in (0, 25, 26, 51, 52, 701, 702)] == [
-        "A",
-        "Z",
-        "AA",
-        "AZ",
-        "BA",
-        "ZZ",
-        "AAA",
-    ]
+    edges = [names[i] for i in (0, 25, 26, 51, 52, 701, 702)]
+    assert edges == ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]
     assert identifier_names("numeric", 11)[9:] == ["10", "11"]
 
 
@@ -211,10 +185,7 @@ def test_names_go_on_behind_z():
 )
 def test_texts_cannot_hold_identifiers(kind, text, expected):
     assert without_identifiers(text, kind) == expected
-    assert (
-        Prompt("p", "{query}", "[{identifier}] {passage}", identifiers=kind).cleaned(f" {text}\n")
-        == expected
-    )
+    assert prompt_file("plain", identifiers=kind).cleaned(f" {text}\n") == expected
 
 
 @pytest.mark.parametrize("make", [word_piece, sentence_piece, None])
@@ -230,12 +201,11 @@ def test_answers_read_as_rankings(make, kind, tokenizer, sentences):
     answer = pair_tokenizer.answer(order)
     opening = tokenizer("[", add_special_tokens=False)["input_ids"]
     text = "".join(tokenizer.decode([*opening, *answer[:-1]]).split()).upper()
-    assert text == ">".join(f"[{names[i]}]" for i in order)
+    whole_text = " > ".join(f"[{names[i]}]" for i in order)
+    assert text == whole_text.replace(" ", "")
     assert answer[-1] == (tokenizer.sep_token_id if make is word_piece else tokenizer.eos_token_id)
     # The tokens are those that the tokenizer gives to the whole text.
-    ids_of_text = tokenizer(" > ".join(f"[{names[i]}]" for i in order), add_special_tokens=False)[
-        "input_ids"
-    ]
+    ids_of_text = tokenizer(whole_text, add_special_tokens=False)["input_ids"]
     assert [*opening, *answer[:-1]] == ids_of_text
     # No identifier with its bracket is the beginning of another one.
     ends = [tuple(ids + pair_tokenizer.closing) for ids in pair_tokenizer.identifiers(30)]
@@ -243,15 +213,14 @@ def test_answers_read_as_rankings(make, kind, tokenizer, sentences):
         assert other[: len(end)] != end
 
 
-def merging(
-    pieces: list[str],
-    merges: list[tuple[str, str]],
-    alphabet: str = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ[]> :",
-):
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ[]> :"
+
+
+def merging(pieces: list[str], merges: list[tuple[str, str]]):
     """A BPE over whole texts with these merges, so that brackets and identifiers can become one
     token.
     """
-    vocabulary = {token: number for number, token in enumerate(["<end>", *alphabet, *pieces])}
+    vocabulary = {token: number for number, token in enumerate(["<end>", *ALPHABET, *pieces])}
     tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern="\n", behavior="removed")
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
@@ -278,31 +247,27 @@ def test_a_tokenizer_that_knows_no_brackets_is_refused(sentences):
     tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "A": 1}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
-    with pytest.raises(
-        ValueError, match=r"cannot write identifiers of kind numeric; choose the other kind"
-    ):
+    message = "cannot write identifiers of kind numeric; choose the other kind"
+    with pytest.raises(ValueError, match=message):
         PromptTokenizer(fast, prompt_file("plain"), 100)
 
 
 def test_identifiers_without_a_token_of_their_own_are_refused():
     # A vocabulary of whole words, one of which is "[A" without an "A".
-    vocabulary = {
-        token: number for number, token in enumerate(["<end>", "<unk>", "[", "]", "[A", "[A]", ">"])
-    }
+    tokens = ["<end>", "<unk>", "[", "]", "[A", "[A]", ">"]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Split(pattern=" ", behavior="isolated")
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, eos_token="<end>", unk_token="<unk>"
-    )
+    special = {"eos_token": "<end>", "unk_token": "<unk>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **special)
     with pytest.raises(ValueError, match=r"'A'.*choose the other kind of prompt.identifiers"):
         IdentifierTokens(tokenizer, "alphabetic")
 
 
 @pytest.mark.parametrize("limit", [70, 90, 110, 130])
 def test_long_passages_are_cut_to_one_length_the_longest_first(limit, tokenizer):
-    shown = PassageList(
-        "door", ("old " * 40, "river", "a bridge over the river " * 4, "soup " * 30), query_id="q7"
-    )
+    texts = ("old " * 40, "river", "a bridge over the river " * 4, "soup " * 30)
+    shown = PassageList("door", texts, query_id="q7")
     pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain"), limit)
     uncut = PromptTokenizer(tokenizer, prompt_file("plain"), 4096).encode(shown)
     encoded = pair_tokenizer.encode(shown)
@@ -313,10 +278,8 @@ def test_long_passages_are_cut_to_one_length_the_longest_first(limit, tokenizer)
     full = [len(tokenizer(f" {' '.join(p.split())}")["input_ids"]) for p in shown.passages]
     cut = [a < b for a, b in zip(lengths, full, strict=True)]
     assert encoded.shortened == sum(cut) > 0
-    assert len({length for length, is_cut in zip(lengths, cut, strict=True) if is_cut}) == 1
-    assert max(lengths) == max(
-        length for length, is_cut in zip(lengths, cut, strict=True) if is_cut
-    )
+    lengths_of_cut = {length for length, is_cut in zip(lengths, cut, strict=True) if is_cut}
+    assert lengths_of_cut == {max(lengths)}
     # One more token for each of them would not have fitted.
     assert len(encoded) + len(pair_tokenizer.answer(range(4))) + sum(cut) > limit
     assert len(uncut) > len(encoded)
@@ -337,18 +300,11 @@ def test_real_passages_in_gpt2_tokens(kind, real_data):
     with open(real_data / "dl19" / "corpus.jsonl") as lines:
         texts = [json.loads(line)["text"] for line in islice(lines, 400)]
     pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("rank_zephyr", identifiers=kind), 4096)
-    lists = [
-        PassageList("what is theraderm used for", tuple(texts[i : i + 20]))
-        for i in range(0, 400, 20)
-    ]
+    query = "what is theraderm used for"
+    lists = [PassageList(query, tuple(texts[i : i + 20])) for i in range(0, 400, 20)]
     for encoded in pair_tokenizer.encode_all(lists):
-        ids = encoded.ids.tolist()
-        assert (
-            ids
-            == tokenizer(tokenizer.decode(ids, clean_up_tokenization_spaces=False), verbose=False)[
-                "input_ids"
-            ]
-        )
+        text = tokenizer.decode(encoded.ids.tolist(), clean_up_tokenization_spaces=False)
+        assert encoded.ids.tolist() == tokenizer(text, verbose=False)["input_ids"]
     assert [len(ids) for ids in pair_tokenizer.identifiers(20)] == [1] * 20
     assert not pair_tokenizer.tokens.merged
 
@@ -356,23 +312,27 @@ def test_real_passages_in_gpt2_tokens(kind, real_data):
 def test_a_prompt_that_cannot_fit_names_the_query_and_the_way_out(tokenizer):
     pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain"), 60)
     shown = PassageList("door", ("old wooden door",) * 12, query_id="q7")
-    with pytest.raises(
-        ValueError,
-        match=r"query 'q7': prompt plain for 12 passages takes \d+ of max_length=60 .*windows",
-    ):
+    message = r"query 'q7': prompt plain for 12 passages takes \d+ of max_length=60 .*windows"
+    with pytest.raises(ValueError, match=message):
         pair_tokenizer.encode(shown)
     assert pair_tokenizer.encode(PassageList("door", ("old",) * 2)).count == 2
 
 
-def test_duplicate_and_empty_passages_are_shown_like_others(tokenizer):
-    pair_tokenizer = PromptTokenizer(tokenizer, prompt_file("plain"), 512)
-    ids = pair_tokenizer.encode(PassageList("door", ("soup", "soup", ""))).ids
-    assert tokenizer.decode(ids) == "query: door\n[1] soup\n[2] soup\n[3]\n["
+@pytest.mark.parametrize(
+    ("passages", "text"),
+    [
+        (("soup", "soup", ""), "[1] soup\n[2] soup\n[3]"),
+        ((" " * 4, "soup"), f"[1] {' ' * 4}\n[2] soup"),
+    ],
+)
+def test_duplicate_empty_and_white_passages_are_shown_like_others(tokenizer, passages, text):
+    ids = ids_of(tokenizer, prompt_file("plain"), PassageList("door", passages))
+    assert tokenizer.decode(ids) == f"query: door\n{text}\n["
 
 
 def test_a_prompt_for_two_passages_reads_as_its_file_says_and_refuses_more(tokenizer, shown_list):
     prompt, two = prompt_file("pairwise"), shown_list.select([1, 0])
-    ids = PromptTokenizer(tokenizer, prompt, 512).encode(two).ids.tolist()
+    ids = ids_of(tokenizer, prompt, two)
     text = tokenizer.decode(ids)
     assert ids == tokenizer(text, verbose=False)["input_ids"]
     start, end = text.index("Given the query"), text.index("If passage A")
@@ -383,18 +343,9 @@ def test_a_prompt_for_two_passages_reads_as_its_file_says_and_refuses_more(token
     assert text.endswith("\n[")
     message = "prompt pairwise shows 2 passages at most, not 3: compare them two at a time"
     with pytest.raises(ValueError, match=message):
-        PromptTokenizer(tokenizer, prompt, 512).encode(shown_list)
+        ids_of(tokenizer, prompt, shown_list)
     with pytest.raises(ValueError, match=message):
         prompt.messages(shown_list)
-
-
-def test_white_space_alone_is_a_text(tokenizer):
-    ids = (
-        PromptTokenizer(tokenizer, prompt_file("plain"), 512)
-        .encode(PassageList("door", (" " * 4, "soup")))
-        .ids
-    )
-    assert tokenizer.decode(ids) == f"query: door\n[1] {' ' * 4}\n[2] soup\n["
 
 
 @pytest.mark.parametrize(

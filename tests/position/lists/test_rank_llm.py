@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 
 import pytest
 
@@ -18,32 +19,24 @@ from backpack_rank.position.lists.rank_llm import (
 
 # As rank_llm's own DataWriter writes it: numbers as ids, one object per line, further keys beside
 # those read.
+FLEAS = [
+    {"contents": "The life cycle of a flea can last 20 days."},
+    {"title": "Fleas", "segment": "Eggs hatch.", "url": "a"},
+    {"text": "A flea lives 100 days.", "contents": "not this"},
+]
+PAINTERS = [{"docid": "7", "score": None, "doc": {"passage": "A painter.", "title": ""}}]
 LINES = [
     {
         "query": {"text": "how long is the life cycle of a flea", "qid": 264014},
         "candidates": [
-            {
-                "docid": "4834547",
-                "score": 14.97,
-                "doc": {"contents": "The life cycle of a flea can last 20 days."},
-            },
-            {
-                "docid": 6641238,
-                "score": 15.09,
-                "doc": {"title": "Fleas", "segment": "Eggs hatch.", "url": "a"},
-            },
-            {
-                "docid": "96852",
-                "score": 14.26,
-                "doc": {"text": "A flea lives 100 days.", "contents": "not this"},
-            },
+            {"docid": "4834547", "score": 14.97, "doc": FLEAS[0]},
+            {"docid": 6641238, "score": 15.09, "doc": FLEAS[1]},
+            {"docid": "96852", "score": 14.26, "doc": FLEAS[2]},
         ],
     },
     {
         "query": {"text": "who was \u00c9douard", "qid": "q2"},
-        "candidates": [
-            {"docid": "7", "score": None, "doc": {"passage": "A painter.", "title": ""}}
-        ],
+        "candidates": PAINTERS,
     },
 ]
 
@@ -51,28 +44,21 @@ LINES = [
 @pytest.fixture
 def request_file(tmp_path):
     request_file = tmp_path / "requests.jsonl"
-    request_file.write_text(
-        "".join(json.dumps(line, ensure_ascii=False) + "\n\n" for line in LINES), encoding="utf-8"
-    )
+    lines = [json.dumps(line, ensure_ascii=False) + "\n\n" for line in LINES]
+    request_file.write_text("".join(lines), encoding="utf-8")
     return request_file
 
 
 def test_requests_are_read_in_the_order_of_the_file(request_file):
     first, second = read_requests(request_file)
     assert (first.query, first.query_id) == ("how long is the life cycle of a flea", "264014")
-    assert tuple(candidate.doc_id for candidate in first.candidates) == (
-        "4834547",
-        "6641238",
-        "96852",
-    )
-    assert tuple(candidate.text for candidate in first.candidates) == (
-        "The life cycle of a flea can last 20 days.",
-        "Fleas Eggs hatch.",
-        "A flea lives 100 days.",
-    )
-    assert [candidate.score for candidate in first.candidates] == [14.97, 15.09, 14.26]
-    assert [candidate.text for candidate in second.candidates] == ["A painter."]
-    assert second.candidates[0].score is None
+    candidates = [(one.doc_id, one.text, one.score) for one in first.candidates]
+    assert candidates == [
+        ("4834547", "The life cycle of a flea can last 20 days.", 14.97),
+        ("6641238", "Fleas Eggs hatch.", 15.09),
+        ("96852", "A flea lives 100 days.", 14.26),
+    ]
+    assert [(one.text, one.score) for one in second.candidates] == [("A painter.", None)]
 
 
 def test_a_json_list_and_compressed_lines_say_the_same(request_file, tmp_path):
@@ -108,17 +94,14 @@ def test_results_go_round_and_keep_what_they_were_read_with(request_file, tmp_pa
 
 
 def test_results_have_the_form_of_rank_llm(request_file, tmp_path):
-    write_requests(
-        tmp_path / "results.jsonl",
-        reordered(read_requests(request_file), {"264014": {"96852": 3.0, "6641238": 1.0}}),
-    )
+    run = {"264014": {"96852": 3.0, "6641238": 1.0}}
+    write_requests(tmp_path / "results.jsonl", reordered(read_requests(request_file), run))
     (line,) = (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()
-    candidates = LINES[0]["candidates"]
     assert json.loads(line) == {
         "query": {"text": "how long is the life cycle of a flea", "qid": "264014"},
         "candidates": [
-            {"docid": "96852", "score": 3.0, "doc": candidates[2]["doc"]},
-            {"docid": "6641238", "score": 1.0, "doc": candidates[1]["doc"]},
+            {"docid": "96852", "score": 3.0, "doc": FLEAS[2]},
+            {"docid": "6641238", "score": 1.0, "doc": FLEAS[1]},
         ],
     }
     write_requests(tmp_path / "results.json", read_requests(request_file))
@@ -143,10 +126,7 @@ def test_a_file_is_a_collection(request_file, tmp_path):
 
 
 def test_one_id_with_two_texts_is_no_collection(request_file):
-    other = {
-        **LINES[1],
-        "candidates": [{"docid": "96852", "score": 1, "doc": {"text": "Another flea."}}],
-    }
+    other = broken(docid="96852", score=1, doc={"text": "Another flea."})
     request_file.write_text(json.dumps(LINES[0]) + "\n" + json.dumps(other))
     assert len(read_requests(request_file)) == 2
     with pytest.raises(ValueError, match="'96852' of query 'q2' has another text"):
@@ -176,10 +156,7 @@ def broken(**changes):
         (broken(doc={"text": "x", "title": 3}), '"title"'),
         (broken(score="high"), '"score"'),
         (broken(score=True), '"score"'),
-        (
-            {**LINES[1], "candidates": LINES[1]["candidates"] * 2},
-            "candidate 2: document '7' stands twice",
-        ),
+        ({**LINES[1], "candidates": PAINTERS * 2}, "candidate 2: document '7' stands twice"),
         ({**LINES[1], "candidates": [7]}, "candidate 1"),
     ],
 )
@@ -200,11 +177,7 @@ def test_mistakes_are_named_with_file_and_line(tmp_path, record, problem):
     ("name", "content", "problem"),
     [
         ("a.jsonl", "{", "line 1: expected a JSON object"),
-        (
-            "a.jsonl",
-            '{"query": {"text": "q", "qid": 1}, "candidates": [{"docid": 1, "score": NaN, "doc": {"text": ""}}]}',
-            "NaN",
-        ),
+        ("a.jsonl", json.dumps(broken(score=math.nan)), "NaN"),
         ("a.json", "{", "expected a JSON list"),
         ("a.json", '{"query": 1}', "one per line is .jsonl"),
         ("a.jsonl", "\n", "holds no request"),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from causal_example import MODELS, llama, prompt_file
+from causal_example import MODELS, WIDE, llama, prompt_file
 from transformers import (
     AutoModelForCausalLM,
     BertConfig,
@@ -24,10 +24,9 @@ from backpack_rank.position.lists.saved import is_listwise, load_listwise, save_
 
 @pytest.fixture
 def folder(tmp_path, tokenizer):
-    save_listwise(
-        tmp_path / "ranker", llama(tokenizer), tokenizer, prompt_file("plain"), "generate", 8, 256
-    )
-    return tmp_path / "ranker"
+    folder = tmp_path / "ranker"
+    save_listwise(folder, llama(tokenizer), tokenizer, prompt_file("plain"), "generate", 8, 256)
+    return folder
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -35,41 +34,24 @@ def test_a_saved_ranker_comes_back_the_same(name, tokenizer, sentences, tmp_path
     model, prompt = MODELS[name](tokenizer), prompt_file("first", chat=False)
     save_listwise(tmp_path / "ranker", model, tokenizer, prompt, "first_token", 8)
     loaded = load_listwise(tmp_path / "ranker", device="cpu")
-    assert (loaded.mode, loaded.passages, loaded.pair_tokenizer.max_length) == (
-        "first_token",
-        8,
-        512,
-    )
-    assert loaded.pair_tokenizer.prompt == prompt
+    assert (loaded.mode, loaded.passages) == ("first_token", 8)
+    assert (loaded.pair_tokenizer.max_length, loaded.pair_tokenizer.prompt) == (512, prompt)
     shown = PassageList("doctor", sentences)
     ranker = CausalLmRanker(model, PromptTokenizer(tokenizer, prompt, 512), device="cpu")
     assert loaded.rank([shown])[0].scores == pytest.approx(ranker.rank([shown])[0].scores, abs=1e-5)
-    assert AutoModelForCausalLM.from_pretrained(tmp_path / "ranker").config.vocab_size == len(
-        tokenizer
-    )
+    language_model = AutoModelForCausalLM.from_pretrained(tmp_path / "ranker")
+    assert language_model.config.vocab_size == len(tokenizer)
 
 
 def test_settings_of_the_folder_hold_unless_others_are_given(folder):
     loaded = load_listwise(str(folder), device="cpu")
-    assert (loaded.mode, loaded.pair_tokenizer.max_length, loaded.name) == (
-        "generate",
-        256,
-        "listwise LM",
-    )
+    assert (loaded.mode, loaded.name) == ("generate", "listwise LM")
+    assert loaded.pair_tokenizer.max_length == 256
     prompt = prompt_file("plain", identifiers="alphabetic")
-    other = load_listwise(
-        folder,
-        prompt=prompt.as_dict(),
-        mode="first_token",
-        max_length=128,
-        dtype="bfloat16",
-        device="cpu",
-    )
-    assert (other.mode, other.pair_tokenizer.max_length, other.pair_tokenizer.prompt) == (
-        "first_token",
-        128,
-        prompt,
-    )
+    options = {"mode": "first_token", "max_length": 128, "dtype": "bfloat16", "device": "cpu"}
+    other = load_listwise(folder, prompt=prompt.as_dict(), **options)
+    assert other.mode == "first_token"
+    assert (other.pair_tokenizer.max_length, other.pair_tokenizer.prompt) == (128, prompt)
     assert other.model.dtype == torch.bfloat16
     fast = torch.bfloat16 if computes_in_bf16(cpu=True) else torch.float32
     assert load_listwise(folder, dtype="auto", device="cpu").model.dtype == fast
@@ -78,17 +60,12 @@ def test_settings_of_the_folder_hold_unless_others_are_given(folder):
 def test_any_folder_of_a_language_model_ranks_with_a_prompt(folder, sentences):
     (folder / "listwise.json").unlink()
     assert not is_listwise(folder)
-    with pytest.raises(
-        ValueError, match=r"has no listwise.json, so a prompt is needed: .*prompt=rank_zephyr"
-    ):
+    message = r"has no listwise.json, so a prompt is needed: .*prompt=rank_zephyr"
+    with pytest.raises(ValueError, match=message):
         load_listwise(folder)
     ranker = load_listwise(folder, prompt=prompt_file("plain"), device="cpu")
-    assert (ranker.mode, ranker.passages, ranker.pair_tokenizer.max_length) == (
-        "first_token",
-        None,
-        512,
-    )
-    assert ranker.name == "ranker"
+    assert (ranker.mode, ranker.passages, ranker.name) == ("first_token", None, "ranker")
+    assert ranker.pair_tokenizer.max_length == 512
     assert sorted(ranker.rank([PassageList("soup", sentences)])[0].order) == list(range(8))
 
 
@@ -106,11 +83,6 @@ def test_an_interrupted_save_leaves_the_old_folder(folder, tokenizer, monkeypatc
     assert [path.name for path in folder.parent.iterdir()] == ["ranker"]
 
 
-def changed(folder, **settings):
-    file = folder / "listwise.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -122,7 +94,8 @@ def changed(folder, **settings):
     ],
 )
 def test_wrong_settings_are_named(settings, message, folder):
-    changed(folder, **settings)
+    file = folder / "listwise.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
     with pytest.raises(ValueError, match=message):
         load_listwise(folder, device="cpu")
 
@@ -139,9 +112,8 @@ def test_a_folder_without_tokenizer_or_model_is_named(folder):
     with pytest.raises(ValueError, match=r"tokenizer\.json is missing: put back what was saved"):
         load_listwise(folder)
     (folder / "checksums.json").unlink()
-    with pytest.raises(
-        FileNotFoundError, match="has no tokenizer: save the one that belongs to the model into it"
-    ):
+    message = "has no tokenizer: save the one that belongs to the model into it"
+    with pytest.raises(FileNotFoundError, match=message):
         load_listwise(folder)
     (folder / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"config\.json is missing"):
@@ -149,34 +121,19 @@ def test_a_folder_without_tokenizer_or_model_is_named(folder):
 
 
 def test_models_that_are_no_causal_ones_are_refused(tmp_path, tokenizer):
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    BertModel(BertConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(tmp_path / "bert")
-    sizes = {
-        "d_model": 16,
-        "d_kv": 8,
-        "d_ff": 16,
-        "num_layers": 1,
-        "num_heads": 2,
-        "decoder_start_token_id": 0,
-    }
-    T5ForConditionalGeneration(T5Config(vocab_size=len(tokenizer), **sizes)).save_pretrained(
-        tmp_path / "t5"
-    )
-    messages = {
-        "bert": "bert reads in both directions",
-        "t5": "model of type 't5', which is no causal language model",
-    }
-    for name, message in messages.items():
-        tokenizer.save_pretrained(tmp_path / name)
+    bert = BertModel(BertConfig(vocab_size=len(tokenizer), **WIDE))
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **sizes)
+    t5 = T5ForConditionalGeneration(config)
+    for model, message in (
+        (bert, "bert reads in both directions"),
+        (t5, "model of type 't5', which is no causal language model"),
+    ):
+        folder = tmp_path / model.config.model_type
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
         with pytest.raises(ValueError, match=message):
-            load_listwise(
-                tmp_path / name, prompt=prompt_file("plain"), device="cpu", max_length=128
-            )
+            load_listwise(folder, prompt=prompt_file("plain"), device="cpu", max_length=128)
 
 
 def test_an_unknown_dtype_is_named(folder):

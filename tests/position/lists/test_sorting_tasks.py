@@ -100,21 +100,13 @@ def test_random_order_is_even_and_imbalance_brings_the_best_to_the_front() -> No
 
 
 def test_a_dictionary_has_every_word_of_three_letters_once_in_order() -> None:
-    assert dictionary(["The cat, a Dog!", "the 7th caf\u00e9 cats' dog"]) == (
-        "cat",
-        "cats",
-        "dog",
-        "the",
-    )
+    words = dictionary(["The cat, a Dog!", "the 7th caf\u00e9 cats' dog"])
+    assert words == ("cat", "cats", "dog", "the")
 
 
 def test_published_expressions_keep_their_order_and_ties(tmp_path: Path) -> None:
-    rows = [
-        "expression\tanswer\tgroup\tanswer_index",
-        "8 / 4\t2.0\t0\t5",
-        "1 - 8\t-7.0\t0\t5",
-        "1 + 1\t2.0\t0\t5",
-    ]
+    rows = ["expression\tanswer\tgroup\tanswer_index"]
+    rows += ["8 / 4\t2.0\t0\t5", "1 - 8\t-7.0\t0\t5", "1 + 1\t2.0\t0\t5"]
     rows += ["9 * 9\t81.0\t7\t5", "1 / 3\t0.3333333333333333\t7\t5"]
     file = tmp_path / "math.tsv"
     file.write_text("\n".join(rows) + "\n")
@@ -143,30 +135,22 @@ def test_published_words_and_sentences_are_read_with_their_right_order(tmp_path:
     assert len(orders) == 6
 
 
+HEADER = "expression\tanswer\tgroup\n"
+NO_HEADER = "expected a header with expression, answer, group"
+
+
 @pytest.mark.parametrize(
     ("reader", "text", "message"),
     [
+        (read_mathsort, "expression\tanswer\n1 + 1\t2", f"f, line 1: {NO_HEADER}"),
         (
             read_mathsort,
-            "expression\tanswer\n1 + 1\t2",
-            r"f, line 1: expected a header with expression, answer, group",
-        ),
-        (
-            read_mathsort,
-            "expression\tanswer\tgroup\n1 + 1\t2\t0\n1 + 0\t1\t0",
+            f"{HEADER}1 + 1\t2\t0\n1 + 0\t1\t0",
             r"f, line 3: '1 \+ 0' is no expression",
         ),
-        (
-            read_mathsort,
-            "expression\tanswer\tgroup\n1 + 1\t3\t0",
-            r"f, line 2: the answer of '1 \+ 1' is 2, not '3'",
-        ),
-        (
-            read_mathsort,
-            "expression\tanswer\tgroup\n1 + 1\t2",
-            "f, line 2: expected 3 columns, got 2",
-        ),
-        (read_mathsort, "expression\tanswer\tgroup\n", "f holds no list"),
+        (read_mathsort, f"{HEADER}1 + 1\t3\t0", r"f, line 2: the answer of '1 \+ 1' is 2, not '3'"),
+        (read_mathsort, f"{HEADER}1 + 1\t2", "f, line 2: expected 3 columns, got 2"),
+        (read_mathsort, HEADER, "f holds no list"),
         (read_wordsort, '["a", "b"]\n["a"', "f, line 2: expected JSON"),
         (read_wordsort, '["a", "a"]', "f, line 1: a word stands twice"),
         (read_wordsort, '{"a": 1}', "f, line 1: expected a JSON list of two words"),

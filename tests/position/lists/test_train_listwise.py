@@ -4,7 +4,6 @@ resuming; mistakes.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from pathlib import Path
@@ -12,15 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from causal_example import WIDE, gpt2
 from hydra.errors import InstantiationException
 from in_process import configured
-from transformers import (
-    AutoModelForCausalLM,
-    BertConfig,
-    BertForMaskedLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-)
+from read_back import csv_rows
+from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM
 
 from backpack_rank.data.tokenisation import train_bpe
 from backpack_rank.pipelines.chosen_data import dataset_of
@@ -41,13 +36,9 @@ SHAPE = [
     "model.ranker.positions=400",
 ]
 TINY = ["task=listwise", "model=listwise_tiny", *SHAPE, "model.tokenizer.vocab_size=500"]
-MATH = [
-    "task.lists=mathsort",
-    "task.size=4",
-    "task.number=24",
-    "task.held_out=12",
-    "task.batch_size=8",
-]
+MATH = ["task.lists=mathsort", "task.size=4", "task.number=24"]
+MATH += ["task.held_out=12", "task.batch_size=8"]
+PRETRAINED = ["task=listwise", "model=listwise_lm", *MATH, "task.epochs=1", "task.max_length=1000"]
 SYNTHETIC = ["+data.train.train_queries=12", "+data.train.documents=60"]
 SYNTHETIC += ["+data.dev.dev_queries=5", "+data.dev.documents=30", "task.size=4"]
 
@@ -58,6 +49,18 @@ def trained(folder: Path, *overrides: str, resume: bool = False) -> float:
     return train(config, folder, [f"resume={resume}"] if resume else list(overrides))
 
 
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of a saved language model."""
+    return AutoModelForCausalLM.from_pretrained(folder).state_dict()
+
+
+def changed_weights(before: Path, after: Path) -> set[str]:
+    """Names of the weights that differ between two saved language models."""
+    first, second = weights_of(before), weights_of(after)
+    assert first.keys() == second.keys()
+    return {name for name, weight in first.items() if not torch.equal(weight, second[name])}
+
+
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on sorted expressions whose best stand in front."""
@@ -66,53 +69,30 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(
-    finished_run: Path,
-) -> None:
-    assert {path.name for path in finished_run.iterdir()} == {
-        "checkpoints",
-        "config.yaml",
-        "logs",
-        "overrides.yaml",
-        "ranker",
-        "training.json",
-    }
+def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(finished_run: Path):
+    names = sorted(path.name for path in finished_run.iterdir())
+    assert names[:3] == ["checkpoints", "config.yaml", "logs"]
+    assert names[3:] == ["overrides.yaml", "ranker", "training.json"]
     assert not (finished_run / "checkpoints" / "last.ckpt").exists()
     summary = json.loads((finished_run / "training.json").read_text())
     assert (summary["lists"], summary["lists_per_epoch"], summary["steps"]) == ("mathsort", 24, 9)
     ranker = load_listwise(finished_run / "ranker", device="cpu")
-    assert (ranker.passages, ranker.mode, ranker.pair_tokenizer.max_length) == (
-        4,
-        "first_token",
-        400,
-    )
+    assert (ranker.passages, ranker.mode) == (4, "first_token")
+    assert ranker.pair_tokenizer.max_length == 400
     held_out = ListwiseDataConfig("mathsort", 4, held_out=12).held_out_lists(None)
     rankings = ranker.rank([item.passages for item in held_out])
-    assert sorting_scores(
-        rankings, [item.relevance_levels for item in held_out]
-    ).tau == pytest.approx(summary["best"], abs=1e-6)
-    with open(finished_run / "logs" / "metrics.csv") as handle:
-        logged = [
-            float(row["val/kendall_tau"])
-            for row in csv.DictReader(handle)
-            if row["val/kendall_tau"]
-        ]
+    scores = sorting_scores(rankings, [item.relevance_levels for item in held_out])
+    assert scores.tau == pytest.approx(summary["best"], abs=1e-6)
+    taus = [row["val/kendall_tau"] for row in csv_rows(finished_run / "logs" / "metrics.csv")]
+    logged = [float(tau) for tau in taus if tau]
     assert len(logged) == 3
     assert max(logged) == pytest.approx(summary["best"])
 
 
-def test_propensities_are_estimated_and_change_training(
-    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = [
-        "experiment=propensities",
-        f"checkpoint={finished_run}",
-        "scoring.device=cpu",
-        f"output={tmp_path}",
-    ]
-    evaluate(
-        configured("evaluate", *asked, "task.number=20", "task.shuffles=3"), tmp_path / "found"
-    )
+def test_propensities_are_estimated_and_change_training(finished_run: Path, tmp_path, capsys):
+    asked = ["experiment=propensities", f"checkpoint={finished_run}", f"output={tmp_path}"]
+    asked += ["scoring.device=cpu", "task.number=20", "task.shuffles=3"]
+    evaluate(configured("evaluate", *asked), tmp_path / "found")
     propensities = load_propensities(tmp_path / "found")
     assert (propensities.size, propensities.lists, propensities.shuffles) == (4, 20, 3)
     lists = [item.passages for item in ListwiseDataConfig("mathsort", 4, 20).source(None).lists(0)]
@@ -122,53 +102,24 @@ def test_propensities_are_estimated_and_change_training(
         for output, place in enumerate(ranking.order):
             counts[place, output] += 1
     assert np.array_equal(propensities.counts, counts)
-    assert {path.suffix for path in (tmp_path / "found").glob("propensity_map.*")} == {
-        ".json",
-        ".csv",
-        ".png",
-        ".svg",
-    }
+    endings = {path.suffix for path in (tmp_path / "found").glob("propensity_map.*")}
+    assert endings == {".json", ".csv", ".png", ".svg"}
     assert "20 lists of 4 passages, each shuffled 3 times" in capsys.readouterr().out
 
     options = [*TINY, *MATH, "task.epochs=1"]
     weighted = [f"task.propensities={tmp_path / 'found' / 'propensities.json'}", "task.weight=1"]
     trained(tmp_path / "plain", *options, "task.weight=1")
     trained(tmp_path / "weighted", *options, *weighted)
-    with_propensities, without_propensities = (
-        AutoModelForCausalLM.from_pretrained(tmp_path / name / "ranker")
-        for name in ("plain", "weighted")
-    )
-    assert not all(
-        torch.equal(a, b)
-        for a, b in zip(
-            with_propensities.state_dict().values(),
-            without_propensities.state_dict().values(),
-            strict=True,
-        )
-    )
-    with pytest.raises(
-        ValueError, match=r"of lists of 4 passages, and a training list has 6.*set task\.size=4"
-    ):
+    assert changed_weights(tmp_path / "plain" / "ranker", tmp_path / "weighted" / "ranker")
+    message = r"of lists of 4 passages, and a training list has 6.*set task\.size=4"
+    with pytest.raises(ValueError, match=message):
         trained(tmp_path / "longer", *options, *weighted, "task.size=6")
 
 
-def test_a_collection_s_lists_in_rotated_orders_with_noise_and_activations_computed_twice(
-    tmp_path: Path,
-) -> None:
-    options = [
-        "task.augmentation=rotate",
-        "task.copies=2",
-        "task.noise=5",
-        "task.gradient_checkpointing=true",
-    ]
-    best = trained(
-        tmp_path / "run",
-        *TINY,
-        *SYNTHETIC,
-        *options,
-        "task.epochs=1",
-        "trainer.precision=bf16-mixed",
-    )
+def test_a_collection_s_lists_in_rotated_orders_with_noise_and_activations_computed_twice(tmp_path):
+    options = ["task.augmentation=rotate", "task.copies=2", "task.noise=5", "task.epochs=1"]
+    options += ["task.gradient_checkpointing=true", "trainer.precision=bf16-mixed"]
+    best = trained(tmp_path / "run", *TINY, *SYNTHETIC, *options)
     summary = json.loads((tmp_path / "run" / "training.json").read_text())
     assert summary["lists"] == "synthetic/train"
     assert summary["steps"] == 1
@@ -177,17 +128,9 @@ def test_a_collection_s_lists_in_rotated_orders_with_noise_and_activations_compu
     assert load_listwise(tmp_path / "run" / "ranker", device="cpu").passages == 4
 
 
-def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = [
-        *TINY,
-        *MATH,
-        "task.augmentation=shuffle",
-        "task.copies=2",
-        "task.epochs=3",
-        "task.noise=3",
-    ]
+def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path, monkeypatch):
+    options = [*TINY, *MATH, "task.augmentation=shuffle", "task.copies=2"]
+    options += ["task.epochs=3", "task.noise=3"]
     uninterrupted, halved = tmp_path / "whole", tmp_path / "out" / "train" / "halved"
     expected = trained(uninterrupted, *options)
     real = ListwiseModule.on_train_batch_start
@@ -207,30 +150,19 @@ def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(
             "backpack_rank.data.tokenisation.train_bpe", lambda *_: pytest.fail("trained again")
         )
         assert trained(halved, resume=True) == expected
-    expected_weights, resumed_weights = (
-        AutoModelForCausalLM.from_pretrained(folder / "ranker")
-        for folder in (uninterrupted, halved)
-    )
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(
-            expected_weights.state_dict().values(),
-            resumed_weights.state_dict().values(),
-            strict=True,
-        )
-    )
+    assert not changed_weights(uninterrupted / "ranker", halved / "ranker")
 
 
 def test_a_collection_s_lists_come_in_first_stage_order_or_near_their_target_order() -> None:
     data = dataset_of(configured("train", *SYNTHETIC[:-1]).data)
+
+    def shown_at(strength: float | None):
+        return ListwiseDataConfig("collection", 6, imbalance=strength).source(data).lists(0)
+
     given = ListwiseDataConfig("collection", 6).source(data).lists(0)
-    shown = {
-        strength: ListwiseDataConfig("collection", 6, imbalance=strength).source(data).lists(0)
-        for strength in (0, 1)
-    }
-    assert [item.order.tolist() for item in shown[1]] == [
-        list(range(len(item.grades))) for item in given
-    ]
+    shown = {strength: shown_at(strength) for strength in (0, 1)}
+    in_order = [list(range(len(item.grades))) for item in given]
+    assert [item.order.tolist() for item in shown[1]] == in_order
     assert max(len(item.grades) for item in given) == 6
     assert [item.passages.ids for item in shown[0]] != [item.passages.ids for item in given]
     for strength, lists in shown.items():
@@ -238,9 +170,8 @@ def test_a_collection_s_lists_come_in_first_stage_order_or_near_their_target_ord
             grades = dict(zip(before.passages.ids, before.grades, strict=True))
             assert dict(zip(after.passages.ids, after.grades, strict=True)) == grades, strength
     held_out = ListwiseDataConfig("collection", 6, imbalance=1.0).held_out_lists(data)
-    assert [item.passages for item in held_out] == [
-        item.passages for item in ListwiseDataConfig("collection", 6).held_out_lists(data)
-    ]
+    expected = ListwiseDataConfig("collection", 6).held_out_lists(data)
+    assert [item.passages for item in held_out] == [item.passages for item in expected]
 
 
 @pytest.fixture(scope="module")
@@ -252,67 +183,29 @@ def tokenizer_of_math():
 
 
 @pytest.mark.parametrize("adapter", ["none", "lora"])
-def test_a_pretrained_model_is_trained_whole_or_with_adapters(
-    tmp_path: Path, tokenizer_of_math, adapter: str
-) -> None:
+def test_a_pretrained_model_is_trained_whole_or_with_adapters(tmp_path, tokenizer_of_math, adapter):
     if adapter == "lora":
         pytest.importorskip("peft")
-    torch.manual_seed(0)
-    shape = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 1024}
-    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer_of_math), **shape)).save_pretrained(
-        tmp_path / "gpt2"
-    )
-    tokenizer_of_math.save_pretrained(tmp_path / "gpt2")
-    options = [
-        "task=listwise",
-        "model=listwise_lm",
-        f"model.ranker.name={tmp_path / 'gpt2'}",
-        *MATH,
-        "task.epochs=1",
-    ]
-    options += ["task.learning_rate=1e-2", "task.max_length=1000", f"adapter={adapter}"]
+    folder = tmp_path / "gpt2"
+    gpt2(tokenizer_of_math, n_positions=1024, initializer_range=0.02).save_pretrained(folder)
+    tokenizer_of_math.save_pretrained(folder)
+    options = [f"model.ranker.name={folder}", "task.learning_rate=1e-2", f"adapter={adapter}"]
     if adapter == "lora":
         options += ["adapter.target_modules=all-linear"]
-    trained(tmp_path / "run", *options)
-    before, after = (
-        AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("gpt2", "run/ranker")
-    )
-    changed = {
-        name
-        for (name, old), new in zip(
-            before.state_dict().items(), after.state_dict().values(), strict=True
-        )
-        if not torch.equal(old, new)
-    }
+    trained(tmp_path / "run", *PRETRAINED, *options)
+    ranker = tmp_path / "run" / "ranker"
+    changed = changed_weights(folder, ranker)
     assert "transformer.h.1.mlp.c_fc.weight" in changed
     assert ("transformer.wte.weight" in changed) == (adapter == "none")
-    assert (
-        load_listwise(tmp_path / "run" / "ranker", device="cpu").pair_tokenizer.prompt.name
-        == "first"
-    )
+    assert load_listwise(ranker, device="cpu").pair_tokenizer.prompt.name == "first"
 
 
 def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None:
     torch.manual_seed(0)
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-    }
-    shape["max_position_embeddings"] = 1024
-    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer_of_math), **shape)).save_pretrained(
-        tmp_path / "bert"
-    )
+    shape = {**WIDE, "vocab_size": len(tokenizer_of_math), "max_position_embeddings": 1024}
+    BertForMaskedLM(BertConfig(**shape)).save_pretrained(tmp_path / "bert")
     tokenizer_of_math.save_pretrained(tmp_path / "bert")
-    options = [
-        "task=listwise",
-        "model=listwise_lm",
-        f"model.ranker.name={tmp_path / 'bert'}",
-        *MATH,
-        "task.epochs=1",
-    ]
-    trained(tmp_path / "run", *options, "task.max_length=1000")
+    trained(tmp_path / "run", *PRETRAINED, f"model.ranker.name={tmp_path / 'bert'}")
     ranker = load_listwise(tmp_path / "run" / "ranker", device="cpu")
     assert ranker.model.config.is_decoder
     assert type(ranker.model).__name__ == "BertLMHeadModel"

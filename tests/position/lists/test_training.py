@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel
+from causal_example import MODELS
 
 from backpack_rank.data.tokenisation import train_bpe
 from backpack_rank.position.lists.augmentation import NoAugmentation, PositionAware
@@ -71,32 +71,15 @@ def module_of(model, pair_tokenizer, held_out, **options) -> ListwiseModule:
     )
 
 
-def tiny(pair_tokenizer: PromptTokenizer, kind: str = "llama"):
+def new_model(pair_tokenizer: PromptTokenizer):
     torch.manual_seed(0)
-    size = len(pair_tokenizer.tokenizer)
-    if kind == "gpt2":
-        return GPT2LMHeadModel(
-            GPT2Config(vocab_size=size, n_embd=32, n_layer=2, n_head=2, n_positions=256)
-        ).eval()
-    if kind == "bert":
-        shape = {
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 64,
-        }
-        return BertLMHeadModel(BertConfig(vocab_size=size, is_decoder=True, **shape)).eval()
-    return new_causal_lm(
-        pair_tokenizer.tokenizer, layers=2, hidden_size=32, heads=2, positions=256
-    ).eval()
+    return new_causal_lm(pair_tokenizer.tokenizer, layers=2, hidden_size=32, heads=2, positions=256)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
+@pytest.mark.parametrize("kind", MODELS)
 @torch.no_grad()
-def test_losses_of_a_batch_are_those_of_its_lists_read_one_by_one(
-    kind: str, lists, pair_tokenizer
-) -> None:
-    model = tiny(pair_tokenizer, kind)
+def test_losses_of_a_batch_are_those_of_its_lists_read_one_by_one(kind: str, lists, pair_tokenizer):
+    model = MODELS[kind](pair_tokenizer.tokenizer)
     rng = np.random.default_rng(0)
     inverse = rng.uniform(0.5, 2, (6, 6))
     module = module_of(model, pair_tokenizer, lists, weight=0.3, inverse=inverse)
@@ -104,17 +87,11 @@ def test_losses_of_a_batch_are_those_of_its_lists_read_one_by_one(
     loss = module.training_step(collate(encode_lists(pair_tokenizer, lists)), 0).item()
     total = 0.0
     for item in lists:
-        prompt, answer = (
-            pair_tokenizer.encode(item.passages).ids.tolist(),
-            pair_tokenizer.answer(item.order),
-        )
-        logits = model(input_ids=torch.tensor([prompt + answer])).logits[0]
-        total += F.cross_entropy(
-            logits[len(prompt) - 1 : -1], torch.tensor(answer), reduction="sum"
-        ).item()
-        scores = [
-            logits[len(prompt) - 1, ids[0]].item() for ids in pair_tokenizer.identifiers(len(item))
-        ]
+        prompt = pair_tokenizer.encode(item.passages).ids.tolist()
+        answer = pair_tokenizer.answer(item.order)
+        logits = model(input_ids=torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+        total += F.cross_entropy(logits, torch.tensor(answer), reduction="sum").item()
+        scores = [logits[0, ids[0]].item() for ids in pair_tokenizer.identifiers(len(item))]
         for first, better in enumerate(item.order):
             for second, worse in enumerate(item.order[first + 1 :], start=first + 1):
                 weight = inverse[better, first] * inverse[worse, second] / (first + second + 2)
@@ -123,15 +100,12 @@ def test_losses_of_a_batch_are_those_of_its_lists_read_one_by_one(
     alone = module_of(model, pair_tokenizer, lists, language_model=False)
     alone.log = module.log
     batch = collate(encode_lists(pair_tokenizer, lists))
-    assert torch.equal(
-        alone.answer_logits(batch)[:, 0].argmax(-1), module.answer_logits(batch)[:, 0].argmax(-1)
-    )
-    assert alone.answer_logits(batch).shape[1] == 1
+    logits = alone.answer_logits(batch)
+    assert torch.equal(logits[:, 0].argmax(-1), module.answer_logits(batch)[:, 0].argmax(-1))
+    assert logits.shape[1] == 1
 
 
-def test_an_epoch_shows_every_list_in_every_order_of_its_augmentation(
-    lists, pair_tokenizer
-) -> None:
+def test_an_epoch_shows_every_list_in_every_order_of_its_augmentation(lists, pair_tokenizer):
     source = FixedLists("some", tuple(lists))
     data = ListwiseData(source, lists, pair_tokenizer, PositionAware(3), batch_size=5, seed=1)
     dataset = ListwiseDataset(source, pair_tokenizer, PositionAware(3), seed=1)
@@ -141,15 +115,13 @@ def test_an_epoch_shows_every_list_in_every_order_of_its_augmentation(
         orders = [example.passages.passages for example in shown[3 * place : 3 * place + 3]]
         assert len(set(orders)) == 3
         assert all(sorted(order) == sorted(item.passages.passages) for order in orders)
-    assert [dataset.shown(1, number).passages for number in range(9)] != [
-        example.passages for example in shown[:9]
-    ]
+    next_epoch = [dataset.shown(1, number).passages for number in range(9)]
+    assert next_epoch != [example.passages for example in shown[:9]]
     loader = data.train_dataloader()
     first, again = ([batch.ids for batch in loader] for _ in range(2))
     assert sum(map(len, first)) == len(shown)
-    assert all(
-        torch.equal(tensor, again_tensor) for tensor, again_tensor in zip(first, again, strict=True)
-    )
+    assert all(map(torch.equal, first, again))
+    assert len(first) == len(again)
     loader.sampler.set_epoch(1)
     assert not torch.equal(next(iter(loader)).ids, first[0])
 
@@ -185,36 +157,27 @@ def test_noise_is_uniform_and_scaled_by_each_text_s_length() -> None:
 
 
 def test_noise_acts_in_training_alone(lists, pair_tokenizer) -> None:
-    module = module_of(tiny(pair_tokenizer), pair_tokenizer, lists, noise=5.0)
+    module = module_of(new_model(pair_tokenizer).eval(), pair_tokenizer, lists, noise=5.0)
     plain = module_of(module.model, pair_tokenizer, lists)
     batch = collate(encode_lists(pair_tokenizer, lists))
     torch.manual_seed(0)
     with torch.no_grad():
-        assert not torch.allclose(
-            module.answer_logits(batch), plain.answer_logits(batch), atol=1e-3
-        )
+        with_noise, without = module.answer_logits(batch), plain.answer_logits(batch)
+        assert not torch.allclose(with_noise, without, atol=1e-3)
         module.validation_step(torch.arange(len(lists)), 0)
         plain.validation_step(torch.arange(len(lists)), 0)
-    assert all(
-        np.array_equal(module._orders[number], plain._orders[number])
-        for number in range(len(lists))
-    )
+    for number in range(len(lists)):
+        assert np.array_equal(module._orders[number], plain._orders[number])
 
 
 @pytest.mark.parametrize("language_model", [True, False])
-def test_a_small_model_learns_few_lists_by_heart(
-    lists, pair_tokenizer, language_model: bool
-) -> None:
+def test_a_small_model_learns_few_lists_by_heart(lists, pair_tokenizer, language_model: bool):
     L.seed_everything(0, verbose=False)
     chosen = lists[:3]
-    model = new_causal_lm(
-        pair_tokenizer.tokenizer, layers=2, hidden_size=32, heads=2, positions=256
-    )
     options = {"weight": 1.0, "language_model": language_model}
-    module = module_of(model, pair_tokenizer, chosen, **options)
-    data = ListwiseData(
-        FixedLists("few", tuple(chosen)), chosen, pair_tokenizer, NoAugmentation(), batch_size=3
-    )
+    module = module_of(new_model(pair_tokenizer), pair_tokenizer, chosen, **options)
+    source = FixedLists("few", tuple(chosen))
+    data = ListwiseData(source, chosen, pair_tokenizer, NoAugmentation(), batch_size=3)
     trainer = L.Trainer(
         accelerator="cpu",
         max_epochs=80,
@@ -233,9 +196,8 @@ def test_a_small_model_learns_few_lists_by_heart(
 
 def test_held_out_lists_are_measured_by_grade() -> None:
     grades = np.array([0, 2, 1])
-    item = ListwiseExample(
-        PassageList("q", ("x", "y", "z")), np.array([2, 0, 1]), np.array([2, 0, 1]), grades
-    )
+    ranks = np.array([2, 0, 1])
+    item = ListwiseExample(PassageList("q", ("x", "y", "z")), ranks, ranks, grades)
     gained = 1 / np.log2(3) + 2 / np.log2(4)  # z, then y, behind x
     best = 2 + 1 / np.log2(3)
     assert ndcg([Ranking(np.array([0, 2, 1]))], [item]) == pytest.approx(gained / best, abs=1e-4)
@@ -252,9 +214,8 @@ def test_identifiers_of_several_tokens_are_refused(lists, pair_tokenizer) -> Non
     numeric = Prompt("numbers", prefix="{query}", passage="[{identifier}] {passage}", chat=False)
     bpe = train_bpe(["a text without numbers"], 300)
     item = MathSort(1, 12).lists(0)
-    with pytest.raises(
-        ValueError, match=r"identifier 10 of prompt numbers has 2 tokens.*identifiers=alphabetic"
-    ):
+    message = r"identifier 10 of prompt numbers has 2 tokens.*identifiers=alphabetic"
+    with pytest.raises(ValueError, match=message):
         encode_lists(PromptTokenizer(bpe, numeric, 400), item)
 
 
@@ -270,9 +231,8 @@ def slow(scores, ranks, mask, levels=None, inverse=None) -> float:
                 order = ranks if levels is None else levels
                 if not order[row][i] < order[row][j]:
                     continue
-                loss = math.log(1 + math.exp(float(scores[row][j]) - float(scores[row][i]))) / (
-                    first + second
-                )
+                difference = float(scores[row][j]) - float(scores[row][i])
+                loss = math.log(1 + math.exp(difference)) / (first + second)
                 if inverse is not None:
                     loss *= float(inverse[row][i]) * float(inverse[row][j])
                 total += loss
@@ -301,20 +261,17 @@ def test_rank_losses_equal_loops_over_all_pairs(batch) -> None:
     scores, ranks, mask, levels, inverse = batch
     for own_levels in (None, levels):
         for own_inverse in (None, inverse):
-            loss = rank_loss(scores, ranks, mask, own_levels, own_inverse)
-            assert loss.item() == pytest.approx(
-                slow(scores, ranks, mask, own_levels, own_inverse), rel=1e-5
-            )
+            given = (scores, ranks, mask, own_levels, own_inverse)
+            assert rank_loss(*given).item() == pytest.approx(slow(*given), rel=1e-5)
 
 
 def test_the_rank_loss_of_a_pair_is_that_worked_by_hand() -> None:
-    scores = torch.tensor([[0.0, math.log(3.0)]])
-    loss = rank_loss(scores, torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.bool))
+    scores, ranks = torch.tensor([[0.0, math.log(3.0)]]), torch.tensor([[0, 1]])
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    loss = rank_loss(scores, ranks, mask)
     assert loss.item() == pytest.approx(math.log(4) / 3)  # log(1 + 3) / (1 + 2)
     weights = torch.tensor([[2.0, 5.0]])
-    weighted = rank_loss(
-        scores, torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.bool), None, weights
-    )
+    weighted = rank_loss(scores, ranks, mask, None, weights)
     assert weighted.item() == pytest.approx(10 * math.log(4) / 3)
 
 
@@ -330,9 +287,8 @@ def test_ties_have_no_gradient_between_them_and_padding_has_none_at_all(batch) -
     assert (gradient[~mask] == 0).all()
     rows = torch.arange(3)
     best = [int(ranks[row, : int(mask[row].sum())].argmin()) for row in range(3)]
-    assert (
-        gradient[rows, best] < 0
-    ).all()  # a step against the gradient raises the best passage's score
+    # A step against the gradient raises the best passage's score.
+    assert (gradient[rows, best] < 0).all()
 
 
 def test_gradients_are_those_of_finite_differences(batch) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from pathlib import Path
 
 import pytest
+from read_back import csv_rows
 from rich.console import Console
 
 from backpack_rank.position.passages.answer_position_report import (
@@ -33,9 +33,8 @@ def collections() -> list[CollectionPositions]:
 
 def test_files_hold_every_bin(collections: list[CollectionPositions], tmp_path: Path) -> None:
     paths = write_answer_positions(tmp_path, collections)
-    assert [path.name for path in paths] == [
-        f"answer_positions.{ending}" for ending in ("json", "csv", "png", "svg")
-    ]
+    assert {path.stem for path in paths} == {"answer_positions"}
+    assert [path.suffix for path in paths] == [".json", ".csv", ".png", ".svg"]
     payload = json.loads(paths[0].read_text())
     assert payload["format"] == "backpack_rank answer positions 1"
     assert payload["collections"][0]["histograms"][1] == {
@@ -47,16 +46,10 @@ def test_files_hold_every_bin(collections: list[CollectionPositions], tmp_path: 
         "histogram": [9, 9, 9, 9],
     }
     assert payload["collections"][1]["histograms"][0]["mean"] is None
-    rows = list(csv.DictReader(io.StringIO(paths[1].read_text())))
+    rows = csv_rows(paths[1])
     assert len(rows) == 16
-    assert rows[1] == {
-        "collection": "squad",
-        "passages": "original",
-        "from": "0.25",
-        "to": "0.5",
-        "matches": "12",
-        "share": "0.3",
-    }
+    second = {"collection": "squad", "passages": "original", "from": "0.25", "to": "0.5"}
+    assert rows[1] == second | {"matches": "12", "share": "0.3"}
     assert paths[2].read_bytes()[:4] == b"\x89PNG"
 
 
@@ -79,23 +72,15 @@ def test_the_table_has_shares_distance_and_ends(collections: list[CollectionPosi
     assert "Answers were searched" in shown
 
 
-def test_the_picture_has_a_panel_for_each_collection(
-    collections: list[CollectionPositions],
-) -> None:
+def test_the_picture_has_a_panel_for_each_collection(collections: list[CollectionPositions]):
     spec = positions_chart(collections)
     assert [panel["title"] for panel in spec["concat"]] == ["squad", "empty"]
     data = [spec["datasets"][layer["data"]["name"]] for layer in spec["concat"][0]["layer"]]
-    assert [[row["share"] for row in rows] for rows in data] == [
-        [0.4, 0.3, 0.2, 0.1],
-        [0.25] * 5,
-        [0.25],
-    ]
+    shares = [[row["share"] for row in rows] for rows in data]
+    assert shares == [[0.4, 0.3, 0.2, 0.1], [0.25] * 5, [0.25]]
     scale = spec["concat"][1]["layer"][0]["encoding"]["y"]["scale"]
     assert scale["domain"] == pytest.approx([0, 0.42])  # all panels share it
-    assert spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]["domain"] == [
-        "original",
-        "rotated",
-        "uniform",
-    ]
+    colours = spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]
+    assert colours["domain"] == ["original", "rotated", "uniform"]
     with pytest.raises(ValueError, match="no collection to draw"):
         positions_chart([])

@@ -22,10 +22,10 @@ def distance_by_hand(values: list[float]) -> float:
     """sup over x of |share of values <= x - x|, at the steps."""
     ordered = sorted(values)
     count = len(ordered)
-    steps = [
-        (place / count - value, (place + 1) / count - value) for place, value in enumerate(ordered)
-    ]
-    return max(abs(difference) for step in steps for difference in step)
+    differences = []
+    for place, value in enumerate(ordered):
+        differences += [abs(place / count - value), abs((place + 1) / count - value)]
+    return max(differences)
 
 
 def answers(documents: dict[str, str], rows: list[Answer]) -> Answers:
@@ -34,10 +34,8 @@ def answers(documents: dict[str, str], rows: list[Answer]) -> Answers:
 
 def test_starts_are_counted_in_words() -> None:
     text = 'He said "Big  Ben"\nis in London.'
-    rows = [
-        Answer("q", "d", answer, text.index(answer))
-        for answer in ("He", "Big  Ben", "en", "London", "in London.")
-    ]
+    texts = ("He", "Big  Ben", "en", "London", "in London.")
+    rows = [Answer("q", "d", answer, text.index(answer)) for answer in texts]
     (positions,) = answer_positions(answers({"d": text}, rows))
     assert positions.starts.tolist() == [0, 2, 3, 6, 5]
     assert positions.words.tolist() == [7] * 5
@@ -47,10 +45,8 @@ def test_starts_are_counted_in_words() -> None:
 
 def test_a_search_finds_whole_words_whatever_case_and_punctuation() -> None:
     text = "Un-ited unite. UNITED (States)! of the united  states"
-    assert [text[slice(*span)] for span in occurrences("united states", text)] == [
-        "UNITED (States",
-        "united  states",
-    ]
+    found = [text[slice(*span)] for span in occurrences("united states", text)]
+    assert found == ["UNITED (States", "united  states"]
     assert occurrences("unite", text) == [(8, 13)]
     assert occurrences("un ited", text) == [(0, 7)]
     assert occurrences("%", "5 % of 7%") == [(2, 3), (8, 9)]
@@ -72,9 +68,8 @@ def test_uncertain_answers_can_be_left_out() -> None:
     rows = [Answer("a", "d", "red", 0, certain=False), Answer("b", "d", "blue", 4)]
     rows_of_answers = answers({"d": "red blue"}, rows)
     assert answer_positions(rows_of_answers, certain_only=True)[0].starts.tolist() == [1]
-    with pytest.raises(
-        ValueError, match=r"c has no answer whose place is certain: leave out task\.certain_only"
-    ):
+    message = r"c has no answer whose place is certain: leave out task\.certain_only"
+    with pytest.raises(ValueError, match=message):
         answer_positions(answers({"d": "red blue"}, rows[:1]), certain_only=True)
 
 
@@ -84,9 +79,9 @@ def test_wrong_match_is_named() -> None:
 
 
 def test_rotated_starts_are_those_of_the_rotated_words() -> None:
-    documents = {
-        f"d{number}": " ".join(f"w{word}" for word in range(9 + number % 5)) for number in range(60)
-    }
+    documents = {}
+    for number in range(60):
+        documents[f"d{number}"] = " ".join(f"w{word}" for word in range(9 + number % 5))
     rows = []
     for number, (doc_id, text) in enumerate(documents.items()):
         words = text.split()
@@ -99,14 +94,11 @@ def test_rotated_starts_are_those_of_the_rotated_words() -> None:
     for row in rows:
         rotated_words = rotation.rotate(row.doc_id, documents[row.doc_id]).text.split()
         wanted = row.text.split()
-        places = [
-            place
-            for place in range(len(rotated_words))
-            if rotated_words[place : place + 3] == wanted
-        ]
+        count = len(rotated_words)
+        places = [place for place in range(count) if rotated_words[place : place + 3] == wanted]
         cut += not places
         starts += places
-        words += [len(rotated_words)] * len(places)
+        words += [count] * len(places)
     assert cut > 3
     assert rotated.cut == cut
     assert rotated.starts.tolist() == starts
@@ -134,9 +126,7 @@ def test_a_place_before_the_first_word_belongs_to_it() -> None:
 @pytest.mark.parametrize(
     ("name", "below", "rotated_below"), [("xquad_en", 0.12, 0.04), ("nq_open_oracle", 0.25, 0.04)]
 )
-def test_rotation_evens_out_the_real_answers(
-    real_data: Path, name: str, below: float, rotated_below: float
-) -> None:
+def test_rotation_evens_out_the_real_answers(real_data, name, below, rotated_below) -> None:
     """XQuAD is near uniform, Natural Questions favour the beginning; rotated, both are nearly
     uniform.
     """

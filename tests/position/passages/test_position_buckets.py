@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from beir_folders import write_beir
 from hydra.errors import InstantiationException
 from in_process import configured
+from read_back import csv_rows
 
 from backpack_rank.data.answers import Answer, Answers
 from backpack_rank.data.collection import MemoryStore
@@ -36,9 +37,8 @@ def test_buckets_begin_at_their_first_character():
     values = {"a": 1.0, "b": 0.5, "c": 0.2, "d": 0.6, "e": 0.0, "without a place": 1.0}
     buckets = bucket_means(values, starts)
     assert buckets.queries == (2, 1, 0, 0, 0, 2)
-    assert buckets.means == pytest.approx(
-        (0.75, 0.2, math.nan, math.nan, math.nan, 0.3), nan_ok=True
-    )
+    expected = (0.75, 0.2, math.nan, math.nan, math.nan, 0.3)
+    assert buckets.means == pytest.approx(expected, nan_ok=True)
     assert buckets.psi == pytest.approx(1 - 0.2 / 0.75)
 
 
@@ -47,9 +47,7 @@ def test_what_chance_gives_is_what_questions_without_bias_have():
     starts = {f"q{place}": int(start) for place, start in enumerate(rng.integers(0, 600, 600))}
     below = []
     for _ in range(20):
-        values = {
-            query_id: float(value) for query_id, value in zip(starts, rng.random(600), strict=True)
-        }
+        values = dict(zip(starts, rng.random(600).tolist(), strict=True))
         buckets = bucket_means(values, starts)
         below.append(buckets.psi <= buckets.chance)
     assert sum(below) >= 17
@@ -73,14 +71,7 @@ def test_the_experiment_sets_systems_side_by_side(tmp_path: Path, capsys) -> Non
     late = "word " * 30
     texts = {"d1": "saw and more", "d2": f"{late} saw", "d3": "hammer", "d4": f"{late} hammer"}
     queries = {"q1": "saw", "q2": "hammer"}
-    write_jsonl(
-        tmp_path / "corpus.jsonl", [{"_id": d, "title": "", "text": t} for d, t in texts.items()]
-    )
-    write_jsonl(tmp_path / "queries.jsonl", [{"_id": q, "text": t} for q, t in queries.items()])
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_text(
-        "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td4\t1\n"
-    )
+    write_beir(tmp_path, queries, texts, {"q1": {"d1": 1}, "q2": {"d4": 1}})
     answers = [
         {"query_id": "q1", "doc_id": "d1", "start": 0, "text": "saw"},
         {"query_id": "q2", "doc_id": "d4", "start": texts["d4"].index("hammer"), "text": "hammer"},
@@ -89,20 +80,14 @@ def test_the_experiment_sets_systems_side_by_side(tmp_path: Path, capsys) -> Non
     # It finds the early answer at once, the late one at the second place.
     run = {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d3": 2.0, "d4": 1.0}}
     write_run(tmp_path / "early.trec", run, "early")
-    options = [
-        "experiment=position_buckets",
-        "data=beir",
-        f"data.folder={tmp_path}",
-        f"+data.answers={tmp_path}",
-        f"task.runs=[{tmp_path / 'early.trec'}]",
-    ]
+    options = ["experiment=position_buckets", f"task.runs=[{tmp_path / 'early.trec'}]"]
+    options += ["data=beir", f"data.folder={tmp_path}", f"+data.answers={tmp_path}"]
     evaluate(configured("evaluate", *options), tmp_path / "out")
-    with open(tmp_path / "out" / "position_buckets.csv") as handle:
-        rows = {row["system"]: row for row in csv.DictReader(handle)}
-    assert float(rows["early.trec"]["0-100"]) == 1
+    (row,) = csv_rows(tmp_path / "out" / "position_buckets.csv", system="early.trec")
+    assert float(row["0-100"]) == 1
     second_place = 1 / math.log2(3)
-    assert float(rows["early.trec"]["100-200"]) == pytest.approx(second_place)
-    assert float(rows["early.trec"]["PSI"]) == pytest.approx(1 - second_place)
+    assert float(row["100-200"]) == pytest.approx(second_place)
+    assert float(row["PSI"]) == pytest.approx(1 - second_place)
     shown = capsys.readouterr().out
     assert "nDCG@10 on" in shown
     assert "questions" in shown

@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from causal_example import WIDE
 from saved_rankers import FIXTURES
 from transformers import BertConfig
 
@@ -40,24 +41,16 @@ class Tokenizer:
 
 @pytest.fixture
 def bert():
-    config = {
-        "hidden_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    shape = BertConfig(vocab_size=40, max_position_embeddings=40, initializer_range=0.3, **config)
     torch.manual_seed(0)
-    return shape
+    return BertConfig(vocab_size=40, max_position_embeddings=40, initializer_range=0.3, **WIDE)
 
 
 def packed(rows):
     batch = PackedBatch.from_sequences([row.ids for row in rows])
-    inside = [np.arange(len(row.ids)) for row in rows]
-    chosen = [
-        (at >= row.start) & (at < row.start + row.length)
-        for at, row in zip(inside, rows, strict=True)
-    ]
+    chosen = []
+    for row in rows:
+        places = np.arange(len(row.ids))
+        chosen.append((places >= row.start) & (places < row.start + row.length))
     return batch, torch.from_numpy(np.concatenate(chosen))
 
 
@@ -90,17 +83,15 @@ def test_an_encoder_that_takes_documents_apart_is_refused():
         def join(self, query, document):
             return super().join(query, document[::-1])
 
-    with pytest.raises(
-        ValueError, match="Backwards puts documents into rows in more than one piece"
-    ):
+    message = "Backwards puts documents into rows in more than one piece"
+    with pytest.raises(ValueError, match=message):
         document_rows(Backwards(Tokenizer(), 9, START), DOCUMENTS)
 
 
 @torch.no_grad()
 def test_cross_encoders_give_the_last_hidden_states_of_their_backbone(bert):
-    ranker = CrossEncoderForRanking(
-        CrossEncoderConfig(backbone_config=bert, separator_id=SEP)
-    ).eval()
+    config = CrossEncoderConfig(backbone_config=bert, separator_id=SEP)
+    ranker = CrossEncoderForRanking(config).eval()
     rows = document_rows(PairTokenizer(Tokenizer(), 20, START), DOCUMENTS)
     (kind,) = representations(ranker).items()
     assert kind[0] == "contextual"
@@ -119,9 +110,8 @@ def test_dual_encoders_read_the_document_by_itself(bert):
     pair_tokenizer = DualPairTokenizer(Tokenizer(), 20, START)
     represent = representations(ranker)["contextual"]
     alone = represent(*packed(document_rows(pair_tokenizer, DOCUMENTS)))
-    behind = represent(
-        *packed(document_rows(pair_tokenizer, DOCUMENTS, np.array([20, 21], dtype=np.int32)))
-    )
+    query = np.array([20, 21], dtype=np.int32)
+    behind = represent(*packed(document_rows(pair_tokenizer, DOCUMENTS, query)))
     torch.testing.assert_close(alone, behind)
     ranker.backbone.set_attn_implementation("eager")
     expected = [
@@ -156,22 +146,17 @@ def test_a_backpack_tells_context_weights_and_senses_apart(make_backpack, pair_t
     for place, row in enumerate(rows):
         ids = torch.from_numpy(row.ids).long()
         hidden = backpack.backbone(ids[None]).last_hidden_state[0]
-        torch.testing.assert_close(
-            kinds["contextual"].split(lengths)[place], hidden[1:-1], atol=1e-4, rtol=1e-4
-        )
+        contextual, of_senses, senses = (kind.split(lengths)[place] for kind in kinds.values())
+        torch.testing.assert_close(contextual, hidden[1:-1], atol=1e-4, rtol=1e-4)
         queries, keys = backpack.sense_weight_net.split(hidden)
         for sense in range(8):
-            logits = torch.stack(
-                [queries[-1, sense] @ key / 2 for key in keys[:, sense]]
-            )  # heads of size 4
+            # Heads are of size 4.
+            logits = torch.stack([queries[-1, sense] @ key / 2 for key in keys[:, sense]])
             weights = logits.softmax(0)[1:-1]
-            torch.testing.assert_close(
-                kinds["weights"].split(lengths)[place][:, sense], weights, atol=1e-5, rtol=1e-4
-            )
-        for token, vector in zip(ids[1:-1], kinds["senses"].split(lengths)[place], strict=True):
-            torch.testing.assert_close(
-                vector.view(8, 32), backpack.senses(token), atol=1e-5, rtol=1e-5
-            )
+            torch.testing.assert_close(of_senses[:, sense], weights, atol=1e-5, rtol=1e-4)
+        for token, vector in zip(ids[1:-1], senses, strict=True):
+            expected = backpack.senses(token)
+            torch.testing.assert_close(vector.view(8, 32), expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
 import xml.etree.ElementTree as ElementTree
 
+from read_back import csv_rows
 from rich.console import Console
 
 from backpack_rank.position.passages.term_similarity_report import (
@@ -22,23 +22,14 @@ from backpack_rank.position.passages.term_similarity_report import (
 def report(**curves: list[float]) -> TermSimilarityReport:
     made = []
     for name, values in curves.items():
-        distances = tuple(
-            AtDistance(d, value, 0.1, 3, 0 if math.isnan(value) else 1000 + d, 5000)
-            for d, value in enumerate(values)
-        )
-        made.append(SimilarityCurve(name, 0.1234, 0.05, math.nan, distances, 40, 60))
-    return TermSimilarityReport(
-        "folder",
-        "squad/test",
-        300,
-        20,
-        90,
-        "",
-        4,
-        7,
-        tuple(made),
-        {name: f"what {name} are" for name in curves},
-    )
+        distances = []
+        for distance, value in enumerate(values):
+            pairs = 0 if math.isnan(value) else 1000 + distance
+            distances.append(AtDistance(distance, value, 0.1, 3, pairs, 5000))
+        made.append(SimilarityCurve(name, 0.1234, 0.05, math.nan, tuple(distances), 40, 60))
+    meaning = {name: f"what {name} are" for name in curves}
+    sizes = (300, 20, 90, "", 4, 7)
+    return TermSimilarityReport("folder", "squad/test", *sizes, tuple(made), meaning)
 
 
 def printed(term_similarity: TermSimilarityReport) -> str:
@@ -58,10 +49,8 @@ def test_the_table_has_a_column_per_representation_and_says_how_much_was_sampled
         assert line in lines
     assert "ATS(10)" not in text
     flat = " ".join(text.split())
-    assert (
-        "6,015 of 30,000 pairs compared, from 40 of 60 occurrences (at most 4 of a term at each "
-        "position)" in flat
-    )
+    sample = "from 40 of 60 occurrences (at most 4 of a term at each position)"
+    assert f"6,015 of 30,000 pairs compared, {sample}" in flat
     assert "20 of 90 terms that stand in two documents or more; seed 7" in flat
     assert "senses: what senses are" in flat
 
@@ -79,20 +68,12 @@ def test_missing_figures_are_null_and_empty(tmp_path):
     written = json.loads((tmp_path / "term_similarity.json").read_text())
     assert [at["ats"] for at in written["curves"][0]["distances"]] == [0.9, None, 0.7]
     assert written["curves"][0]["mats_within_terms"] is None
-    rows = list(csv.reader((tmp_path / "term_similarity.csv").open()))
-    assert rows[0] == [
-        "representation",
-        "distance",
-        "ats",
-        "std",
-        "terms",
-        "pairs",
-        "pairs_in_documents",
-    ]
-    assert [row[2] for row in rows[1:]] == ["0.9", "", "0.7"]
-    assert "No pair at 1 of the distances" in " ".join(
-        printed(report(contextual=[0.9, math.nan, 0.7])).split()
-    )
+    rows = csv_rows(tmp_path / "term_similarity.csv")
+    columns = "representation distance ats std terms pairs pairs_in_documents"
+    assert list(rows[0]) == columns.split()
+    assert [row["ats"] for row in rows] == ["0.9", "", "0.7"]
+    text = printed(report(contextual=[0.9, math.nan, 0.7]))
+    assert "No pair at 1 of the distances" in " ".join(text.split())
 
 
 def test_the_picture_names_every_representation_with_its_mats(tmp_path):

@@ -4,7 +4,6 @@ mistakes.
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import re
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from listwise_example import composed, saved_ranker
+from read_back import csv_rows
 from scipy import stats
 
 from backpack_rank.data.trec import ranking
@@ -29,10 +29,8 @@ from backpack_rank.position.lists.saved import load_listwise
 from backpack_rank.position.lists.sources import ListwiseDataConfig
 from backpack_rank.position.tables.aggregation import numbers_table, spread_table
 
-SYNTHETIC = [
-    "+data@task.collections.Synthetic=synthetic",
-    "+task.collections.Synthetic.test.test_queries=6",
-]
+SYNTHETIC = ["+data@task.collections.Synthetic=synthetic"]
+SYNTHETIC += ["+task.collections.Synthetic.test.test_queries=6"]
 SYNTHETIC += ["+task.collections.Synthetic.test.documents=40"]
 
 
@@ -45,13 +43,9 @@ def ranker(tmp_path_factory: pytest.TempPathFactory, sentences) -> Path:
 
 def figures(ranker: Path, *overrides: str):
     """The experiment's configuration, small."""
-    given = [
-        "experiment=lists/psc_figures",
-        "listwise=trained",
-        f"checkpoint={ranker}",
-        "task.files=null",
-    ]
+    given = ["experiment=lists/psc_figures", "listwise=trained", f"checkpoint={ranker}"]
     given += ["task.number=4", "task.size=4", "task.permutations=6", "task.numbers=[1,3]"]
+    given += ["task.files=null"]
     return composed(*given, *overrides)
 
 
@@ -60,17 +54,10 @@ def data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BACKPACK_RANK_DATA", raising=False)
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
-    config = figures(
-        ranker, "task.tasks=[mathsort,Synthetic]", *SYNTHETIC, "task.temperatures=[0,2]"
-    )
-    evaluate(config, tmp_path, quiet=True)
-    spread, numbers = rows(tmp_path / "single_runs.csv"), rows(tmp_path / "aggregated_rankings.csv")
+    options = ["task.tasks=[mathsort,Synthetic]", *SYNTHETIC, "task.temperatures=[0,2]"]
+    evaluate(figures(ranker, *options), tmp_path, quiet=True)
+    spread = csv_rows(tmp_path / "single_runs.csv")
     measured = [(float(row["temperature"]), row["task"]) for row in spread[::3]]
     assert measured == list(itertools.product((0, 2), ("MathSort", "Synthetic")))
     items = ListwiseDataConfig("mathsort", 4, 4, held_out=4, seed=0).held_out_lists(None)
@@ -83,40 +70,25 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
             places = np.argsort(shuffled.original(number))
             taus[number % 6, owner] = stats.kendalltau(places, targets[owner])[0]
         means = taus.mean(axis=1)
-        (row,) = [
-            spread_row
-            for spread_row in spread
-            if (spread_row["task"], float(spread_row["temperature"]), spread_row["aggregator"])
-            == ("MathSort", temperature, "borda")
-        ]
-        for name, value in (
-            ("minimum", means.min()),
-            ("median", np.median(means)),
-            ("maximum", means.max()),
-        ):
+        of_task = {"task": "MathSort", "temperature": str(temperature)}
+        (row,) = csv_rows(tmp_path / "single_runs.csv", **of_task, aggregator="borda")
+        by_hand = {"minimum": means.min(), "median": np.median(means), "maximum": means.max()}
+        for name, value in by_hand.items():
             assert float(row[name]) == pytest.approx(value, abs=1e-9)
         assert (row["runs"], row["lists"]) == ("6", "4")
         psc = PermutationSelfConsistency(
             load_listwise(ranker, temperature=temperature), 6, Borda(), seed=0
         )
-        expected = np.mean(
-            [
-                stats.kendalltau(r.ranks(), t)[0]
-                for r, t in zip(psc.rank(lists), targets, strict=True)
-            ]
-        )
+        aggregated = zip(psc.rank(lists), targets, strict=True)
+        taus_of_psc = [stats.kendalltau(each.ranks(), target)[0] for each, target in aggregated]
+        expected = np.mean(taus_of_psc)
         assert float(row["aggregate"]) == pytest.approx(expected, abs=1e-9)
         assert float(row["beaten"]) == pytest.approx(np.mean(means < expected))
-        first = [
-            float(number_row["score"])
-            for number_row in numbers
-            if (number_row["task"], float(number_row["temperature"]), number_row["rankings"])
-            == ("MathSort", temperature, "1")
-        ]
-        assert first == pytest.approx(
-            [means[0]] * 3, abs=1e-9
-        )  # the first run is its own aggregate
+        of_one = csv_rows(tmp_path / "aggregated_rankings.csv", **of_task, rankings="1")
+        # The first run is its own aggregate.
+        assert [float(row["score"]) for row in of_one] == pytest.approx([means[0]] * 3, abs=1e-9)
     assert {row["measure"] for row in spread if row["task"] == "Synthetic"} == {"nDCG@10"}
+    numbers = csv_rows(tmp_path / "aggregated_rankings.csv")
     assert {row["rankings"] for row in numbers} == {"1", "3", "6"}
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/svg+xml;base64,") == 4
@@ -124,10 +96,8 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
         assert (tmp_path / f"{stem}.png").stat().st_size
         assert (tmp_path / f"{stem}.svg").stat().st_size
     markdown = (tmp_path / "single_runs.md").read_text()
-    assert (
-        "beats all individual runs by 1 to 12%. Here: kemeny against the best single run"
-        in markdown
-    )
+    sentence = "beats all individual runs by 1 to 12%. Here: kemeny against the best single run"
+    assert sentence in markdown
     assert "93.5% of the boost. Here: kemeny is ahead in" in markdown
 
 
@@ -146,10 +116,8 @@ def test_an_interrupted_job_goes_on(ranker, tmp_path) -> None:
     options = ["task.tasks=[mathsort]", "task.temperatures=[0,1]", "listwise.lists_per_call=5"]
     evaluate(figures(ranker, *options), tmp_path, quiet=True)
     file = tmp_path / "rankings.jsonl"
-    lines, before = (
-        file.read_text().splitlines(keepends=True),
-        (tmp_path / "single_runs.csv").read_text(),
-    )
+    lines = file.read_text().splitlines(keepends=True)
+    before = (tmp_path / "single_runs.csv").read_text()
     file.write_text("".join(lines[:-7]))
     evaluate(figures(ranker, *options), tmp_path, quiet=True)
     assert len(file.read_text().splitlines()) == len(lines)
@@ -195,9 +163,8 @@ def test_options_that_do_not_fit_are_refused(overrides, message, ranker, tmp_pat
 
 
 def runs(task: str, temperature: float, singles, **aggregates) -> AggregationScores:
-    return AggregationScores(
-        task, "Kendall's tau", temperature, 10, tuple(singles), (1, 5, 20), aggregates
-    )
+    given = (temperature, 10, tuple(singles), (1, 5, 20), aggregates)
+    return AggregationScores(task, "Kendall's tau", *given)
 
 
 FOUND = [
@@ -209,21 +176,12 @@ FOUND = [
 
 def test_tables_and_sentences_are_those_worked_by_hand() -> None:
     table = spread_table(FOUND)
-    assert [heading for heading, _ in table.sections] == [
-        "Sampling temperature 0",
-        "Sampling temperature 0.5",
-    ]
+    headings = [heading for heading, _ in table.sections]
+    assert headings == ["Sampling temperature 0", "Sampling temperature 0.5"]
     (_, (sums, words)), _ = table.sections
     # Quartiles 0.575 and 0.725; all four runs are below 0.9, three of four below 0.35.
-    assert [entry.text for entry in sums[1]] == [
-        "50.00",
-        "65.00",
-        "80.00",
-        "15.00",
-        "90.00",
-        "87.50",
-        "100%",
-    ]
+    shown = " ".join(entry.text for entry in sums[1])
+    assert shown == "50.00 65.00 80.00 15.00 90.00 87.50 100%"
     assert [entry.text for entry in words[1]][-3:] == ["35.00", "36.00", "75%"]
     text = " ".join(table.notes)
     assert "Sums +10.00 (+12.5%); Words -5.00 (-12.5%)" in text
@@ -231,18 +189,12 @@ def test_tables_and_sentences_are_those_worked_by_hand() -> None:
     # no gain.
     assert "five give 60.0% (Sums), -33.3% (Words) of the gain of 20" in text
     assert "-10.00 points (Sums, temperature 0.5 in place of 0)" in text
-    assert (
-        "kemeny is ahead in 1 of 2 by +0.75 points on average; RRF gives 90.0% (Sums), 113.3% "
-        "(Words)" in text
-    )
-    by_number = numbers_table(FOUND)
-    assert [entry.text for entry in by_number.sections[0][1][0][1]] == [
-        "65.00",
-        "50.00",
-        "80.00",
-        "90.00",
-    ]
-    assert len(by_number.sections[0][1]) == 2  # of the first temperature
+    assert "kemeny is ahead in 1 of 2 by +0.75 points on average; RRF gives 90.0% (Sums)" in text
+    assert "RRF gives 90.0% (Sums), 113.3% (Words)" in text
+    (_, of_first_temperature), *_ = numbers_table(FOUND).sections
+    shown = [entry.text for entry in of_first_temperature[0][1]]
+    assert shown == ["65.00", "50.00", "80.00", "90.00"]
+    assert len(of_first_temperature) == 2
 
 
 def test_pictures_show_the_runs_and_are_equal_for_equal_figures(tmp_path) -> None:

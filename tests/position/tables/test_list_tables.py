@@ -5,14 +5,11 @@ papers by name.
 from __future__ import annotations
 
 import pytest
+from position_reports import position_report
 from shown import printed
 
 from backpack_rank.evaluation.results import Estimate
-from backpack_rank.position.lists.position_curves import (
-    PositionCurve,
-    PositionReport,
-    SystemPositions,
-)
+from backpack_rank.position.lists.position_curves import PositionReport
 from backpack_rank.position.tables.first_stages import stage_figures
 from backpack_rank.position.tables.list_bias import evenness_table, order_row, remedies_table
 from backpack_rank.position.tables.reranking_grid import grid_table
@@ -33,17 +30,9 @@ def texts(cells) -> list[str]:
 
 
 def report(seconds: float | None = 3.0) -> PositionReport:
-    systems = []
-    for label, values, passes in (
-        ("plain", (0.9, 0.7, 0.5), 60),
-        ("remedy", (0.8, 0.8, 0.75), 120),
-    ):
-        curves = (
-            PositionCurve("nDCG@10", values, (0.01,) * 3),
-            PositionCurve("MRR", values[::-1], (0.01,) * 3),
-        )
-        systems.append(SystemPositions(label, curves, 60, passes, seconds))
-    return PositionReport("wikiqa/test", 20, tuple(systems), ("A note.",))
+    return position_report(
+        ("plain", (0.9, 0.7, 0.5)), ("remedy", (0.8, 0.8, 0.75)), seconds=seconds
+    )
 
 
 def test_remedies_have_mean_range_change_and_cost_per_list():
@@ -107,9 +96,8 @@ def test_sorting_stands_above_the_published_table():
     assert texts(paper.rows[0].cells) == ["34.7", "52.9", "55.3", "74.2", "46.7", "65.3"]
     assert ("here", "tiny", "MathSort", "Orig.", 0.5, 0.125) in table.records
     assert [heading for heading, _ in sorting_table("psc_table3", {}).sections] == ["Published"]
-    with pytest.raises(
-        ValueError, match="capcal_table1: rows of a table of sorting tasks must have one label"
-    ):
+    message = "capcal_table1: rows of a table of sorting tasks must have one label"
+    with pytest.raises(ValueError, match=message):
         sorting_table("capcal_table1", {})
 
 
@@ -132,12 +120,8 @@ def test_ways_of_sorting_stand_below_each_other_above_table_8():
     assert (by_prp.labels, by_psc.labels) == (("tiny (PRP)",), ("tiny (PSC)",))
     assert texts(by_prp.cells) == ["50.0", "-", "-"]
     assert texts(by_psc.cells) == ["-", "62.5", "-"]
-    assert [row.labels for row in paper.rows] == [
-        ("GPT-3.5 (PRP)",),
-        ("GPT-4 (PRP)",),
-        ("GPT-3.5 (PSC)",),
-        ("GPT-4 (PSC)",),
-    ]
+    labels = [row.labels[0] for row in paper.rows]
+    assert labels == ["GPT-3.5 (PRP)", "GPT-4 (PRP)", "GPT-3.5 (PSC)", "GPT-4 (PSC)"]
     assert texts(paper.rows[0].cells) == ["46.7", "82.2", "64.0"]
     assert ("here", "tiny", "MathSort", "PRP", 0.5, 0.125) in table.records
     taus = {record[:4]: record[4] for record in table.records}

@@ -43,37 +43,28 @@ def test_differences_are_those_that_the_paper_prints(table: str, printed: str) -
     for row, line in zip(with_changes(published(table)).rows.values(), lines, strict=True):
         changes = [printed for column, printed in row.items() if column.endswith("change")]
         for tested, figure in zip(changes, line, strict=True):
-            assert 100 * tested.value == pytest.approx(
-                figure, abs=0.11
-            )  # of figures with three decimals
+            # Of figures with three decimals.
+            assert 100 * tested.value == pytest.approx(figure, abs=0.11)
 
 
 def test_a_table_without_both_test_sets_is_refused() -> None:
     values = with_changes(published("rotation_table3")).values("BERT_DOT", "Debiased")
     assert (values["MRR@10 original"], values["MRR@10 rotated"]) == (0.305, 0.307)
-    with pytest.raises(
-        ValueError,
-        match="published table rotation_table5 must have the columns nDCG@10 original, nDCG",
-    ):
+    message = "published table rotation_table5 must have the columns nDCG@10 original, nDCG"
+    with pytest.raises(ValueError, match=message):
         with_changes(published("rotation_table5"))
 
 
 def figures(*means: float) -> dict[str, Estimate]:
-    names = ("nDCG@10", "MRR@10", "R@10")
-    return {
-        name: Estimate(mean, mean, mean - 0.01, mean + 0.01)
-        for name, mean in zip(names, means, strict=True)
-    }
+    estimates = [Estimate(mean, mean, mean - 0.01, mean + 0.01) for mean in means]
+    return dict(zip(("nDCG@10", "MRR@10", "R@10"), estimates, strict=True))
 
 
 @pytest.fixture
 def effect() -> Table:
     equal = dict.fromkeys(("nDCG@10", "MRR@10", "R@10"), 1.0)
-    tk = effect_figures(
-        figures(0.5, 0.4, 0.9),
-        figures(0.4, 0.4, 0.88),
-        {"nDCG@10": 0.01, "MRR@10": 1.0, "R@10": 0.2},
-    )
+    p_values = {"nDCG@10": 0.01, "MRR@10": 1.0, "R@10": 0.2}
+    tk = effect_figures(figures(0.5, 0.4, 0.9), figures(0.4, 0.4, 0.88), p_values)
     debiased = effect_figures(figures(0.45, 0.38, 0.9), figures(0.46, 0.4, 0.9), equal)
     knrm = effect_figures(figures(0.3, 0.2, 0.0), figures(0.3, 0.2, 0.0), equal)
     measured = {
@@ -81,13 +72,8 @@ def effect() -> Table:
         ("TK", "Debiased"): PaperRow(("TK", "Debiased"), debiased),
         ("knrm", "Original"): PaperRow(("knrm", "Original"), knrm),
     }
-    return effect_table(
-        published("rotation_table4"),
-        measured,
-        "squad/test",
-        ("BM25", figures(0.6, 0.5, 0.8)),
-        ["A note."],
-    )
+    paper, bm25 = published("rotation_table4"), ("BM25", figures(0.6, 0.5, 0.8))
+    return effect_table(paper, measured, "squad/test", bm25, ["A note."])
 
 
 def test_table_4_has_the_papers_rows_and_ours_below(effect: Table) -> None:
@@ -102,15 +88,9 @@ def test_table_4_has_the_papers_rows_and_ours_below(effect: Table) -> None:
     assert cells(effect, "TK", "Debiased", "here")[2::3] == ["*+2.2%", "+5.0%", "*0.0%"]
     assert cells(effect, "TK", "Debiased", "paper")[2::3] == ["*-0.5%", "*-0.5%", "*-0.1%"]
     assert cells(effect, "BERT_CAT", "Debiased", "here") == ["-"] * 9
-    assert cells(effect, "knrm", "Original", "here")[:6] == [
-        "0.3000",
-        "0.3000",
-        "0.0%",
-        "0.2000",
-        "0.2000",
-        "0.0%",
-    ]
-    assert cells(effect, "knrm", "Original", "here")[6:] == ["0.0000", "0.0000", "-"]
+    assert cells(effect, "knrm", "Original", "here") == (
+        ["0.3000", "0.3000", "0.0%", "0.2000", "0.2000", "0.0%", "0.0000", "0.0000", "-"]
+    )
     assert cells(effect, "BM25", "", "here")[::3] == ["0.6000", "0.5000", "0.8000"]
     assert effect.notes[-1] == "A note."
 
@@ -152,28 +132,16 @@ def test_table_5_marks_what_is_better() -> None:
             row["", measure] = Figure(figure, marks=better if measure == "nDCG@10" else "")
         measured[model, letter] = PaperRow((model, letter), row)
     table = transfer_table(paper, measured, CHAINS, "squad/test")
-    assert cells(table, "TK", "MS(Debiased) -> SQuAD(Original)", "c", "paper") == [
-        "*0.857ab",
-        "*0.832ab",
-        "*0.937",
-    ]
-    assert cells(table, "TK", "nq(Debiased) -> squad(Original)", "c", "here") == [
-        "*0.5200a",
-        "0.3900",
-        "*0.9000",
-    ]
+    of_paper = cells(table, "TK", "MS(Debiased) -> SQuAD(Original)", "c", "paper")
+    assert of_paper == ["*0.857ab", "*0.832ab", "*0.937"]
+    of_here = cells(table, "TK", "nq(Debiased) -> squad(Original)", "c", "here")
+    assert of_here == ["*0.5200a", "0.3900", "*0.9000"]
     assert cells(table, "TK", "nq(Original) -> squad(Original)", "b", "here") == ["-"] * 3
     assert cells(table, "knrm", "squad(Original)", "a", "here") == ["0.5000", "0.4000", "0.9000"]
-    assert cells(table, "BERT_CAT", "MS(Original) -> SQuAD(Original)", "b", "paper") == [
-        "*0.913",
-        "*0.898",
-        "0.957",
-    ]
-    letters = [
-        line[10]
-        for line in table.records
-        if line[:4] == ("table5", "TK", "nq(Debiased) -> squad(Original)", "here")
-    ]
+    of_bert = cells(table, "BERT_CAT", "MS(Original) -> SQuAD(Original)", "b", "paper")
+    assert of_bert == ["*0.913", "*0.898", "0.957"]
+    of_tk = ("table5", "TK", "nq(Debiased) -> squad(Original)", "here")
+    letters = [line[10] for line in table.records if line[:4] == of_tk]
     assert letters == ["a", "", ""]
 
 
@@ -193,29 +161,15 @@ def test_both_biases_stand_in_one_row() -> None:
     bias = {"RaB(tf)@10": Estimate(-0.02, 0.1), "swap change/std": Estimate(0.3, 0.3)}
     both = {"original": figures(0.5, 0.4, 0.9) | bias, "rotated": figures(0.45, 0.4, 0.9)}
     thirds = {"original": {"first": (Estimate(0.42, 0.42), 5), "last": (Estimate(0.31, 0.31), 4)}}
-    row = PaperRow(
-        ("Original", "0.5"),
-        figures_at_alpha(both, thirds),
-        section="backpack",
-        record={"alpha": 0.5, "rankers": 1},
-    )
+    figures_of_row, record = figures_at_alpha(both, thirds), {"alpha": 0.5, "rankers": 1}
+    row = PaperRow(("Original", "0.5"), figures_of_row, section="backpack", record=record)
     facts = {"collection": "c", "bias_set": "b", "sign": "male minus female"}
     table = lay_out("rotation_alpha", [row], facts=facts)
     assert cells(table, "backpack", "Original", "0.5") == (
         ["0.5000", "0.4500", "-11.1%", "0.4200", "0.3100", "-0.0200", "-", "-", "-", "0.3000", "-"]
     )
-    assert (
-        "backpack",
-        "Original",
-        0.5,
-        "original",
-        "MRR@10 last third",
-        0.31,
-        None,
-        None,
-        4,
-        1,
-    ) in table.records
+    of_last_third = (0.5, "original", "MRR@10 last third", 0.31, None, None, 4, 1)
+    assert ("backpack", "Original", *of_last_third) in table.records
 
 
 def test_there_is_no_change_of_a_figure_that_is_0() -> None:

@@ -4,7 +4,6 @@ missing.
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import math
@@ -12,14 +11,18 @@ import os
 from pathlib import Path
 
 import pytest
+from beir_folders import write_beir
 from hydra.utils import instantiate
 from in_process import configured
 from omegaconf import DictConfig, OmegaConf
+from read_back import csv_rows
 
 from backpack_rank.data.collection import Collection
 from backpack_rank.data.first_stage import GivenCandidates
+from backpack_rank.data.json_lines import write_jsonl
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.rotation import Rotation
+from backpack_rank.data.trec import write_run
 from backpack_rank.evaluation.paired import p_wilcoxon
 from backpack_rank.evaluation.results import PerQuery
 from backpack_rank.models.loading import save_ranker
@@ -29,60 +32,37 @@ from backpack_rank.position.passages.rotation_benchmark import mean_values
 from backpack_rank.position.tables.checkpoints import TrainingStage, find_checkpoints
 
 BEIR = "backpack_rank.data.sources.beir.load_beir"
+GIVEN = "backpack_rank.data.first_stage.GivenCandidates"
 
 
 def collection_folder(folder: Path, sentences: tuple[str, ...]) -> Path:
     """A BEIR folder of 12 documents of two sentences, six queries and their answers in all thirds."""
-    folder.mkdir(parents=True)
-    documents = {
-        f"d{number}": f"{sentences[number % 8]} {sentences[(number + 3) % 8]}"
-        for number in range(12)
-    }
+    documents = {}
+    for number in range(12):
+        documents[f"d{number}"] = f"{sentences[number % 8]} {sentences[(number + 3) % 8]}"
     queries = {f"q{number}": " ".join(sentences[number].split()[:4]) for number in range(6)}
     places = {query: (f"d{number}", number * 29 // 6) for number, query in enumerate(queries)}
-    write = {
-        "corpus": [{"_id": key, "title": "", "text": text} for key, text in documents.items()],
-        "queries": [{"_id": key, "text": text} for key, text in queries.items()],
-        "answers": [],
-    }
+    answers = []
     for query, (doc_id, word) in places.items():
-        text = documents[doc_id]
-        answer = text.split()[word]
-        start = len(" ".join(text.split()[:word])) + (word > 0)
-        write["answers"].append(
-            {"query_id": query, "doc_id": doc_id, "start": start, "text": answer}
-        )
-    for name, rows in write.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "qrels").mkdir()
-    lines = [f"{query}\t{doc_id}\t1" for query, (doc_id, _) in places.items()]
-    (folder / "qrels" / "test.tsv").write_text(
-        "query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n"
-    )
-    lines = []
-    for query in queries:
-        for place, doc_id in enumerate(documents):
-            lines.append(f"{query} Q0 {doc_id} 1 {1 / (1 + place)} x\n")
-    (folder / "run.trec").write_text("".join(lines))
+        words = documents[doc_id].split()
+        start = len(" ".join(words[:word])) + (word > 0)
+        answers.append({"query_id": query, "doc_id": doc_id, "start": start, "text": words[word]})
+    qrels = {query: {doc_id: 1} for query, (doc_id, _) in places.items()}
+    write_beir(folder, queries, documents, qrels)
+    write_jsonl(folder / "answers.jsonl", answers)
+    scores = {doc_id: 1 / (1 + place) for place, doc_id in enumerate(documents)}
+    write_run(folder / "run.trec", dict.fromkeys(queries, scores), "x")
     return folder
 
 
 def data_of(folder: Path, name: str = "mine", rotation: str = "none") -> dict:
+    test = {"folder": str(folder), "split": "test", "candidates": "run.trec", "title": False}
     return {
         "name": name,
-        "test": {
-            "_target_": BEIR,
-            "folder": str(folder),
-            "split": "test",
-            "candidates": "run.trec",
-            "title": False,
-        },
+        "test": {"_target_": BEIR, **test},
         "dev": None,
         "train": None,
-        "first_stage": {
-            "_target_": "backpack_rank.data.first_stage.GivenCandidates",
-            "name": "given",
-        },
+        "first_stage": {"_target_": GIVEN, "name": "given"},
         "answers": str(folder),
         "bias": None,
         "bias_queries": None,
@@ -128,29 +108,18 @@ def save_run(tmp_path: Path, folder: Path, make_backpack, pair_tokenizer):
 def composed(tmp_path: Path, folder: Path, *options: str) -> DictConfig:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BACKPACK_RANK_DATA", "/nowhere")
-        overrides = [
-            f"output={tmp_path}",
-            f"cache.folder={tmp_path / 'cache'}",
-            f"task.runs={tmp_path / 'runs'}",
-        ]
-        config = configured("evaluate", *overrides, "scoring.device=cpu", *options)
-        OmegaConf.set_struct(config, False)
-        options_of_data = {
-            key: config.data[key] for key in ("rotation", "rotation_level", "rotation_seed")
-        }
-        config.data = {**data_of(folder), **options_of_data}
+        overrides = [f"output={tmp_path}", f"cache.folder={tmp_path / 'cache'}"]
+        overrides += [f"task.runs={tmp_path / 'runs'}", "scoring.device=cpu"]
+        config = configured("evaluate", *overrides, *options)
+    OmegaConf.set_struct(config, False)
+    rotation = {name: config.data[name] for name in config.data if name.startswith("rotation")}
+    config.data = {**data_of(folder), **rotation}
     return config
 
 
 def run_task(config: DictConfig, folder: Path) -> None:
-    instantiate(config.task, _convert_="all").run(
-        EvaluationSettings.of(config), folder, quiet=False
-    )
-
-
-def lines_of(path: Path) -> list[dict[str, str]]:
-    with open(path, encoding="utf-8") as handle:
-        return list(csv.DictReader(handle))
+    task = instantiate(config.task, _convert_="all")
+    task.run(EvaluationSettings.of(config), folder, quiet=False)
 
 
 def reciprocal_ranks(
@@ -159,18 +128,14 @@ def reciprocal_ranks(
     """MRR@10 by hand: every document of the collection scored apart, ranked by score and then id."""
     texts = dict(collection.documents)
     if rotation is not None:
-        texts = {
-            doc_id: " ".join(turned_by_hand(rotation, doc_id, text))
-            for doc_id, text in texts.items()
-        }
+        for doc_id, text in texts.items():
+            texts[doc_id] = " ".join(turned_by_hand(rotation, doc_id, text))
     by_query = {}
     for query_id, query in collection.queries.items():
-        scores = {
-            doc_id: ranker(
-                PackedBatch.from_sequences(pair_tokenizer.pairs(query, [text]))
-            ).scores.item()
-            for doc_id, text in texts.items()
-        }
+        scores = {}
+        for doc_id, text in texts.items():
+            pair = PackedBatch.from_sequences(pair_tokenizer.pairs(query, [text]))
+            scores[doc_id] = ranker(pair).scores.item()
         order = sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
         (relevant,) = collection.qrels[query_id]
         rank = order.index(relevant) + 1
@@ -188,26 +153,17 @@ def test_runs_say_what_they_were_trained_on(save_run, tmp_path: Path) -> None:
     save_run("0", rotation="train", data="first")
     save_run("1", before="0")
     save_run("2", before="1", rotation="both", model="knrm", seed=3)
-    run_by_name = {
-        run.ranker.parent.name: run for run in find_checkpoints([str(tmp_path / "runs")])
-    }
-    assert run_by_name["0"].stages == (TrainingStage("first", "word"),)
-    assert run_by_name["1"].stages == (TrainingStage("first", "word"), TrainingStage("mine"))
-    assert run_by_name["2"].stages == (
-        TrainingStage("first", "word"),
-        TrainingStage("mine"),
-        TrainingStage("mine", "word"),
-    )
-    assert [(run_by_name[name].model, run_by_name[name].seed) for name in "012"] == [
-        ("tk", 0),
-        ("tk", 0),
-        ("knrm", 3),
-    ]
+    found = find_checkpoints([str(tmp_path / "runs")])
+    run_by_name = {run.ranker.parent.name: run for run in found}
+    first, second = TrainingStage("first", "word"), TrainingStage("mine")
+    assert run_by_name["0"].stages == (first,)
+    assert run_by_name["1"].stages == (first, second)
+    assert run_by_name["2"].stages == (first, second, TrainingStage("mine", "word"))
+    models = [(run_by_name[name].model, run_by_name[name].seed) for name in "012"]
+    assert models == [("tk", 0), ("tk", 0), ("knrm", 3)]
 
 
-def test_the_newest_of_equal_runs_is_kept(
-    save_run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_newest_of_equal_runs_is_kept(save_run, tmp_path, caplog) -> None:
     for number, name in enumerate("ab"):
         run = save_run(name)
         os.utime(run / "ranker" / "config.json", (number, number))
@@ -234,27 +190,16 @@ def test_a_folder_without_runs_is_named(tmp_path: Path, name: str, message: str)
 
 
 def test_table_4_measures_both_trainings_on_both_test_sets(
-    save_run,
-    folder: Path,
-    tmp_path: Path,
-    make_backpack,
-    pair_tokenizer,
-    capsys: pytest.CaptureFixture[str],
+    save_run, folder: Path, tmp_path: Path, make_backpack, pair_tokenizer, capsys
 ) -> None:
     save_run("a", seed=0)
     save_run("b", seed=1)
     save_run("c", rotation="train", seed=2)
     save_run("other data", data="other")
-    run_task(
-        composed(tmp_path, folder, "experiment=passage_rotation/table4", "data.rotation_seed=5"),
-        tmp_path / "out",
-    )
-    lines = lines_of(tmp_path / "out" / "table4.csv")
-    ours = {
-        (line["model"], line["training"], line["test"]): line
-        for line in lines
-        if line["source"] == "here" and line["measure"] == "MRR@10"
-    }
+    options = ["experiment=passage_rotation/table4", "data.rotation_seed=5"]
+    run_task(composed(tmp_path, folder, *options), tmp_path / "out")
+    lines = csv_rows(tmp_path / "out" / "table4.csv", source="here", measure="MRR@10")
+    ours = {(line["model"], line["training"], line["test"]): line for line in lines}
     collection = instantiate(data_of(folder)["test"])
     by_hand = {}
     for seed in range(3):
@@ -264,32 +209,23 @@ def test_table_4_measures_both_trainings_on_both_test_sets(
     for test in ("original", "rotated"):
         value = float(ours["TK", "Original", test]["value"])
         assert value == pytest.approx((by_hand[0, test] + by_hand[1, test]) / 2, abs=1e-9)
-        assert float(ours["TK", "Debiased", test]["value"]) == pytest.approx(
-            by_hand[2, test], abs=1e-9
-        )
+        value = float(ours["TK", "Debiased", test]["value"])
+        assert value == pytest.approx(by_hand[2, test], abs=1e-9)
     assert ours["TK", "Original", "original"]["rankers"] == "2"
-    before, after = (
-        float(ours["TK", "Debiased", test]["value"]) for test in ("original", "rotated")
-    )
-    assert float(ours["TK", "Debiased", "change"]["value"]) == pytest.approx(
-        (after - before) / after
-    )
-    candidates = GivenCandidates().candidates(collection)
-    floor = [
-        1 / (1 + list(ranking).index(f"d{query_id[1:]}"))
-        for query_id, ranking in candidates.items()
-    ]
+    before, after = by_hand[2, "original"], by_hand[2, "rotated"]
+    change = float(ours["TK", "Debiased", "change"]["value"])
+    assert change == pytest.approx((after - before) / after)
+    floor = []
+    for query_id, ranking in GivenCandidates().candidates(collection).items():
+        floor.append(1 / (1 + list(ranking).index(f"d{query_id[1:]}")))
     assert float(ours["given", "", "original"]["value"]) == pytest.approx(sum(floor) / 6)
     shown = capsys.readouterr().out
     assert "train model=cross_encoder data=mine data.rotation=train)" in " ".join(shown.split())
     assert "means over seeds 0, 1" in " ".join(shown.split())
-    per_query = {line["system"] for line in lines_of(tmp_path / "out" / "per_query.csv")}
-    assert "TK (Debiased) on rotated" in per_query
+    assert csv_rows(tmp_path / "out" / "per_query.csv", system="TK (Debiased) on rotated")
 
 
-def test_table_4_without_any_ranker_shows_the_floor_and_what_to_train(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_table_4_without_any_ranker_shows_the_floor_and_what_to_train(folder, tmp_path) -> None:
     config = composed(tmp_path, folder, "experiment=passage_rotation/table4")
     config.task.runs = None
     run_task(config, tmp_path / "out")
@@ -305,8 +241,8 @@ def test_table_5_follows_chains_of_runs(save_run, folder: Path, tmp_path: Path) 
     save_run("b", seed=3, before="first")
     save_run("c", seed=4, before="turned first")
     run_task(composed(tmp_path, folder, "experiment=passage_rotation/table5"), tmp_path / "out")
-    lines = [line for line in lines_of(tmp_path / "out" / "table5.csv") if line["source"] == "here"]
-    assert [line["training"] for line in lines if line["measure"] == "R@10"] == [
+    lines = csv_rows(tmp_path / "out" / "table5.csv", source="here", measure="R@10")
+    assert [line["training"] for line in lines] == [
         "mine(Original)",
         "first(Original) -> mine(Original)",
         "first(Debiased) -> mine(Original)",
@@ -325,38 +261,27 @@ def test_table_5_asks_which_collection_came_first(save_run, folder: Path, tmp_pa
 def test_table_2_takes_mats_of_both_trainings(save_run, folder: Path, tmp_path: Path) -> None:
     save_run("a", data="squad")
     save_run("b", data="squad", rotation="train", seed=1)
-    options = [
-        "task.similarity.max_distance=6",
-        "task.similarity.documents=null",
-        "task.similarity.terms=null",
-    ]
-    run_task(
-        composed(tmp_path, folder, "experiment=passage_rotation/table2", *options), tmp_path / "out"
-    )
-    lines = [line for line in lines_of(tmp_path / "out" / "table2.csv") if line["source"] == "here"]
+    options = ["experiment=passage_rotation/table2", "task.similarity.max_distance=6"]
+    options += ["task.similarity.documents=null", "task.similarity.terms=null"]
+    run_task(composed(tmp_path, folder, *options), tmp_path / "out")
+    lines = csv_rows(tmp_path / "out" / "table2.csv", source="here")
     values = {(line["training"], line["measure"]): float(line["value"]) for line in lines}
     assert values.keys() == set(itertools.product(("Original", "Debiased"), ("MATS", "MATS std")))
     picture = json.loads((tmp_path / "out" / "figure2_SQuAD" / "term_similarity.json").read_text())
     curves = {curve["representation"]: curve["mats"] for curve in picture["curves"]}
-    assert curves == {
-        f"TK, {training}": values[training, "MATS"] for training in ("Original", "Debiased")
-    }
-    assert curves["TK, Original"] != curves["TK, Debiased"]
+    original, debiased = values["Original", "MATS"], values["Debiased", "MATS"]
+    assert curves == {"TK, Original": original, "TK, Debiased": debiased}
+    assert original != debiased
 
 
-def test_rotation_and_alpha_give_both_biases_in_one_table(
-    save_run, folder: Path, tmp_path: Path
-) -> None:
+def test_rotation_and_alpha_give_both_biases_in_one_table(save_run, folder, tmp_path) -> None:
     save_run("a", model="backpack")
     save_run("b", model="backpack", rotation="train", seed=1)
-    options = ["task.alphas=[0.5]", "policy=lowest_senses"]
-    run_task(
-        composed(tmp_path, folder, "experiment=passage_rotation/alpha", *options), tmp_path / "out"
-    )
-    lines = lines_of(tmp_path / "out" / "rotation_alpha.csv")
-    values = {
-        (line["training"], line["alpha"], line["test"], line["measure"]): line for line in lines
-    }
+    options = ["experiment=passage_rotation/alpha", "task.alphas=[0.5]", "policy=lowest_senses"]
+    run_task(composed(tmp_path, folder, *options), tmp_path / "out")
+    values = {}
+    for line in csv_rows(tmp_path / "out" / "rotation_alpha.csv"):
+        values[line["training"], line["alpha"], line["test"], line["measure"]] = line
     for training in ("Original", "Debiased"):
         for alpha in ("1.0", "0.5"):
             for test in ("original", "rotated"):
@@ -368,9 +293,8 @@ def test_rotation_and_alpha_give_both_biases_in_one_table(
             ]
             assert sum(int(line["queries"]) for line in thirds) == 6
             mean_of_thirds = sum(int(line["queries"]) * float(line["value"]) for line in thirds) / 6
-            assert mean_of_thirds == pytest.approx(
-                float(values[training, alpha, "original", "MRR@10"]["value"])
-            )
+            mean = float(values[training, alpha, "original", "MRR@10"]["value"])
+            assert mean_of_thirds == pytest.approx(mean)
     text = (tmp_path / "out" / "rotation_alpha.md").read_text()
     assert text.count("Does rotation change gender bias?") == 2
     assert text.count("Does alpha change position bias?") == 2
@@ -379,9 +303,8 @@ def test_rotation_and_alpha_give_both_biases_in_one_table(
 def test_rotation_and_alpha_need_a_ranker_with_senses(folder: Path, tmp_path: Path) -> None:
     config = composed(tmp_path, folder, "experiment=passage_rotation/alpha")
     config.task.runs = None
-    with pytest.raises(
-        ValueError, match="no ranker with senses that was trained on mine was found"
-    ):
+    message = "no ranker with senses that was trained on mine was found"
+    with pytest.raises(ValueError, match=message):
         run_task(config, tmp_path / "out")
 
 
@@ -392,12 +315,5 @@ def test_means_and_tests_are_over_queries() -> None:
     # Signs of three ranked differences: (-1, +1, -0.5) has ranks 2.5, 2.5, 1; the patterns with a
     # rank sum of at most 2.5 on one side are {1}, {2.5}, {2.5} and none: 2 * 4 / 8.
     assert p_wilcoxon(values, other, "m") == pytest.approx(1.0)
-    less = PerQuery(
-        {
-            "m": {
-                name: value - 0.1 * (place + 1)
-                for place, (name, value) in enumerate(values.values["m"].items())
-            }
-        }
-    )
+    less = PerQuery({"m": {"a": -0.1, "b": 0.8, "c": 0.2}})
     assert p_wilcoxon(values, less, "m") == pytest.approx(2 / 8)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 
 import numpy as np
 import pytest
-from in_process import configured
+from in_process import configured, inline
 from omegaconf import OmegaConf
+from read_back import csv_rows
 
 from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.tokenisation import PairTokenizer
@@ -45,24 +45,10 @@ def checkpoint(make_backpack, pair_tokenizer, tmp_path):
 
 
 def run(checkpoint, documents, folder, *options, quiet=True):
-    chosen = [
-        "experiment=term_similarity",
-        f"checkpoint={checkpoint}",
-        f"output={folder}",
-        *options,
-    ]
-    config = configured("evaluate", "scoring.device=cpu", *chosen)
+    chosen = ["experiment=term_similarity", f"checkpoint={checkpoint}", f"output={folder}"]
+    config = configured("evaluate", "scoring.device=cpu", *chosen, *options)
     OmegaConf.set_struct(config, False)
-    target = "backpack_rank.data.sources.inline.load_inline"
-    config.data = {
-        "name": "inline",
-        "test": {
-            "_target_": target,
-            "name": "inline",
-            "queries": {"q": "soup"},
-            "documents": documents,
-        },
-    }
+    config.data = inline({"q": "soup"}, documents)
     evaluate(config, folder, quiet)
 
 
@@ -77,8 +63,7 @@ def test_the_experiment_writes_figures_picture_and_configuration(
     assert (report["collection"], report["documents"], report["terms"]) == ("inline", 60, 40)
     curves = {curve["representation"]: curve for curve in report["curves"]}
     assert list(curves) == ["contextual", "weights", "senses"]
-    with open(folder / "term_similarity.csv") as handle:
-        lines = list(csv.DictReader(handle))
+    lines = csv_rows(folder / "term_similarity.csv")
     assert len(lines) == 3 * 13
     assert float(lines[5]["ats"]) == curves["contextual"]["distances"][5]["ats"]
     for ending in ("png", "svg"):
@@ -106,9 +91,8 @@ def test_sense_vectors_know_no_position_and_contextual_vectors_do(scorer, collec
 
 
 def test_all_terms_and_occurrences_give_every_pair(scorer, collection):
-    task = TermSimilarity(
-        documents=None, terms=None, per_position=60, max_distance=6, representations="senses"
-    )
+    everything = {"documents": None, "terms": None, "per_position": 60}
+    task = TermSimilarity(**everything, max_distance=6, representations="senses")
     (curve,) = task.measure(scorer, collection).curves
     encoded = scorer.pair_tokenizer.encode([text for _, text in collection.documents if text])
     counts = dict.fromkeys(range(7), 0)
@@ -124,9 +108,8 @@ def test_all_terms_and_occurrences_give_every_pair(scorer, collection):
 
 def test_a_seed_draws_the_same_documents_and_terms_again(scorer, collection):
     def measured(seed):
-        return TermSimilarity(documents=30, terms=20, max_distance=8, seed=seed).measure(
-            scorer, collection
-        )
+        task = TermSimilarity(documents=30, terms=20, max_distance=8, seed=seed)
+        return task.measure(scorer, collection)
 
     report = measured(1)
     assert report == measured(1)
@@ -135,11 +118,9 @@ def test_a_seed_draws_the_same_documents_and_terms_again(scorer, collection):
 
 
 def test_documents_may_stand_behind_a_query(scorer, collection):
-    alone = TermSimilarity(max_distance=8, representations=["contextual"]).measure(
-        scorer, collection
-    )
-    behind = TermSimilarity(max_distance=8, representations=["contextual"], query="fish soup")
-    report = behind.measure(scorer, collection)
+    options = {"max_distance": 8, "representations": ["contextual"]}
+    alone = TermSimilarity(**options).measure(scorer, collection)
+    report = TermSimilarity(**options, query="fish soup").measure(scorer, collection)
     assert report.query == "fish soup"
     assert report.curves[0].mats != alone.curves[0].mats
     assert report.curves[0].distances[3].pairs == alone.curves[0].distances[3].pairs
@@ -147,15 +128,13 @@ def test_documents_may_stand_behind_a_query(scorer, collection):
 
 def test_special_tokens_and_terms_of_one_document_are_not_eligible(pair_tokenizer, tokenizer):
     documents = pair_tokenizer.encode(["soup soup", "fish bread", "bread"])
-    documents[1] = np.append(documents[1], tokenizer.eos_token_id).astype(np.int32)
-    documents[2] = np.append(documents[2], tokenizer.eos_token_id).astype(np.int32)
+    first, second, third = [set(document.tolist()) for document in documents]
+    for number in (1, 2):
+        with_end = np.append(documents[number], tokenizer.eos_token_id)
+        documents[number] = with_end.astype(np.int32)
     terms = eligible_terms(pair_tokenizer, document_rows(pair_tokenizer, documents))
     assert tokenizer.eos_token_id not in terms
-    shared = set(documents[2].tolist()) & set(documents[1].tolist()) - {tokenizer.eos_token_id}
-    both = shared | (
-        set(documents[0].tolist()) & (set(documents[1].tolist()) | set(documents[2].tolist()))
-    )
-    assert set(terms.tolist()) == both
+    assert set(terms.tolist()) == (second & third) | (first & (second | third))
 
 
 @pytest.mark.parametrize(
@@ -178,9 +157,8 @@ def test_what_the_ranker_and_the_documents_cannot_give_is_refused(
     gpt2 = Scorer(make_gpt2(), pair_tokenizer, ScoringSettings(device="cpu"))
     with pytest.raises(ValueError, match=r"GPT2ForRanking has no 'senses'; it has contextual"):
         TermSimilarity(representations=["senses"]).measure(gpt2, collection)
-    with pytest.raises(
-        ValueError, match=r"task\.representations is empty; this ranker has contextual"
-    ):
+    message = r"task\.representations is empty; this ranker has contextual"
+    with pytest.raises(ValueError, match=message):
         TermSimilarity(representations=[]).measure(gpt2, collection)
     apart = Collection("apart", MemoryStore({"a": "", "b": "soup"}), {}, {})
     with pytest.raises(ValueError, match="no term stands in two of the 1 documents"):
