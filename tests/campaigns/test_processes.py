@@ -8,12 +8,11 @@ import gzip
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from damaged_folders import DAMAGES, small_saved_ranker
+from forked import run_forked
 from workplace import ROOT
 
 pytestmark = pytest.mark.processes
@@ -115,10 +114,8 @@ def ends_well(script: str, options: list[str], folder: Path, message: str) -> No
     }
     environment = {**os.environ, **variables}
     environment.pop("HYDRA_FULL_ERROR", None)
-    command = [sys.executable, str(ROOT / f"{script}.py"), *options, f"output={folder / 'outputs'}"]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
+    given = [*options, f"output={folder / 'outputs'}"]
+    done = run_forked(f"{script}.py", given, folder, environment)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert len(done.stderr.strip().splitlines()) <= 6, done.stderr
@@ -176,14 +173,7 @@ def test_escape_sequences_of_ids_and_paths_do_not_reach_the_terminal(tmp_path: P
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(ROOT),
         }
-        done = subprocess.run(
-            [sys.executable, str(ROOT / "evaluate.py"), *options],
-            cwd=tmp_path,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        done = run_forked("evaluate.py", options, tmp_path, {**os.environ, **environment})
         shown = done.stdout + done.stderr
         assert message in shown
         assert r"data\x1b]0;root\x07\x1b[2J/" in shown

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from forked import ForkedWorkplace
 from in_process import composed, evaluated, inline
 from workplace import Workplace
 
@@ -236,9 +237,7 @@ def test_what_cannot_be_aggregated_is_refused(
 
 
 @pytest.mark.processes
-def test_a_user_gets_the_aggregate_from_the_command_line(
-    workplace: Workplace, tmp_path: Path
-) -> None:
+def test_a_user_gets_the_aggregate_from_the_command_line(tmp_path: Path) -> None:
     """In a process of its own, on the synthetic collection: BM25's ranking, and the same one upside
     down.
     """
@@ -256,6 +255,7 @@ def test_a_user_gets_the_aggregate_from_the_command_line(
         "bias.families=[RaB]",
     ]
     runs = given(tmp_path / "up.trec", tmp_path / "down.trec")
+    workplace = ForkedWorkplace(tmp_path)
     workplace.run("evaluate.py", runs, *data, "aggregate=kemeny", "aggregate_depth=5")
     systems = json.loads((workplace.newest("evaluate") / "measures.json").read_text())["systems"]
     assert [system["label"] for system in systems] == ["up.trec", "down.trec", "kemeny depth 5"]

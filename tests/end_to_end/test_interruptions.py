@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import ForkedWorkplace
 from in_process import composed, evaluated
 from workplace import ROOT, SMALL, Workplace
 
@@ -53,7 +54,7 @@ def stopped_when(
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(number)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out + err
 
 
@@ -109,7 +110,7 @@ def test_a_killed_sweep_keeps_its_jobs_and_goes_on_with_those_that_are_missing(
 
 @pytest.mark.processes
 def test_a_training_is_not_resumed_while_it_lives_and_ends_with_one_line(tmp_path: Path) -> None:
-    place = Workplace(tmp_path)
+    place = ForkedWorkplace(tmp_path)
     options = [*SMALL, "training.epochs=300", "training.patience=300"]
     process = started(place, "train.py", *options)
 
@@ -133,7 +134,7 @@ def test_a_training_is_not_resumed_while_it_lives_and_ends_with_one_line(tmp_pat
 
 @pytest.mark.processes
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    place = Workplace(tmp_path)
+    place = ForkedWorkplace(tmp_path)
     process = started(place, "train.py", *SMALL, limit=200_000)
     out, err = process.communicate(timeout=300)
     sentences = [line for line in (out + err).splitlines() if "could not be written" in line]

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from forked import ForkedWorkplace
 from in_process import TEST_SPLIT, evaluated, trained_in
 from workplace import SMALL, Workplace
 
@@ -103,11 +104,11 @@ def test_the_number_format_is_resolved_and_said(trained: Workplace, tmp_path: Pa
 
 
 def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(
-    trained: Workplace, tmp_path: Path
+    trained: Workplace, evaluated_unchanged: tuple[Path, str]
 ) -> None:
     cache = trained.folder / "cache" / "senses"
     shutil.rmtree(cache, ignore_errors=True)  # other tests share it
-    shown = trained.run("evaluate.py", "-m", "alpha=1,0.5,0").stdout
+    shown = ForkedWorkplace(trained.folder).run("evaluate.py", "-m", "alpha=1,0.5,0").stdout
     entries = list(cache.glob("*.npy"))
     assert len(entries) == 4, (
         "the candidates as they are and in swapped wording, of test and of dev"
@@ -122,8 +123,8 @@ def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(
     at_one, at_zero = (read_run(scores[name]) for name in ("alpha-1", "alpha-0"))
     assert at_one != at_zero
     # The sweep's alpha = 1 is the plain evaluation, score by score.
-    evaluated(trained, tmp_path, "swap=false")
-    assert read_run(tmp_path / "runs" / "alpha-1__synthetic-test.run") == at_one
+    plain, _ = evaluated_unchanged
+    assert read_run(plain / "runs" / "alpha-1__synthetic-test.run") == at_one
 
 
 def test_the_cached_sweep_scores_what_a_forward_pass_under_the_view_scores(
@@ -170,14 +171,13 @@ def test_gpt2_takes_the_same_path_and_is_turned_by_renditions(
     assert controlled is not None
     assert [row.label for row in controlled.rows] == ["BM25", "alpha=0.5"]
     assert str(controlled.about.policy).startswith("renditions")
-    with pytest.raises(ValueError, match="GPT2ForRanking has no sense vectors"):
-        evaluated(gpt2, tmp_path / "refused", "alpha=0.5", "policy=lowest_senses")
 
 
 @pytest.mark.processes
 def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
     options = [*SMALL, "training.epochs=4"]
-    uninterrupted, resumed = Workplace(tmp_path / "whole"), Workplace(tmp_path / "halved")
+    uninterrupted = ForkedWorkplace(tmp_path / "whole")
+    resumed = ForkedWorkplace(tmp_path / "halved")
     uninterrupted.run("train.py", *options)
     process = resumed.start("train.py", *options)
     try:

@@ -66,11 +66,6 @@ def test_a_run_needs_its_data(trained: Workplace, tmp_path: Path) -> None:
     path.write_text("q1 Q0 d1 1 2.0 tag\n")
     with pytest.raises(ValueError, match="add data="):
         evaluated(trained, tmp_path, f"run={path}")
-    with pytest.raises(ValueError, match="none of its 1 queries is in synthetic/test"):
-        evaluated(trained, tmp_path, f"run={path}", "data=synthetic")
-    path.write_text("q1 Q0 d1 1 2.0\n")
-    with pytest.raises(ValueError, match=f"{path}, line 1"):
-        evaluated(trained, tmp_path, f"run={path}", "data=synthetic")
 
 
 def test_a_lexicon_with_a_word_in_both_groups_is_refused(
@@ -85,8 +80,3 @@ def test_a_lexicon_with_a_word_in_both_groups_is_refused(
 def test_max_length_beyond_the_positions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="max_length=300 exceeds"):
         trained_in(Workplace(tmp_path), "long", *SMALL, "max_length=300")
-
-
-@pytest.mark.processes
-def test_an_option_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    assert "alhpa" in Workplace(tmp_path).fails("evaluate.py", "alhpa=0.5")

@@ -4,6 +4,8 @@ saved.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from pathlib import Path
 
@@ -13,11 +15,15 @@ from real_layout import OCCUPATIONS, write_data, write_encoder
 from workplace import Workplace
 
 import backpack_rank
+from backpack_rank.evaluation.results import Report
 from backpack_rank.pipelines.evaluate import evaluate
 from backpack_rank.pipelines.run_folder import run_config
 from backpack_rank.training import trainer
 
-FEW = ("reconstruct.steps=3", "reconstruct.texts=20", "reconstruct.held_out=10")
+FEW = (
+    *("reconstruct.steps=3", "reconstruct.texts=20", "reconstruct.held_out=10"),
+    "reconstruct.batch_size=2",
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +37,31 @@ def workplace(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def run(workplace: Workplace) -> Path:
-    return trained_in(
-        workplace, "minilm", "recipe=minilm", f"model.ranker.name={workplace.folder / 'bert'}", *FEW
-    )
+def run_and_output(workplace: Workplace) -> tuple[Path, str]:
+    """The folder of a run of the recipe, and what it printed, with a line for every step."""
+    encoder = f"model.ranker.name={workplace.folder / 'bert'}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "INTERVAL", 0.0)
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            folder = trained_in(workplace, "minilm", "recipe=minilm", encoder, *FEW)
+    return folder, shown.getvalue()
+
+
+@pytest.fixture(scope="module")
+def run(run_and_output: tuple[Path, str]) -> Path:
+    return run_and_output[0]
+
+
+@pytest.fixture(scope="module")
+def measured(
+    workplace: Workplace, run: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Report]:
+    """The folder and the report of an evaluation on the data of the recipe."""
+    folder = tmp_path_factory.mktemp("dl19")
+    options = ("variants=grep_biasir", "policy=paired_tokens", "alpha=0")
+    report = evaluate(composed(workplace, f"checkpoint={run}", *options), folder)
+    assert report is not None
+    return folder, report
 
 
 def test_the_recipe_is_the_command_that_was_measured(workplace: Workplace, run: Path) -> None:
@@ -63,13 +90,9 @@ def test_options_of_the_command_line_win_over_the_recipe(workplace: Workplace) -
 
 
 def test_the_ranker_is_measured_on_the_data_of_the_recipe(
-    workplace: Workplace, run: Path, tmp_path: Path
+    workplace: Workplace, run: Path, measured: tuple[Path, Report], tmp_path: Path
 ) -> None:
-    options = ("variants=grep_biasir", "policy=paired_tokens", "alpha=0")
-    report = evaluate(
-        composed(workplace, f"checkpoint={run}", *options), tmp_path / "dl19", quiet=True
-    )
-    assert report is not None
+    _, report = measured
     assert report.about.effectiveness_set == "dl19/test"
     assert report.rows[0].figure("nDCG@10").mean > 0.5
     controlled = report.rows[-1]
@@ -95,15 +118,15 @@ def test_dev_queries_of_fewer_grades_choose_by_the_measures_that_they_have(
 
 
 def test_the_ranker_is_saved_with_a_card_that_names_its_weights_and_figures(
-    workplace: Workplace, run: Path, tmp_path: Path
+    run: Path, measured: tuple[Path, Report], tmp_path: Path
 ) -> None:
-    evaluate(composed(workplace, f"checkpoint={run}"), tmp_path / "dl19", quiet=True)
+    folder, _ = measured
     weights = "sentence-transformers/all-MiniLM-L6-v2"
     backpack_rank.save_pretrained(
         backpack_rank.load(run),
         tmp_path / "saved",
         base_model=weights,
-        measures=tmp_path / "dl19" / "measures.json",
+        measures=folder / "measures.json",
     )
     card = (tmp_path / "saved" / "README.md").read_text()
     assert f"base_model: {weights}" in card
@@ -114,22 +137,9 @@ def test_the_ranker_is_saved_with_a_card_that_names_its_weights_and_figures(
     assert set(first) == {"corpus_id", "score"}
 
 
-def test_the_steps_of_reconstruction_are_counted_down(
-    workplace: Workplace, monkeypatch, capsys
-) -> None:
-    monkeypatch.setattr(trainer, "INTERVAL", 0.0)
-    options = (
-        f"model.ranker.name={workplace.folder / 'bert'}",
-        *FEW,
-        "reconstruct.batch_size=2",
-        "lists.per_epoch=4",
-    )
-    trained_in(workplace, "progress", "recipe=minilm", *options)
-    lines = [
-        line
-        for line in capsys.readouterr().out.splitlines()
-        if "reconstruct/loss" in line and "left" in line
-    ]
+def test_the_steps_of_reconstruction_are_counted_down(run_and_output: tuple[Path, str]) -> None:
+    _, shown = run_and_output
+    lines = [line for line in shown.splitlines() if "reconstruct/loss" in line and "left" in line]
     assert [re.findall(r"(\d+/\d+) .* (-?\d+) s left", line)[0][0] for line in lines] == [
         "1/3",
         "2/3",

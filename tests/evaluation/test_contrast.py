@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-
 import pytest
+from read_back import csv_rows
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.evaluation.contrast import COLUMNS, contrast, load_contrast
@@ -19,8 +18,7 @@ def swapped(text: str) -> str:
 
 def test_the_own_set_asks_for_groups_and_every_right_text_has_a_swap():
     gender = Attribute.named("gender")
-    with open(resource_folder("lexicons") / "gender_contrast.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(resource_folder("lexicons") / "gender_contrast.csv")
     assert len(rows) >= 60
     assert len({row["topic"] for row in rows}) >= 6
     groups = [row["group"] for row in rows]

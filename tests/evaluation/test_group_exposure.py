@@ -24,7 +24,6 @@ from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.evaluation.group_exposure import GroupExposure
 from backpack_rank.evaluation.magnitudes import GroupMagnitudes
 from backpack_rank.evaluation.measure_names import AWRF_JS, EE_L, NDKL, parse_measures
-from backpack_rank.evaluation.significance import direction_of
 
 GENDER = DocumentGroups.of({"f1": "f", "f2": "f", "m1": "m", "m2": "m", "b": ["f", "m"]})
 ALL = ("AWRF_JS", "EE-L", "EE-D", "EE-R", "NDKL", "ExposureRatio", "ExposurePerRelevance")
@@ -288,17 +287,6 @@ def test_a_group_below_the_cutoff_has_no_exposure():
     assert values_of([["f1", "f2", "m1"]], ["ExposureRatio@2"]) == {"ExposureRatio@2": 0.0}
 
 
-def test_several_rankings_are_averaged_and_expected_exposure_is_of_all_of_them():
-    first, second = ["f1", "m1"], ["m1", "f1"]
-    names = ["AWRF_JS@1", "EE-D@1", "EE-L@1"]
-    alone = values_of([first], names, relevant=["f1", "m1"])
-    both = values_of([first, second], names, relevant=["f1", "m1"])
-    assert both["AWRF_JS@1"] == pytest.approx(alone["AWRF_JS@1"])
-    # Each group has half of the place in expectation, which is the target.
-    assert (alone["EE-D@1"], both["EE-D@1"]) == (1, 0.5)
-    assert (alone["EE-L@1"], both["EE-L@1"]) == (0.5, 0)
-
-
 def test_crossed_attributes_and_their_targets():
     region = DocumentGroups.of({"f1": "asia", "f2": "europe", "m1": "asia", "m2": "europe"})
     exposure = GroupExposure(
@@ -375,16 +363,6 @@ def test_they_are_measures_of_ir_measures():
     for short in ("EE-L(gender x region)@20", "AWRF_JS@5", "NDKL(gender)@7"):
         measure = parse_measures([short])[short]
         assert ir_measures.parse_measure(repr(measure)) == measure
-
-
-def test_what_is_better_is_known_for_tests_between_systems():
-    better = {name: direction_of(f"{name}@20") for name in ALL}
-    assert [name for name, direction in better.items() if direction == "lower"] == [
-        "EE-L",
-        "EE-D",
-        "NDKL",
-    ]
-    assert set(better.values()) == {"lower", "higher"}
 
 
 def test_families_are_measured_at_every_cutoff():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,8 @@ from pathlib import Path
 import ir_measures
 import numpy as np
 import pytest
-from rich.console import Console
+from read_back import csv_rows
+from terminal_text import terminal_text
 
 from backpack_rank.data.collection import MemoryStore
 from backpack_rank.evaluation.document_groups import DocumentGroups
@@ -115,20 +114,18 @@ def multirun(tmp_path: Path) -> Path:
 
 def test_it_is_in_every_place_that_shows_measures(multirun: Path) -> None:
     """A rise from -0.5 to -0.2 is a rise: +60% of 0.5, in every place."""
-    terminal = io.StringIO()
-    write_sweep_report(multirun, Console(file=terminal, width=120, color_system=None))
+    terminal = terminal_text(lambda console: write_sweep_report(multirun, console), width=120)
     sweep = collect_sweep(multirun)
     assert MEASURE in main_measures(sweep)
     latex = to_latex(main_table(sweep, [MEASURE]))
-    texts = {"terminal": terminal.getvalue(), "LaTeX": latex.replace(r"\%", "%")}
+    texts = {"terminal": terminal, "LaTeX": latex.replace(r"\%", "%")}
     texts["sweep.md"] = (multirun / "sweep.md").read_text("utf-8")
     texts["page"] = html.unescape(render(page_of_rows("Sweep", {"": sweep.rows("")}, sweep.about)))
     for place, text in texts.items():
         assert MEASURE in text, place
         assert "+60.0%" in text, place
         assert "ln of the worst-off group's share" in " ".join(text.split()), place
-    with (multirun / "sweep.csv").open(encoding="utf-8", newline="") as file:
-        lines = [line for line in csv.DictReader(file) if line["measure"] == MEASURE]
+    lines = csv_rows(multirun / "sweep.csv", measure=MEASURE)
     assert [float(line["change_percent"]) for line in lines] == pytest.approx([0, 60])
 
 

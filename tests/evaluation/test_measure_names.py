@@ -79,7 +79,7 @@ def test_names_of_both_kinds_stand_next_to_each_other():
             r"magnitude='log'.*parameters of RaB: cutoff, magnitude \(tf, tf-paper, bool, tc\), of",
         ),
         ("RaB(tf)", "cutoff is missing"),
-        ("RaB(tf)@0", "whole number from 1"),
+        ("RaB(tf)@0", "cutoff must be a whole number from 1"),
         ("RaB(tf)@1.5", "whole number from 1"),
         ("RaB(tf,male,x)@5", r"RaB takes \(magnitude,of\)"),
         ("RaB(tf,)@5", r"RaB takes \(magnitude,of\)"),

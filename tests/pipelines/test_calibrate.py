@@ -6,13 +6,18 @@ own scores at alpha = 1, so what the map should be is known.
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +91,25 @@ def composed(ranker_and_data: tuple[Path, dict], output: Path, *options: str, **
     return config
 
 
+@pytest.fixture(scope="module")
+def calibrated(ranker_and_data, tmp_path_factory: pytest.TempPathFactory) -> Callable:
+    """A function that gives the folder of a calibration at alpha 1 and 0, and what was printed.
+
+    Each method is fitted once; nobody writes to its folder.
+    """
+
+    @cache
+    def fitted(method: str) -> tuple[Path, str]:
+        folder = tmp_path_factory.mktemp(method)
+        config = composed(ranker_and_data, folder, f"method={method}", "alphas=[1,0]")
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            path = calibrate(config)
+        assert path == folder / "calibration.json"
+        return folder, " ".join(printed.getvalue().split())
+
+    return fitted
+
+
 def pairs_of(split: dict) -> tuple[list[tuple[str, str]], np.ndarray]:
     """Texts and labels of all pairs of a split, read without the code under test."""
     pairs, labels = [], []
@@ -107,25 +131,24 @@ def error_by_hand(probabilities: np.ndarray, relevant: np.ndarray, bins: int = 1
 
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
 def test_the_table_has_the_errors_of_what_rank_shows_and_calibration_mends_them(
-    ranker_and_data, tmp_path, capsys, method
+    ranker_and_data, calibrated, method
 ):
     folder, data = ranker_and_data
-    path = calibrate(composed(ranker_and_data, tmp_path, f"method={method}", "alphas=[1,0]"))
-    assert path == tmp_path / "calibration.json"
-    printed = " ".join(capsys.readouterr().out.split())
+    written, printed = calibrated(method)
     assert "Expected calibration error on drawn/test" in printed
     assert "fitted on drawn/dev (2,000 pairs of 40 queries" in printed
     assert "The dial " in printed
     pairs, relevant = pairs_of(data["test"])
-    reranker = load(folder, calibration=tmp_path)
-    rows = list(csv.DictReader((tmp_path / "calibration.csv").open()))
+    reranker = load(folder, calibration=written)
+    maps = Calibration.read(written / "calibration.json").maps
+    rows = list(csv.DictReader((written / "calibration.csv").open()))
     assert [float(row["alpha"]) for row in rows] == [1.0, 0.0]
     for row in rows:
         alpha = float(row["alpha"])
         raw = reranker.predict(pairs, alpha=alpha)
         sigmoid = 1 / (1 + np.exp(-raw.astype(float)))
         probabilities = reranker.predict(pairs, alpha=alpha, activation="calibrated")
-        first = Calibration.read(path).maps[1.0](raw)
+        first = maps[1.0](raw)
         assert float(row["sigmoid"]) == pytest.approx(error_by_hand(sigmoid, relevant), abs=1e-4)
         assert float(row["own_map"]) == pytest.approx(
             error_by_hand(probabilities, relevant), abs=1e-4
@@ -135,7 +158,7 @@ def test_the_table_has_the_errors_of_what_rank_shows_and_calibration_mends_them(
         assert float(row["change_low"]) <= float(row["change"]) <= float(row["change_high"])
     assert float(rows[0]["own_map"]) < 0.05
     assert (rows[0]["change"], rows[0]["own_map"]) == ("0.0", rows[0]["first_map"])
-    assert {file.name for file in tmp_path.iterdir()} == {
+    assert {file.name for file in written.iterdir()} == {
         *("calibration.json", "calibration.md", "calibration.csv", "calibration.tex"),
     }
 
@@ -177,13 +200,13 @@ def test_the_dial_breaks_calibration_by_a_point_of_a_hundred_and_more_than_chanc
     assert "The dial breaks calibration at alpha=0: the map of alpha=1 is off by 0.01 or" in note
 
 
-def test_the_map_is_that_of_scikit_learn_on_the_dev_split(ranker_and_data, tmp_path):
+def test_the_map_is_that_of_scikit_learn_on_the_dev_split(ranker_and_data, calibrated):
     from sklearn.isotonic import IsotonicRegression
 
     folder, data = ranker_and_data
-    calibrate(composed(ranker_and_data, tmp_path, "method=isotonic", "alphas=[1]"))
+    written, _ = calibrated("isotonic")
     dev, labels = pairs_of(data["dev"])
-    reranker = load(folder, activation="calibrated", calibration=tmp_path / "calibration.json")
+    reranker = load(folder, activation="calibrated", calibration=written / "calibration.json")
     model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     model.fit(reranker.predict(dev, activation="logits").astype(float), labels)
     test, _ = pairs_of(data["test"])
@@ -193,13 +216,13 @@ def test_the_map_is_that_of_scikit_learn_on_the_dev_split(ranker_and_data, tmp_p
 
 
 def test_a_server_gives_probabilities_and_warns_once_at_other_alphas(
-    ranker_and_data, tmp_path, caplog
+    ranker_and_data, calibrated, caplog
 ):
     folder, data = ranker_and_data
-    calibrate(composed(ranker_and_data, tmp_path, "alphas=[1,0]"))
+    written, _ = calibrated("platt")
     texts = list(data["test"]["documents"].values())[:12]
     query = next(iter(data["test"]["queries"].values()))
-    reranker = load(folder, activation="calibrated", calibration=tmp_path)
+    reranker = load(folder, activation="calibrated", calibration=written)
     plain = load(folder)
 
     def shown(server, **body):
@@ -210,7 +233,7 @@ def test_a_server_gives_probabilities_and_warns_once_at_other_alphas(
 
     loaders = {
         "ready": lambda: served(
-            "ready", load(folder, activation="calibrated", calibration=tmp_path)
+            "ready", load(folder, activation="calibrated", calibration=written)
         ),
         "plain": lambda: served("plain", load(folder)),
     }
@@ -365,16 +388,17 @@ def test_a_sealed_ranker_may_be_calibrated(make_backpack, pair_tokenizer, tmp_pa
     assert load(tmp_path / "ranker", activation="calibrated").activation == "calibrated"
 
 
-def test_what_fails_half_way_leaves_what_was_there(ranker_and_data, tmp_path):
+def test_what_fails_half_way_leaves_what_was_there(ranker_and_data, calibrated, tmp_path):
     _, data = ranker_and_data
-    calibrate(composed(ranker_and_data, tmp_path, "alphas=[1]"))
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    there = tmp_path / "there"
+    shutil.copytree(calibrated("platt")[0], there)
+    before = {file.name: file.read_bytes() for file in there.iterdir()}
     # The dev split is scored and fitted; that the test split has one kind of label comes out later.
     one_kind = {query: dict.fromkeys(judged, 2) for query, judged in data["test"]["qrels"].items()}
     test = {**data["test"], "qrels": one_kind}
     with pytest.raises(ValueError, match="drawn/test has 2,000 relevant documents among 2,000"):
-        calibrate(composed(ranker_and_data, tmp_path, "method=isotonic", test=test))
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+        calibrate(composed(ranker_and_data, there, "method=isotonic", test=test))
+    assert {file.name: file.read_bytes() for file in there.iterdir()} == before
 
 
 @pytest.mark.processes
@@ -458,7 +482,7 @@ def test_without_scikit_learn_that_is_said_before_anything_is_scored(
 
 
 def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(
-    ranker_and_data, tmp_path
+    ranker_and_data, calibrated, tmp_path
 ):
     """As of MS MARCO, whose judgements name relevant passages alone."""
     _, data = ranker_and_data
@@ -469,13 +493,11 @@ def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(
             for query, judged in data[split]["qrels"].items()
         }
         splits[split] = {**data[split], "qrels": listed}
-    calibrate(composed(ranker_and_data, tmp_path / "listed", "alphas=[1]", **splits))
-    calibrate(composed(ranker_and_data, tmp_path / "judged", "alphas=[1]"))
-    written = (tmp_path / "listed" / "calibration.md").read_text()
-    assert "unjudged ones counted as not relevant" in written
-    counted, left_out = (
-        (tmp_path / name / "calibration.csv").read_text() for name in ("listed", "judged")
-    )
-    assert counted == left_out
+    listed = tmp_path / "listed"
+    calibrate(composed(ranker_and_data, listed, "alphas=[1,0]", **splits))
+    assert "unjudged ones counted as not relevant" in (listed / "calibration.md").read_text()
+    judged, _ = calibrated("platt")
+    counted = (listed / "calibration.csv").read_text()
+    assert counted == (judged / "calibration.csv").read_text()
     with pytest.raises(ValueError, match="a calibration needs both kinds"):
         calibrate(composed(ranker_and_data, tmp_path, "unjudged=left_out", **splits))

@@ -9,6 +9,7 @@ from typing import Any
 
 import altair
 import pytest
+from page_example import row
 
 from backpack_rank.evaluation.results import Estimate, Summary, SystemResult
 from backpack_rank.reporting import charts, vega
@@ -17,23 +18,6 @@ from backpack_rank.reporting.setting import Setting
 from backpack_rank.reporting.tradeoff import tradeoff_of, tradeoff_plot
 from backpack_rank.reporting.tradeoff_chart import Position, frame
 from backpack_rank.reporting.vega import COLOURS, GREY, Spec, save_chart
-
-
-def row(label: str, alpha: float | None, effectiveness: float, bias: float) -> SystemResult:
-    measures = {
-        f"{name}({kind})@10": Estimate(bias, 1.0, bias - 0.01, bias + 0.01)
-        for name in ("RaB", "ARaB")
-        for kind in ("tf", "bool")
-    }
-    quality = Summary(
-        {
-            "nDCG@10": Estimate(
-                effectiveness, effectiveness, effectiveness - 0.02, effectiveness + 0.02
-            )
-        },
-        10,
-    )
-    return SystemResult(label, alpha, quality, Summary(measures, 10))
 
 
 def sweep(alphas: list[float]) -> list[SystemResult]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import re
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from read_back import csv_rows
+from terminal_text import terminal_text
 
 from backpack_rank.evaluation.significance import ComparedMeasure, Comparison, PairedTest
 from backpack_rank.reporting.comparison import (
@@ -39,21 +40,9 @@ def compared(
             decides = average == ("absolute_mean" if direction == "zero" else "mean")
             p_value = (0.01 if (first, second) in significant else 0.2) if decides else 0.001
             difference = means[first] - means[second]
-            tests.append(
-                PairedTest(
-                    measure,
-                    average,
-                    first,
-                    second,
-                    9,
-                    difference,
-                    p_value / 2,
-                    0.3,
-                    p_value,
-                    THIRD,
-                    0.5,
-                )
-            )
+            p_values = (p_value / 2, 0.3, p_value)
+            compared_pair = (measure, average, first, second, 9, difference)
+            tests.append(PairedTest(*compared_pair, *p_values, THIRD, 0.5))
     return ComparedMeasure(measure, direction, tuple(means.values()), tuple(tests))
 
 
@@ -81,9 +70,7 @@ def sample() -> list[Comparison]:
 
 
 def printed(comparisons: list[Comparison]) -> str:
-    buffer = io.StringIO()
-    print_comparison(comparisons, Console(file=buffer, width=100, color_system=None))
-    return buffer.getvalue()
+    return terminal_text(lambda console: print_comparison(comparisons, console))
 
 
 def test_letters_stand_behind_the_better_system():
@@ -218,21 +205,12 @@ def test_a_measure_of_two_sets_says_in_the_csv_of_which_it_is(tmp_path: Path):
 
 def test_significance_has_every_test_with_all_digits(tmp_path: Path):
     comparisons = sample()
-    measure = comparisons[0].measures[0]
+    (measure,) = comparisons[0].measures
     endless = PairedTest("nDCG@10", "mean", "BM25", "x|y", 9, 0.0, 1.0, 1.0, 1.0, math.inf, 1.0)
-    comparisons[0] = Comparison(
-        comparisons[0].systems,
-        (
-            ComparedMeasure(
-                measure.measure, measure.direction, measure.means, (*measure.tests, endless)
-            ),
-        ),
-        243,
-        "wikiqa/test",
-    )
+    with_endless = replace(measure, tests=(*measure.tests, endless))
+    comparisons[0] = replace(comparisons[0], measures=(with_endless,))
     write_comparison(tmp_path, comparisons)
-    with open(tmp_path / "significance.csv", newline="", encoding="utf-8") as handle:
-        lines = list(csv.DictReader(handle))
+    lines = csv_rows(tmp_path / "significance.csv")
     assert len(lines) == 4 + 9 + 3
     assert lines[0] == {
         "where": "wikiqa/test",

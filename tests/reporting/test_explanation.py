@@ -1,13 +1,12 @@
 """Explanations as terminal output, JSON and HTML."""
 
-import io
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
-from rich.console import Console
+from html_outline import Outline
+from terminal_text import terminal_text
 
 from backpack_rank.reporting.explanation import (
     EXPLANATION_CSS,
@@ -45,33 +44,8 @@ CHANGED = replace(
 )
 
 
-class Page(HTMLParser):
-    """Spans with their attributes and text, all text, open tags that were never closed."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.spans, self.text, self.open, self.tags = [], "", [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.open.append(tag)
-        self.tags.append(tag)
-        if tag == "span":
-            self.spans.append([dict(attributes), ""])
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
-        if "span" in self.open:
-            self.spans[-1][1] += data
-
-
-def printed(row):
-    console = Console(file=io.StringIO(), width=200, color_system=None)
-    print_explanation(row, console)
-    return console.file.getvalue()
+def printed(row, **options):
+    return terminal_text(lambda console: print_explanation(row, console), width=200, **options)
 
 
 BY_WORDS = Explanation(
@@ -102,15 +76,15 @@ def test_words_that_were_left_out_are_shown_with_groups_and_renditions():
     assert re.search(r"female │ +1 │ +\+0\.5000 │ +-0\.2500", text)
     assert not re.search(r"nurse *│", text), "the only word of a query was not left out"
 
-    html = Page(explanation_html(BY_WORDS))
+    html = Outline(explanation_html(BY_WORDS))
     titles = [span[0].get("title") for span in html.spans]
     assert titles[:3] == [
         "a query needs a word, so its only one is not left out",
         "+0.5000, changed by -0.2500, female word",
         "-1.0000, changed by +0.0000",
     ]
-    assert "Listed words of each group" in html.text
-    assert "marks:" not in html.text
+    assert "Listed words of each group" in html.whole_text
+    assert "marks:" not in html.whole_text
     without = printed(replace(BY_WORDS, renditions=None, groups=()))
     assert "The query itself has words of the attribute" in without
     assert "no gender words" in printed(
@@ -152,9 +126,7 @@ def test_changes_by_a_control_are_shown_against_the_score_without_it():
 
 
 def test_colours_are_blue_for_up_and_orange_for_down_and_lexicon_words_are_underlined():
-    console = Console(file=io.StringIO(), width=200, color_system="truecolor", force_terminal=True)
-    print_explanation(ROW, console)
-    text = console.file.getvalue()
+    text = printed(ROW, color_system="truecolor", force_terminal=True)
     strongest = re.search(r"\x1b\[([\d;]+)mShe\x1b", text)[1]
     assert "48;2;86;180;233" in strongest
     assert strongest.split(";")[0] == "4"
@@ -170,8 +142,7 @@ def test_an_explanation_of_nothing_prints():
 
 
 def test_every_word_is_a_span_with_its_strength_side_and_number():
-    page = Page(explanation_html(ROW))
-    assert page.open == []
+    page = Outline(explanation_html(ROW))
     spans = page.spans[: len(WORDS)]
     shown = [word for word in WORDS if word.segment == "query"] + [
         word for word in WORDS if word.segment == "document"
@@ -183,31 +154,31 @@ def test_every_word_is_a_span_with_its_strength_side_and_number():
         assert attributes["title"].startswith(f"{word.contribution:+.4f}")
         assert attributes["class"] == ("up" if word.contribution > 0 else "down")
     assert spans[2][0]["title"] == "+1.0000, female word"
-    assert page.tags.count("u") == 2
+    assert page.count("u") == 2
 
 
 def test_texts_are_escaped():
     row = replace(ROW, title="<script>alert(1)</script>")
     words = (ExplainedWord('"><img src=x>', "document", 0.1, group='"<i>'), *WORDS)
     text = explanation_html(replace(row, words=words))
-    page = Page(text)
-    assert not {"script", "img", "b>"} & set(page.tags)
-    assert "alert(1)" in page.text
-    assert page.tags.count("b") == 2, "the names of the two segments"
+    page = Outline(text)
+    assert not {"script", "img", "b>"} & {tag for tag, _ in page.tags}
+    assert "alert(1)" in page.whole_text
+    assert page.count("b") == 2, "the names of the two segments"
     assert '"><img src=x>' in [text for _, text in page.spans]
 
 
 def test_spaces_stand_where_the_text_has_them():
-    page = Page(explanation_html(ROW))
-    assert 'document She <b>, "[red] She' in page.text
+    page = Outline(explanation_html(ROW))
+    assert 'document She <b>, "[red] She' in page.whole_text
 
 
 def test_the_fragment_says_what_changed_and_lists_the_senses():
-    page = Page(explanation_html(CHANGED))
+    page = Outline(explanation_html(CHANGED))
     assert page.spans[0][0]["title"] == "+0.2500, changed by +0.1250"
-    assert "At alpha 1: 2.0000" in page.text
-    assert page.tags.count("tr") == 3
-    assert "-0.3750" in page.text
+    assert "At alpha 1: 2.0000" in page.whole_text
+    assert page.count("tr") == 3
+    assert "-0.3750" in page.whole_text
 
 
 def test_the_style_sheet_sets_the_colours_once_and_serves_both_modes():

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 
 import pytest
+from read_back import csv_rows
 from shown import sample_report as sample
 
 from backpack_rank.evaluation.results import Estimate, Report, Summary, SystemResult
@@ -74,15 +75,13 @@ def test_a_damaged_file_of_measures_is_named(tmp_path: Path, text: str):
 
 def test_csv_has_one_line_per_system_and_measure_with_all_digits(tmp_path: Path):
     write_csv(tmp_path / "measures.csv", sample())
-    with open(tmp_path / "measures.csv", newline="", encoding="utf-8") as handle:
-        lines = list(csv.DictReader(handle))
+    lines = csv_rows(tmp_path / "measures.csv")
     assert len(lines) == 2 * (4 + 30)
     assert lines[0]["system"] == "BM25"
     assert lines[0]["alpha"] == ""
     assert float(lines[0]["mean"]) == THIRD
-    (chosen,) = [
-        x for x in lines if x["system"] == "alpha=0.5" and x["measure"] == "ARaB(tf-paper)@40"
-    ]
+    of_alpha = {"system": "alpha=0.5", "measure": "ARaB(tf-paper)@40"}
+    (chosen,) = csv_rows(tmp_path / "measures.csv", **of_alpha)
     assert (chosen["kind"], float(chosen["mean"]), chosen["queries"]) == (
         "bias",
         0.01 - 0.04,

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from in_process import configured
+from small_training import ONE_EPOCH
 
 import backpack_rank
 from backpack_rank.data.collection import Collection, MemoryStore
@@ -27,12 +28,7 @@ ALPHAS = [1.0, 0.5, 0.0]
 @pytest.fixture(scope="module")
 def reranker(tmp_path_factory: pytest.TempPathFactory) -> PointwiseReranker:
     folder = tmp_path_factory.mktemp("small")
-    options = [
-        *("training.epochs=1", "lists.per_epoch=6", "lists.size=4", "pretraining.epochs=0"),
-        *("+data.train.documents=80", "+data.train.train_queries=12"),
-        *("+data.dev.documents=80", "+data.dev.dev_queries=4"),
-    ]
-    train(configured("train", *options), folder, options)
+    train(configured("train", *ONE_EPOCH), folder, ONE_EPOCH)
     return backpack_rank.load(folder / "ranker")
 
 

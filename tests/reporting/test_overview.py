@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
+import pytest
 from shown import sample_report
+from terminal_text import terminal_text
 
 from backpack_rank.evaluation.results import Estimate, PerQuery, Report, Summary, SystemResult
-from backpack_rank.evaluation.significance import compare
+from backpack_rank.evaluation.significance import Comparison, compare
 from backpack_rank.reporting.overview import overview_table, print_overview
 from backpack_rank.reporting.page.build import page_of_rows
 
 
 def printed(report: Report, comparisons=()) -> str:
-    console = Console(file=io.StringIO(), width=80, color_system=None)
-    print_overview(report, comparisons, console)
-    return console.file.getvalue()
+    return terminal_text(lambda console: print_overview(report, comparisons, console), width=80)
 
 
 def result(label: str, **values: float) -> SystemResult:
@@ -62,23 +59,27 @@ def test_a_figure_that_a_system_lacks_is_a_dash() -> None:
     assert figures == {"RR@10": ["0.5000", "-"], "P@5": ["-", "0.2500"]}
 
 
-def test_a_letter_says_which_system_is_significantly_worse() -> None:
-    better = PerQuery({"RR@10": {f"q{number}": 0.9 for number in range(30)}})
-    worse = PerQuery({"RR@10": {f"q{number}": 0.1 for number in range(30)}})
-    comparison = compare({"first": worse, "second": better})
+@pytest.fixture
+def compared() -> tuple[Report, list[Comparison]]:
+    """Two systems of which the second is better for each of 30 queries."""
+    values = {}
+    for label, value in (("first", 0.1), ("second", 0.9)):
+        values[label] = PerQuery({"RR@10": {f"q{number}": value for number in range(30)}})
     report = Report((result("first", RR_10=0.1), result("second", RR_10=0.9)))
-    (row,) = overview_table(report, [comparison]).rows
+    return report, [compare(values)]
+
+
+def test_a_letter_says_which_system_is_significantly_worse(compared) -> None:
+    report, tests = compared
+    (row,) = overview_table(report, tests).rows
     assert [cell.raised for cell in row.cells] == ["", "a"]
-    text = printed(report, [comparison])
+    text = printed(report, tests)
     assert "a letter behind a figure" in text.lower()
     assert "A letter" not in printed(report)
 
 
-def test_the_page_has_the_figures_and_the_letters_of_the_terminal() -> None:
-    better = PerQuery({"RR@10": {f"q{number}": 0.9 for number in range(30)}})
-    worse = PerQuery({"RR@10": {f"q{number}": 0.1 for number in range(30)}})
-    tests = [compare({"first": worse, "second": better})]
-    report = Report((result("first", RR_10=0.1), result("second", RR_10=0.9)))
+def test_the_page_has_the_figures_and_the_letters_of_the_terminal(compared) -> None:
+    report, tests = compared
     headline = page_of_rows("t", {"": report.rows}, report.about, comparisons=tests).headline
     assert headline is not None
     assert [row.labels for row in headline.rows] == [("a first",), ("b second",)]

@@ -8,11 +8,11 @@ import datetime
 import re
 import subprocess
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from html_outline import Outline
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_example import (
@@ -46,49 +46,9 @@ from backpack_rank.reporting.table import Cell, Group, Row, Section, Table
 from backpack_rank.reporting.vega import COLOURS, DARK, chart_script
 from backpack_rank.senses.profiles import RelatedWord, SenseProfile
 
-VOID = {"meta", "link", "br", "img", "hr", "input"}
 STYLE = (Path(__file__).parents[2] / "backpack_rank/reporting/page/templates/style.css").read_text(
     "utf-8"
 )
-
-
-class Outline(HTMLParser):
-    """Checks that tags are closed in order, and collects what tests ask for."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.text: dict[str, list[str]] = {}
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        names = [name for name, _ in attrs]
-        assert len(names) == len(set(names)), f"<{tag}> has an attribute twice: {names}"
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open:
-            self.text.setdefault(self.open[-1], []).append(data)
-
-    def all(self, tag: str, **attributes: str) -> list[dict[str, str]]:
-        wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
-        return [
-            attributes_of_tag
-            for name, attributes_of_tag in self.tags
-            if name == tag and wanted.items() <= attributes_of_tag.items()
-        ]
 
 
 @pytest.fixture(scope="module")

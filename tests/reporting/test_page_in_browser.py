@@ -6,31 +6,19 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from browsers import OPTIONS, found_browser
 from page_example import ABOUT, ROWS, full_page
 
 from backpack_rank.reporting.page.build import page_of_rows
 from backpack_rank.reporting.page.render import write_page
 
 pytestmark = pytest.mark.browser
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-OPTIONS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-sync",
-]
-OPTIONS += ["--disable-background-networking", "--disable-component-update", "--hide-scrollbars"]
-OPTIONS += ["--enable-logging=stderr", "--v=0"]
 # A window is at least 500 pixels wide, so the narrow page stands in a frame, which tells its parent
 # what it sees.
 FRAME = """<!DOCTYPE html><title>frame</title><body style="margin:0"><script>
@@ -78,11 +66,7 @@ LOOK = """<script>addEventListener("load", async () => {
 
 @pytest.fixture(scope="module")
 def browser() -> str:
-    given = os.environ.get("BACKPACK_RANK_BROWSER")
-    program = shutil.which(given) if given else next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
-        pytest.skip(f"no browser: put {NAMES[0]} on the PATH or set BACKPACK_RANK_BROWSER")
-    return program
+    return found_browser()
 
 
 @pytest.fixture(scope="module")

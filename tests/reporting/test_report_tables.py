@@ -4,23 +4,15 @@ about.
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
 from shown import sample_report as sample
+from terminal_text import lines_with, terminal_text
 
 from backpack_rank.evaluation.results import Estimate, Report, Summary, SystemResult
 from backpack_rank.reporting.report_tables import print_report, report_tables
 
 
 def printed(report: Report) -> str:
-    console = Console(file=io.StringIO(), width=100, color_system=None)
-    print_report(report, console)
-    return console.file.getvalue()
-
-
-def lines_with(text: str, *words: str) -> list[str]:
-    return [line for line in text.splitlines() if all(word in line for word in words)]
+    return terminal_text(lambda console: print_report(report, console))
 
 
 def test_the_terminal_shows_means_with_four_decimals():

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import json
 from pathlib import Path
 
 import pytest
+from read_back import csv_rows
 from rich.console import Console
+from terminal_text import terminal_text
 
 from backpack_rank.evaluation.results import Estimate, Report, RunInfo, Summary, SystemResult
 from backpack_rank.reporting.measure_files import write_report
@@ -54,9 +55,7 @@ def multirun(tmp_path: Path) -> Path:
 
 
 def report_of(folder: Path, width: int = 100) -> str:
-    buffer = io.StringIO()
-    write_sweep_report(folder, Console(file=buffer, width=width, color_system=None))
-    return buffer.getvalue()
+    return terminal_text(lambda console: write_sweep_report(folder, console), width)
 
 
 def test_systems_come_reference_first_then_by_falling_alpha(multirun: Path):
@@ -150,10 +149,10 @@ def test_all_files_are_written_and_named(multirun: Path):
 
 def test_the_csv_has_every_measure_with_its_change(multirun: Path):
     report_of(multirun)
-    with open(multirun / "sweep.csv", newline="", encoding="utf-8") as handle:
-        lines = list(csv.DictReader(handle))
+    lines = csv_rows(multirun / "sweep.csv")
     assert len(lines) == 4 * (2 + 6)
-    (line,) = [x for x in lines if x["system"] == "alpha=0" and x["measure"] == "ARaB(tf-paper)@10"]
+    of_alpha = {"system": "alpha=0", "measure": "ARaB(tf-paper)@10"}
+    (line,) = csv_rows(multirun / "sweep.csv", **of_alpha)
     assert (float(line["mean"]), float(line["absolute_mean"]), line["job"]) == (
         -0.01,
         0.01,

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from shown import printed
+from terminal_text import lines_with
 
 from backpack_rank.reporting.table import (
     Cell,
@@ -83,10 +84,6 @@ TABLE = Table(
     ("system", "value"),
     (("b", 1 / 3), ("x|y", math.nan), ("none", None)),
 )
-
-
-def lines_with(text: str, *words: str) -> list[str]:
-    return [line for line in text.splitlines() if all(word in line for word in words)]
 
 
 def test_the_terminal_shows_headings_figures_marks_and_notes() -> None:

@@ -2,27 +2,24 @@
 
 import sys
 
-import lightning as L
 import pytest
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from small_training import changed_names, state_of, train_with_checkpoints
 from transformers import BertConfig, GPT2Config, ModernBertConfig, Qwen2Config
 
-from backpack_rank.data.batching import Pairs
-from backpack_rank.data.datamodule import RankingData
 from backpack_rank.data.packing import PackedBatch
-from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
 from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
 from backpack_rank.models.utils import cast_parameters
 from backpack_rank.training.adapters import Lora, NoAdapter, merged
 from backpack_rank.training.freezing import FrozenParts, backbone_of
-from backpack_rank.training.module import OptimizerConfig, RankingModule
+from backpack_rank.training.module import OptimizerConfig
 
 pytest.importorskip("peft")
 
-BATCH = PackedBatch.from_sequences([[3, 4, 5, 6], [7, 8], [9, 10, 11]])
+TEXTS = [[3, 4, 5, 6], [7, 8], [9, 10, 11]]
+BATCH = PackedBatch.from_sequences(TEXTS)
 
 
 def config(name):
@@ -39,15 +36,7 @@ def config(name):
         return BertConfig(**shape, attention_probs_dropout_prob=0.0)
     if name == "qwen2":
         return Qwen2Config(**shape, num_key_value_heads=2)
-    gpt2 = {
-        "vocab_size": 60,
-        "n_embd": 32,
-        "n_layer": 2,
-        "n_head": 4,
-        "n_positions": 48,
-        "attn_pdrop": 0.0,
-    }
-    return GPT2Config(**gpt2, initializer_range=0.2, bos_token_id=1, eos_token_id=2)
+    return GPT2Config(**shape, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2)
 
 
 def backpack(name, seed=0):
@@ -125,15 +114,14 @@ def test_the_merged_weight_is_the_weight_plus_the_scaled_product(name):
 def test_merged_scores_are_the_unmerged_ones_and_nothing_is_left_behind(make, name):
     plain = make(name)(BATCH).scores
     ranker = adapted(make(name))
-    state = {key: value.clone() for key, value in ranker.state_dict().items()}
+    state = state_of(ranker)
     scores = ranker(BATCH).scores
     assert (scores - plain).abs().max() > 0.02
     with merged(ranker) as same:
         assert same is ranker
         assert set(ranker.state_dict()) == set(make(name).state_dict())
         torch.testing.assert_close(ranker(BATCH).scores, scores, rtol=1e-5, atol=1e-5)
-    assert set(ranker.state_dict()) == set(state)
-    assert all(torch.equal(value, state[key]) for key, value in ranker.state_dict().items())
+    assert changed_names(state, ranker.state_dict()) == set()
     assert any(".lora_A." in key for key in trained(ranker))
     assert torch.equal(ranker(BATCH).scores, scores)
 
@@ -151,10 +139,7 @@ def test_adapters_come_back_when_saving_fails():
 def test_packed_texts_score_as_each_text_alone_through_adapters():
     for name in ("bert", "qwen2"):
         ranker = adapted(backpack(name))
-        alone = [
-            ranker(PackedBatch.from_sequences([text])).scores
-            for text in ([3, 4, 5, 6], [7, 8], [9, 10, 11])
-        ]
+        alone = [ranker(PackedBatch.from_sequences([text])).scores for text in TEXTS]
         torch.testing.assert_close(ranker(BATCH).scores, torch.cat(alone), rtol=1e-5, atol=1e-5)
 
 
@@ -302,38 +287,21 @@ def test_adapters_of_a_backbone_in_bf16_are_in_fp32_and_merge_within_its_roundin
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(
     make_backpack, tiny_collection, pair_tokenizer, tmp_path
 ):
-    docs = [doc for doc, _ in tiny_collection.documents]
-    candidates = {
-        query: {doc: -float(i) for i, doc in enumerate(docs)} for query in tiny_collection.queries
-    }
-    pairs = Pairs.from_run(candidates, tiny_collection)
-
     def fit(seed, folder, start=None):
         ranker = make_backpack(dropout=0.1)
         torch.manual_seed(seed)  # other adapters at the start
         Lora(rank=2, dropout=0.1).apply(ranker)
-        trainer = L.Trainer(
-            accelerator="cpu",
-            logger=False,
-            max_epochs=2,
-            num_sanity_val_steps=0,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            callbacks=[ModelCheckpoint(dirpath=folder, filename="{epoch}", save_top_k=-1)],
+        train_with_checkpoints(
+            ranker, tiny_collection, pair_tokenizer, folder, epochs=2, start=start
         )
-        data = RankingData(
-            TrainingLists(tiny_collection, candidates), tiny_collection, pairs, pair_tokenizer
-        )
-        module = RankingModule(ranker.train(), OptimizerConfig(1e-2), pairs)
-        trainer.fit(module, data, ckpt_path=start, weights_only=False if start else None)
         with merged(ranker):
-            return {name: value.clone() for name, value in ranker.state_dict().items()}
+            return state_of(ranker)
 
     uninterrupted = fit(0, tmp_path / "one")
     resumed = fit(1, tmp_path / "two", tmp_path / "one" / "epoch=0.ckpt")
-    assert all(torch.equal(resumed[name], uninterrupted[name]) for name in uninterrupted)
+    assert changed_names(uninterrupted, resumed) == set()
     start = make_backpack().state_dict()
-    changed = {name for name in start if not torch.equal(start[name], uninterrupted[name])}
+    changed = changed_names(start, uninterrupted)
     inside = {name for name in changed if ".backbone." in name}
     assert inside == {f"backpack.backbone.h.{layer}.attn.c_attn.weight" for layer in (0, 1)}
     assert changed - inside == {

@@ -4,7 +4,6 @@ measures.
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
+from read_back import csv_rows
 
 from backpack_rank.files import LAST
 from backpack_rank.training.checkpoints import Patience, newest_checkpoint, steps_of
@@ -94,12 +94,8 @@ def stopped(folder: Path, epoch: int, *callbacks: Callback) -> Path:
 
 
 def measures(folder: Path) -> list[tuple[int, float]]:
-    with open(folder / "logs" / "metrics.csv", newline="") as handle:
-        return [
-            (int(row["step"]), float(row["val/measure"]))
-            for row in csv.DictReader(handle)
-            if row["val/measure"]
-        ]
+    rows = csv_rows(folder / "logs" / "metrics.csv")
+    return [(int(row["step"]), float(row["val/measure"])) for row in rows if row["val/measure"]]
 
 
 def names(folder: Path) -> list[str]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from in_process import configured
+from small_training import ONE_EPOCH
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.collection import Collection, MemoryStore
@@ -131,15 +132,10 @@ def test_an_adversary_needs_a_head(make_backpack):
     ],
 )
 def test_each_baseline_trains_a_ranker_that_is_another_one(options, tmp_path: Path):
-    small = [
-        *("training.epochs=1", "lists.per_epoch=6", "lists.size=4", "pretraining.epochs=0"),
-        *("+data.train.documents=80", "+data.train.train_queries=12"),
-        *("+data.dev.documents=80", "+data.dev.dev_queries=4"),
-    ]
     plain = [option for option in options if option.startswith("model=")]
     weights = []
     for name, chosen in (("plain", plain), ("debiased", options)):
-        train(configured("train", *small, *chosen), tmp_path / name, chosen)
+        train(configured("train", *ONE_EPOCH, *chosen), tmp_path / name, chosen)
         ranker, _ = load_ranker(tmp_path / name / "ranker")
         weights.append(ranker.head.out.weight.detach().numpy())
     assert not np.array_equal(*weights)

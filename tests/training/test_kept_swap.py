@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from in_process import configured
+from small_training import ONE_LAYER
 
 from backpack_rank.attributes.attribute import Attribute
 from backpack_rank.data.datamodule import EncodedList, collate_lists
@@ -123,40 +124,15 @@ def test_a_reference_that_joins_texts_with_other_tokens_is_refused(
         kept_swap(str(tmp_path / "ranker"), ranker, pair_tokenizer, 1.0)
 
 
-SMALL = [
-    "model.tokenizer.vocab_size=600",
-    "model.ranker.layers=1",
-    "model.ranker.hidden_size=16",
-    "model.ranker.heads=2",
-    "model.ranker.senses=4",
-    "+data.train.train_queries=8",
-    "+data.train.documents=60",
-    "+data.dev.dev_queries=3",
-    "+data.dev.documents=30",
-    "max_length=64",
-    "pretraining.epochs=0",
-    "training.epochs=1",
-    "lists.size=5",
-]
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_train_py_takes_a_reference_and_refuses_a_folder_without_one(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    train(
-        configured("train", *SMALL, f"output={first}", "model.ranker.attribute_senses=null"),
-        first,
-        [],
-    )
-    train(
-        configured("train", *SMALL, f"output={second}", f"training.keep_swap={first}"), second, []
-    )
+    small = [*ONE_LAYER, "training.epochs=1"]
+    train(configured("train", *small, "model.ranker.attribute_senses=null"), first, [])
+    train(configured("train", *small, f"training.keep_swap={first}"), second, [])
     ranker, _ = load_ranker(second / "ranker")
 
     assert ranker.config.groups == (("gender", "female"), ("gender", "male"))
+    without = configured("train", *small, f"training.keep_swap={tmp_path / 'none'}")
     with pytest.raises(FileNotFoundError, match=r"training\.keep_swap"):
-        train(
-            configured("train", *SMALL, f"training.keep_swap={tmp_path / 'none'}"),
-            tmp_path / "third",
-            [],
-        )
+        train(without, tmp_path / "third", [])

@@ -1,6 +1,7 @@
 """The listwise softmax cross-entropy, against values worked by hand."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -20,37 +21,38 @@ from backpack_rank.training.losses import (
 )
 
 
-def loss_of(scores, labels, mask=None):
+def tensors(scores, labels, mask=None):
+    """Where there is no mask, every document is there."""
     scores, labels = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
-    mask = (
-        torch.ones(scores.shape, dtype=torch.bool)
-        if mask is None
-        else torch.tensor(mask, dtype=torch.bool)
-    )
-    loss, skipped = listwise_softmax(scores, labels, mask)
+    mask = torch.ones(scores.shape) if mask is None else torch.tensor(mask)
+    return scores, labels, mask.bool()
+
+
+def loss_of(scores, labels, mask=None):
+    loss, skipped = listwise_softmax(*tensors(scores, labels, mask))
     return loss.item(), skipped
 
 
-def test_two_equal_scores_give_log_two():
-    assert loss_of([[0.0, 0.0]], [[1, 0]]) == (pytest.approx(math.log(2)), 0)
+LOG_1_2_5 = [0.0, math.log(2), math.log(5)]
+"""Scores with a softmax of 1/8, 2/8, 5/8."""
 
 
-def test_a_list_worked_by_hand():
-    # softmax(ln 1, ln 2, ln 5) = 1/8, 2/8, 5/8
-    scores = [[0.0, math.log(2), math.log(5)]]
-    assert loss_of(scores, [[0, 0, 1]])[0] == pytest.approx(-math.log(5 / 8))
-    assert loss_of(scores, [[1, 1, 0]])[0] == pytest.approx(-math.log(1 / 8) - math.log(2 / 8))
-
-
-def test_grades_weigh_the_terms():
-    scores = [[0.0, math.log(2), math.log(5)]]
-    assert loss_of(scores, [[0, 1, 3]])[0] == pytest.approx(-math.log(2 / 8) - 3 * math.log(5 / 8))
-
-
-def test_the_mean_is_over_lists():
-    assert loss_of([[0.0, 0.0], [0.0, math.log(3)]], [[1, 0], [0, 1]])[0] == pytest.approx(
-        (math.log(2) - math.log(3 / 4)) / 2
-    )
+@pytest.mark.parametrize(
+    ("scores", "labels", "expected"),
+    [
+        ([[0.0, 0.0]], [[1, 0]], math.log(2)),
+        ([LOG_1_2_5], [[0, 0, 1]], -math.log(5 / 8)),
+        ([LOG_1_2_5], [[1, 1, 0]], -math.log(1 / 8) - math.log(2 / 8)),
+        # Grades weigh the terms.
+        ([LOG_1_2_5], [[0, 1, 3]], -math.log(2 / 8) - 3 * math.log(5 / 8)),
+        # The mean is over lists.
+        ([[0.0, 0.0], [0.0, math.log(3)]], [[1, 0], [0, 1]], (math.log(2) - math.log(3 / 4)) / 2),
+        # Large losses are not cut.
+        ([[0.0, 1000.0]], [[1, 0]], 1000),
+    ],
+)
+def test_losses_worked_by_hand(scores, labels, expected):
+    assert loss_of(scores, labels) == (pytest.approx(expected), 0)
 
 
 def test_masked_documents_play_no_part_whatever_they_hold():
@@ -65,15 +67,6 @@ def test_lists_without_a_relevant_document_are_left_out_and_counted():
         [[0.0, 0.0], [5.0, 1.0], [2.0, 2.0]], [[1, 0], [0, 0], [0, 1]], [[1, 1], [1, 1], [1, 0]]
     )
     assert loss == (pytest.approx(math.log(2)), 2)
-
-
-@pytest.mark.parametrize("mask", [[[False, False]], [[True, True]]])
-def test_no_usable_list_gives_zero_loss_and_zero_gradient(mask):
-    scores = torch.tensor([[1.0, 2.0]], requires_grad=True)
-    loss, skipped = listwise_softmax(scores, torch.zeros(1, 2), torch.tensor(mask))
-    loss.backward()
-    assert (loss.item(), skipped) == (0.0, 1)
-    assert scores.grad.tolist() == [[0.0, 0.0]]
 
 
 def test_further_leading_axes_are_lists_too():
@@ -136,20 +129,7 @@ def test_scores_are_scattered_list_by_list():
     assert scores.grad.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_large_losses_are_not_cut():
-    assert loss_of([[0.0, 1000.0]], [[1, 0]])[0] == pytest.approx(1000)
-
-
 PAIRWISE = (pairwise_hinge, ranknet, lambdarank)
-
-
-def tensors(scores, labels, mask=None):
-    scores, labels = torch.tensor(scores, dtype=torch.float64), torch.tensor(labels)
-    return (
-        scores,
-        labels,
-        torch.ones(scores.shape, dtype=torch.bool) if mask is None else torch.tensor(mask).bool(),
-    )
 
 
 def lists(seed, shape=(3, 5), spread=2.0):
@@ -199,21 +179,20 @@ def log_loss(difference):
     return math.log1p(math.exp(-difference))
 
 
-def test_hinge_by_hand():
-    # Pairs (0, 1) and (0, 2): max(0, 1 - 0.5) and max(0, 1 - (-1)).
-    assert pairwise_hinge(*tensors([[1.0, 0.5, 2.0]], [[1, 0, 0]]))[0].item() == pytest.approx(
-        (0.5 + 2) / 2
-    )
-    # With a margin of 0.25 the first pair is apart.
-    assert pairwise_hinge(*tensors([[1.0, 0.5, 2.0]], [[1, 0, 0]]), margin=0.25)[
-        0
-    ].item() == pytest.approx(1.25 / 2)
-
-
-def test_ranknet_of_equal_scores_is_log_two_and_of_grades_every_ordered_pair():
-    assert ranknet(*tensors([[0.0, 0.0]], [[1, 0]]))[0].item() == pytest.approx(math.log(2))
-    expected = (log_loss(1) + log_loss(-1) + log_loss(-2)) / 3
-    assert ranknet(*tensors([[1.0, 0.0, 2.0]], [[2, 1, 0]]))[0].item() == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("loss", "scores", "labels", "expected"),
+    [
+        # Pairs (0, 1) and (0, 2): max(0, 1 - 0.5) and max(0, 1 - (-1)).
+        (pairwise_hinge, [1.0, 0.5, 2.0], [1, 0, 0], (0.5 + 2) / 2),
+        # With a margin of 0.25 the first pair is apart.
+        (partial(pairwise_hinge, margin=0.25), [1.0, 0.5, 2.0], [1, 0, 0], 1.25 / 2),
+        (ranknet, [0.0, 0.0], [1, 0], math.log(2)),
+        # Every ordered pair of three grades.
+        (ranknet, [1.0, 0.0, 2.0], [2, 1, 0], (log_loss(1) + log_loss(-1) + log_loss(-2)) / 3),
+    ],
+)
+def test_losses_of_pairs_worked_by_hand(loss, scores, labels, expected):
+    assert loss(*tensors([scores], [labels]))[0].item() == pytest.approx(expected)
 
 
 def test_lambda_weights_by_hand():
@@ -266,9 +245,9 @@ def test_lists_without_a_pair_are_left_out_and_counted(loss):
     assert (loss(*case)[0].item(), loss(*case)[1]) == (pytest.approx(loss(*alone)[0].item()), 2)
 
 
-@pytest.mark.parametrize("loss", PAIRWISE)
+@pytest.mark.parametrize("loss", [listwise_softmax, *PAIRWISE])
 @pytest.mark.parametrize("mask", [[[False, False]], [[True, True]]])
-def test_no_pair_at_all_gives_zero_loss_and_zero_gradient(loss, mask):
+def test_no_usable_list_at_all_gives_zero_loss_and_zero_gradient(loss, mask):
     scores = torch.tensor([[1.0, 2.0]], requires_grad=True)
     value, skipped = loss(scores, torch.zeros(1, 2), torch.tensor(mask))
     value.backward()

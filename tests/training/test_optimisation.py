@@ -1,12 +1,11 @@
 """Optimiser, schedule, and a whole small training run."""
 
-import lightning as L
 import numpy as np
 import pytest
 import torch
+from small_training import in_document_order, job_collection, quiet_trainer
 
 from backpack_rank.data.batching import Pairs
-from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.datamodule import EncodedList, RankingData, collate_lists
 from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.evaluation.effectiveness import effectiveness
@@ -69,25 +68,12 @@ def test_matrices_decay_and_vectors_do_not(make_backpack):
 
 @pytest.fixture(scope="module")
 def jobs():
-    """Documents whose job word answers the query of that job: learnt from few lists."""
-    words = ["doctor", "nurse", "engineer", "cook", "carpenter", "bridge", "soup", "hospital"]
-    documents = {
-        f"d{i}{j}": f"The {word} works near house {j}."
-        for i, word in enumerate(words)
-        for j in range(2)
-    }
-    queries = {f"q{i}": f"a {word}" for i, word in enumerate(words)}
-    qrels = {f"q{i}": {f"d{i}0": 1, f"d{i}1": 2} for i in range(len(words))}
-    return Collection("jobs", MemoryStore(documents), queries, qrels)
+    return job_collection(second_grade=2)
 
 
 @pytest.fixture(scope="module")
 def candidates(jobs):
-    ids = [doc_id for doc_id, _ in jobs.documents]
-    return {
-        query_id: {doc_id: -float(rank) for rank, doc_id in enumerate(ids)}
-        for query_id in jobs.queries
-    }
+    return in_document_order(jobs)
 
 
 @pytest.mark.parametrize("kind", [new_backpack, new_gpt2])
@@ -143,19 +129,6 @@ def test_the_loss_of_lists_is_that_of_every_document_scored_alone(
         expected.append(-(np.array(labels) * np.log(shares)).sum())
     assert module.training_step(collate_lists(items), 0).item() == pytest.approx(
         np.mean(expected), abs=1e-4
-    )
-
-
-def quiet_trainer(folder, **options):
-    return L.Trainer(
-        accelerator="cpu",
-        devices=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=folder,
-        **options,
     )
 
 

@@ -5,6 +5,7 @@ offers.
 import lightning as L
 import pytest
 import torch
+from small_training import quiet_trainer
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.training.module import OptimizerConfig
@@ -54,17 +55,7 @@ class Fitting(L.LightningModule):
 
 def fitted(ranker, folder, precision):
     """The trainer after two steps with clipped gradients."""
-    trainer = L.Trainer(
-        accelerator="cpu",
-        precision=precision,
-        gradient_clip_val=1.0,
-        max_steps=2,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=folder,
-    )
+    trainer = quiet_trainer(folder, precision=precision, gradient_clip_val=1.0, max_steps=2)
     trainer.fit(Fitting(ranker), torch.utils.data.DataLoader([0, 1]))
     return trainer
 

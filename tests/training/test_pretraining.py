@@ -1,8 +1,8 @@
 """The language-model warm-up: its text and its loss."""
 
-import lightning as L
 import pytest
 import torch
+from small_training import quiet_trainer
 
 from backpack_rank.training.module import OptimizerConfig
 from backpack_rank.training.pretraining import LanguageModelModule, Pretraining
@@ -93,15 +93,7 @@ def test_a_warm_up_lowers_the_next_token_loss_and_leaves_the_head(
             losses.append(loss.item())
             return loss
 
-    trainer = L.Trainer(
-        max_epochs=warmup.epochs,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-    )
+    trainer = quiet_trainer(tmp_path, max_epochs=warmup.epochs)
     rows = warmup.sequences(sentences, pair_tokenizer)
     trainer.fit(Recorded(ranker, OptimizerConfig(5e-3, weight_decay=0.0)), warmup.loader(rows, 0))
     assert losses[-1] < 0.8 * losses[0]

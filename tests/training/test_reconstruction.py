@@ -2,11 +2,10 @@
 as it was.
 """
 
-import lightning as L
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig
+from small_training import changed_names, quiet_trainer, small_bert, state_of
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.configuration import BackpackConfig
@@ -24,23 +23,15 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
     pytest.mark.filterwarnings("ignore:.*in eval mode.*"),
 ]
+NEW = ("backpack.sense_network.", "backpack.sense_weight_net.")
 
 
 @pytest.fixture
 def ranker(tokenizer):
     torch.manual_seed(0)
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-    }
-    config = BertConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=48, initializer_range=0.3, **shape
-    )
-    return BackpackForRanking(
-        BackpackConfig(backbone_config=config, num_senses=8, initializer_range=0.1)
-    )
+    backbone = small_bert(len(tokenizer))
+    config = BackpackConfig(backbone_config=backbone, num_senses=8, initializer_range=0.1)
+    return BackpackForRanking(config)
 
 
 @pytest.fixture
@@ -52,16 +43,7 @@ def fitted(ranker, texts, held_out, tmp_path, steps=60, **options):
     module = ReconstructionModule(
         ranker, OptimizerConfig(**{"learning_rate": 5e-3, **options}), held_out
     )
-    trainer = L.Trainer(
-        max_epochs=-1,
-        max_steps=steps,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-    )
+    trainer = quiet_trainer(tmp_path, max_epochs=-1, max_steps=steps)
     with train_senses_only(ranker):
         trainer.fit(module, Reconstruction(steps=steps, batch_size=8).loader(texts, seed=0))
     return module
@@ -128,35 +110,28 @@ def test_the_loss_is_the_share_of_the_variance_that_is_not_explained_and_1_less_
 def test_the_warm_up_explains_most_of_the_pooled_vector_and_leaves_everything_else(
     ranker, texts, tmp_path
 ):
-    state = {name: value.clone() for name, value in ranker.train().state_dict().items()}
+    state = state_of(ranker.train())
     module = fitted(ranker, texts[8:], texts[:8], tmp_path)
     assert module.before.explained < 0.2
     assert module.after.explained > module.before.explained + 0.3
     assert module.after.explained == pytest.approx(
         Reconstructed.on(ranker, texts[:8]).explained, abs=1e-6
     )
-    changed = {
-        name for name, value in state.items() if not torch.equal(value, ranker.state_dict()[name])
-    }
-    new = {
-        name
-        for name in state
-        if name.startswith(("backpack.sense_network.", "backpack.sense_weight_net."))
-    }
-    assert changed == new
+    new = {name for name in state if name.startswith(NEW)}
+    assert changed_names(state, ranker.state_dict()) == new
     assert all(parameter.requires_grad for parameter in ranker.parameters())
     assert all(part.training for part in ranker.modules())
 
 
 def test_the_warm_up_is_repeated_by_its_seed(ranker, texts, tmp_path):
-    state = {name: value.clone() for name, value in ranker.state_dict().items()}
+    state = state_of(ranker)
     results = []
     for _ in range(2):
         ranker.load_state_dict(state)
         torch.rand(len(results) + 1)
         fitted(ranker, texts[8:], texts[:8], tmp_path, steps=3)
-        results.append({name: value.clone() for name, value in ranker.state_dict().items()})
-    assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
+        results.append(state_of(ranker))
+    assert changed_names(*results) == set()
 
 
 def test_only_senses_and_weights_learn_and_what_was_frozen_stays_so_also_after_an_error(ranker):
@@ -166,8 +141,7 @@ def test_only_senses_and_weights_learn_and_what_was_frozen_stays_so_also_after_a
             name for name, parameter in ranker.named_parameters() if parameter.requires_grad
         }
         assert not any(part.training for part in ranker.modules())
-    new = ("backpack.sense_network.", "backpack.sense_weight_net.")
-    assert learning == {name for name, _ in ranker.named_parameters() if name.startswith(new)}
+    assert learning == {name for name, _ in ranker.named_parameters() if name.startswith(NEW)}
 
     def fail():
         with train_senses_only(ranker):

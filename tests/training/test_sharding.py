@@ -12,6 +12,7 @@ import pytest
 import torch
 from in_process import configured
 from lightning.pytorch.strategies import FSDPStrategy
+from small_training import quiet_trainer, state_of
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils.data import DataLoader
@@ -28,12 +29,6 @@ ON_CPU = [
     "trainer.devices=1",
     "trainer.precision=32-true",
 ]
-QUIET = {
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
 
 
 class Scores(L.LightningModule):
@@ -78,13 +73,8 @@ def one_process() -> Iterator[None]:
 
 def trained(ranker: Ranker, folder: Path) -> Scores:
     options = dict(configured("train", *ON_CPU).trainer)
-    trainer = L.Trainer(
-        **with_sharding(options),
-        **QUIET,
-        max_epochs=1,
-        gradient_clip_val=0.5,
-        default_root_dir=folder,
-    )
+    sharded = with_sharding(options)
+    trainer = quiet_trainer(folder, **sharded, max_epochs=1, gradient_clip_val=0.5)
     assert isinstance(trainer.strategy, FSDPStrategy)
     module = Scores(ranker)
     batches = DataLoader([PackedBatch.from_sequences([[5, 6, 7], [8, 9]])] * 2, batch_size=None)
@@ -99,7 +89,7 @@ def test_each_layer_of_the_backbone_is_a_unit_and_the_ranker_is_complete_afterwa
 ) -> None:
     ranker = make_backpack(layers=3)
     layer = type(ranker.backpack.backbone.h[0])
-    before = {name: value.clone() for name, value in ranker.state_dict().items()}
+    before = state_of(ranker)
     matrices = sum(value.numel() for value in ranker.parameters() if value.ndim >= 2)
     module = trained(ranker, tmp_path)
     assert module.units == [Scores, layer, layer, layer]

@@ -4,28 +4,25 @@ options.
 
 from __future__ import annotations
 
-import csv
 import itertools
 import logging
 import math
 import os
-from pathlib import Path
 
-import lightning as L
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
+from in_process import configured
 from omegaconf.errors import MissingMandatoryValue
+from read_back import csv_rows
 from scipy.stats import kendalltau
+from small_training import ONE_LAYER, in_document_order, job_collection, quiet_trainer
 
 from backpack_rank.data.batching import Pairs
-from backpack_rank.data.collection import Collection, MemoryStore
 from backpack_rank.data.datamodule import ListBatch, RankingData
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.data.teacher_scores import TeacherRun
@@ -33,7 +30,6 @@ from backpack_rank.data.training_lists import TrainingLists
 from backpack_rank.data.trec import read_run, write_run
 from backpack_rank.models.factory import new_backpack
 from backpack_rank.models.loading import load_ranker, save_ranker
-from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.train import train
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
@@ -48,39 +44,17 @@ from backpack_rank.training.teachers import (
     prepare_teacher,
 )
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 CANDIDATES = {
     "q1": {"d3": 3.0, "d0": 2.0, "d2": 1.0, "d5": 0.5},
     "q2": {"d1": 1.0, "d6": 0.5},
     "q3": {"d6": 2.0, "empty": 1.0},
 }
-SMALL = [
-    "model.tokenizer.vocab_size=400",
-    "model.ranker.layers=1",
-    "model.ranker.hidden_size=16",
-    "model.ranker.heads=2",
-    "model.ranker.senses=4",
-    "+data.train.train_queries=6",
-    "+data.train.documents=40",
-    "+data.dev.dev_queries=3",
-    "+data.dev.documents=30",
-    "max_length=64",
-    "pretraining.epochs=0",
-    "training.epochs=2",
-    "lists.size=4",
-    "training.lists_per_batch=1",
-]
-
-
-def composed(*options: str):
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("train", overrides=list(options))
+SMALL = [*ONE_LAYER, "training.epochs=2", "training.lists_per_batch=1"]
 
 
 def made(*options: str):
     """The teacher that the options ask for."""
-    return instantiate(composed(*options).teacher, _convert_="all")
+    return instantiate(configured("train", *options).teacher, _convert_="all")
 
 
 @pytest.fixture
@@ -256,7 +230,7 @@ def test_wrong_options_are_refused_before_any_data_is_read(
         MissingMandatoryValue,
     )  # Hydra wraps what a constructor raises
     with pytest.raises(wrong) as error:
-        train(composed(*options, "data.train=null"), tmp_path / "run", [])
+        train(configured("train", *options, "data.train=null"), tmp_path / "run", [])
     assert message in str(error.value.__cause__ or error.value)
 
 
@@ -270,18 +244,19 @@ def test_train_with_a_ranker_as_teacher_and_resume_without_scoring_again(
     )
     folder = tmp_path / "student"
     options = [
+        *SMALL,
         "teacher=ranker",
         f"teacher.checkpoint={saved_folder}",
         "teacher.loss=listwise_kl",
         "training.loss=lambdarank",
     ]
-    train(composed(*SMALL, *options), folder, [*SMALL, *options])
+    train(configured("train", *options), folder, options)
     assert len(pairs_scored) == 1
     assert len(steps) == 12
-    with open(folder / "logs" / "metrics.csv") as handle:  # written every ten steps
-        assert any(float(row["train/distillation"] or 0) > 0 for row in csv.DictReader(handle))
+    logged = csv_rows(folder / "logs" / "metrics.csv")  # written every ten steps
+    assert any(float(row["train/distillation"] or 0) > 0 for row in logged)
     written = os.stat(folder / "teacher.trec").st_mtime_ns
-    train(OmegaConf.merge(composed(*SMALL), {"resume": str(folder)}), folder, [])
+    train(configured("train", *SMALL, f"resume={folder}"), folder, [])
     assert len(pairs_scored) == 1
     assert os.stat(folder / "teacher.trec").st_mtime_ns == written
     load_ranker(folder / "ranker")
@@ -419,25 +394,20 @@ def test_losses_are_those_of_loops(seed, rows, size, temperature):
         )
 
 
+def loss_of(kind, scores, teacher, labels, mask):
+    if kind == "margin_mse":
+        return margin_mse(scores, teacher, labels, mask)[0]
+    return listwise_kl(scores, teacher, mask, 2.0)[0]
+
+
+@pytest.mark.parametrize("kind", ["margin_mse", "listwise_kl"])
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.floats(-50, 50), st.floats(-50, 50))
-def test_constants_added_to_either_ones_scores_change_nothing(
-    seed, added_to_ranker, added_to_teacher
-):
+def test_constants_added_to_either_ones_scores_change_nothing(kind, seed, to_ranker, to_teacher):
     scores, teacher, labels, mask = lists(seed)
-    close = {"rtol": 1e-7, "atol": 1e-7}
-    plain = margin_mse(scores, teacher, labels, mask)[0]
-    torch.testing.assert_close(
-        margin_mse(scores + added_to_ranker, teacher + added_to_teacher, labels, mask)[0],
-        plain,
-        **close,
-    )
-    plain = listwise_kl(scores, teacher, mask, 2.0)[0]
-    torch.testing.assert_close(
-        listwise_kl(scores + added_to_ranker, teacher + added_to_teacher, mask, 2.0)[0],
-        plain,
-        **close,
-    )
+    plain = loss_of(kind, scores, teacher, labels, mask)
+    shifted = loss_of(kind, scores + to_ranker, teacher + to_teacher, labels, mask)
+    torch.testing.assert_close(shifted, plain, rtol=1e-7, atol=1e-7)
 
 
 @settings(max_examples=30, deadline=None)
@@ -459,21 +429,16 @@ def test_the_divergence_is_never_below_zero(seed):
 @pytest.mark.parametrize("held", [9.0, math.inf, -math.inf, NAN])
 @pytest.mark.parametrize("kind", ["margin_mse", "listwise_kl"])
 def test_masked_documents_and_those_without_a_teachers_score_never_matter(kind, held):
-    def loss(scores, teacher, labels, mask):
-        if kind == "margin_mse":
-            return margin_mse(scores, teacher, labels, mask)[0]
-        return listwise_kl(scores, teacher, mask, 2.0)[0]
-
     scores, teacher, labels = tensors([[0.3, -1.0, 0.8]], [[2.0, -1.0, 1.0]], [[1, 0, 0]])
     plain = scores.clone().requires_grad_()
-    loss(plain, teacher, labels, all_there(scores)).backward()
+    loss_of(kind, plain, teacher, labels, all_there(scores)).backward()
     # The second document is masked, the fourth has no teacher's score.
     padded, teacher, labels = tensors(
         [[0.3, held, -1.0, 5.0, 0.8]], [[2.0, 7.0, -1.0, NAN, 1.0]], [[1, 1, 0, 1, 0]]
     )  # fmt: skip
     mask = torch.tensor([[True, False, True, True, True]])
     padded.requires_grad_()
-    loss(padded, teacher, labels, mask).backward()
+    loss_of(kind, padded, teacher, labels, mask).backward()
     torch.testing.assert_close(padded.grad[0, [0, 2, 4]], plain.grad[0])
     assert padded.grad[0, [1, 3]].tolist() == [0.0, 0.0]
     assert plain.grad.abs().min() > 0
@@ -556,16 +521,7 @@ def test_the_term_is_its_loss_of_the_batchs_scores_with_its_own_temperature():
 
 @pytest.fixture(scope="module")
 def jobs():
-    """Documents of eight jobs; each query has two relevant ones."""
-    words = ["doctor", "nurse", "engineer", "cook", "carpenter", "bridge", "soup", "hospital"]
-    documents = {
-        f"d{i}{j}": f"The {word} works near house {j}."
-        for i, word in enumerate(words)
-        for j in range(2)
-    }
-    queries = {f"q{i}": f"a {word}" for i, word in enumerate(words)}
-    qrels = {f"q{i}": {f"d{i}0": 1, f"d{i}1": 1} for i in range(len(words))}
-    return Collection("jobs", MemoryStore(documents), queries, qrels)
+    return job_collection(second_grade=1)
 
 
 @pytest.fixture(scope="module")
@@ -573,10 +529,8 @@ def teacher_run(jobs, make_backpack, pair_tokenizer):
     """A teacher's scores of all pairs: a ranker with large random weights, whose order no label
     tells.
     """
-    candidates = {
-        query_id: {doc_id: 0.0 for doc_id, _ in jobs.documents} for query_id in jobs.queries
-    }
-    return PointwiseReranker(Scorer(make_backpack(seed=5), pair_tokenizer)).rerank(candidates, jobs)
+    reranker = PointwiseReranker(Scorer(make_backpack(seed=5), pair_tokenizer))
+    return reranker.rerank(in_document_order(jobs), jobs)
 
 
 def agreement(ranker, pair_tokenizer, jobs, run):
@@ -610,10 +564,7 @@ def test_a_student_learns_the_order_of_its_teacher(
         module = RankingModule(
             ranker, OptimizerConfig(5e-3), pairs, 0, terms, RankingLoss(weight=weight)
         )
-        trainer = L.Trainer(
-            accelerator="cpu", max_epochs=12, logger=False, enable_checkpointing=False, num_sanity_val_steps=0,
-            limit_val_batches=0, enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
-        )  # fmt: skip
+        trainer = quiet_trainer(tmp_path, max_epochs=12, limit_val_batches=0)
         trainer.fit(module, data)
         return agreement(module.ranker, pair_tokenizer, jobs, teacher_run), trainer.callback_metrics
 

@@ -1,11 +1,9 @@
 """What a new Backpack over a pretrained backbone does before ranking training."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from transformers import BertConfig
+from in_process import configured
+from small_training import changed_names, small_bert, state_of
 
 from backpack_rank.models.configuration import BackpackConfig, CrossEncoderConfig
 from backpack_rank.models.rankers import BackpackForRanking, CrossEncoderForRanking
@@ -18,15 +16,7 @@ from backpack_rank.training.warm_start import WarmStart
 @pytest.fixture
 def bert(tokenizer):
     torch.manual_seed(0)
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-    }
-    return BertConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=48, initializer_range=0.3, **shape
-    )
+    return small_bert(len(tokenizer))
 
 
 @pytest.fixture
@@ -52,31 +42,20 @@ def warm_start(pair_tokenizer, tiny_collection, run, tmp_path):
     return do
 
 
-def state(ranker):
-    return {name: value.clone() for name, value in ranker.state_dict().items()}
-
-
 def test_without_options_nothing_is_done_to_any_ranker(ranker, bert, warm_start):
     for untouched in (ranker, CrossEncoderForRanking(CrossEncoderConfig(backbone_config=bert))):
-        before = state(untouched)
+        before = state_of(untouched)
         warm_start(untouched, WarmStart())
-        assert all(
-            torch.equal(value, before[name]) for name, value in untouched.state_dict().items()
-        )
+        assert changed_names(before, untouched.state_dict()) == set()
 
 
 def test_a_start_and_a_reconstruction_change_senses_and_weights_alone(ranker, warm_start):
-    before = state(ranker)
+    before = state_of(ranker)
     warm_start(ranker, WarmStart("sharp"))
-    changed = {
-        name for name, value in ranker.state_dict().items() if not torch.equal(value, before[name])
-    }
+    changed = changed_names(before, ranker.state_dict())
     assert changed == {"backpack.sense_weight_net.c_attn.weight"}
     warm_start(ranker, WarmStart(reconstruction=Reconstruction(steps=2)))
-    changed = {
-        name for name, value in ranker.state_dict().items() if not torch.equal(value, before[name])
-    }
-    assert changed == {
+    assert changed_names(before, ranker.state_dict()) == {
         name for name in before if ".sense_network." in name or ".sense_weight_net." in name
     }
 
@@ -101,10 +80,6 @@ def test_an_unknown_start_is_refused_before_anything_is_loaded():
 
 
 def test_the_configuration_says_how_to_begin():
-    with initialize_config_dir(
-        str(Path(__file__).resolve().parents[2] / "conf"), version_base="1.3"
-    ):
-        config = compose("train", overrides=["start.weights=sharp", "reconstruct.steps=2"])
-    assert TrainingSettings(config).ranking().beginning == WarmStart(
-        "sharp", Reconstruction(steps=2)
-    )
+    config = configured("train", "start.weights=sharp", "reconstruct.steps=2")
+    beginning = TrainingSettings(config).ranking().beginning
+    assert beginning == WarmStart("sharp", Reconstruction(steps=2))
