@@ -16,11 +16,13 @@ import re
 import subprocess
 import sys
 import zipfile
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import public_files
 import pytest
+from forked import run_forked
 from hydra.errors import InstantiationException
 from in_process import configured
 from public_files import PublicServer, serving
@@ -102,6 +104,7 @@ def test_a_file_that_is_not_the_published_one_is_refused_and_not_kept(server, do
     assert downloads.fetch(FILE).read_bytes() == CONTENT
 
 
+@cache  # one of them is large
 def bad_archives() -> dict[str, bytes]:
     """What stands where an archive should be."""
     whole = io.BytesIO()
@@ -422,13 +425,13 @@ def test_without_the_variable_every_choice_of_data_names_the_command_that_gets_i
     assert VARIABLE not in os.environ
 
 
+@pytest.mark.processes
 def test_a_command_in_a_folder_without_data_ends_with_the_command_that_gets_it(tmp_path) -> None:
     """Nothing is set, and an empty variable is as good as none."""
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    environment["OMP_NUM_THREADS"] = "1"
     for variable in ({}, {VARIABLE: ""}):
-        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        command = [sys.executable, ROOT / "train.py", "recipe=minilm"]
-        options = {"env": {**environment, **variable}, "capture_output": True, "text": True}
-        done = subprocess.run(command, cwd=tmp_path, **options)
+        done = run_forked("train.py", ["recipe=minilm"], tmp_path, {**environment, **variable})
         assert done.returncode == 2
         last = done.stderr.strip().splitlines()[-1]
         assert f"there is no folder {tmp_path / 'data' / 'squad_train'}" in last

@@ -21,6 +21,8 @@ from backpack_rank.pipelines.nodes import known_targets
 from backpack_rank.pipelines.training_settings import TrainingSettings
 
 SECONDS = 5  # of this process's own work: other processes do not count
+# An experiment takes half a second to compose: its options are tried by the slow test alone.
+QUICK_FILES = [file for file in group_files() if not file.startswith("experiment/")]
 WITHOUT_ARGUMENTS = (".Evaluation", ".SweepReport", ".UniformSenses", ".AllPairs")
 
 
@@ -58,7 +60,7 @@ def test_options_of_the_scripts_are_taken_or_named(
     assert wrong(leaves) == []
 
 
-@pytest.mark.parametrize("file", group_files())
+@pytest.mark.parametrize("file", QUICK_FILES)
 def test_options_of_the_groups_are_taken_or_named(
     file: str, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
@@ -79,7 +81,7 @@ def test_options_of_the_groups_with_every_value(
 ) -> None:
     monkeypatch.setenv("BACKPACK_RANK_DATA", str(tmp_path))
     composed_with.cache_clear()
-    # An experiment takes half a second to compose: each of its options gets a quarter of the values.
+    # Each option of an experiment gets a quarter of the values.
     every = 4 if file.startswith("experiment/") else 1
     assert wrong(group_leaves(file), every) == []
 
