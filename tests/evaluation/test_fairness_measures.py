@@ -117,13 +117,15 @@ def test_fairr_and_nfairr_worked_by_hand():
     assert [values[name]["q"] for name in names] == pytest.approx(expected)
 
 
+def in_this_order(doc_ids):
+    """A run of one query."""
+    return {"q": {doc_id: -float(place) for place, doc_id in enumerate(doc_ids)}}
+
+
 def nfairr(cutoff, magnitudes, ranked, background, **options):
     """Of one query. Documents are letters, best first."""
     name = f"NFaiRR@{cutoff}"
-    run, background_run = (
-        {"q": {doc_id: -float(place) for place, doc_id in enumerate(doc_ids)}}
-        for doc_ids in (ranked, background)
-    )
+    run, background_run = in_this_order(ranked), in_this_order(background)
     return values_of(run, magnitudes, [name], background_run, **options)[name]["q"]
 
 

@@ -68,11 +68,13 @@ def _run(
     command: list[str], folder: Path, environment: dict[str, str], out: Path, err: Path
 ) -> None:
     """Be the process of a script."""
+    # Standard output and error, which numpy and torch write to as well: descriptors, not sys.stdout.
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    # torch was imported before the variable was set.
     torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
     sys.argv = command
     sys.path.insert(0, str(ROOT))

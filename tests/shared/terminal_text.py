@@ -17,4 +17,7 @@ def terminal_text(show: Callable[[Console], object], width: int = 100, **options
 
 def lines_with(text: str, *words: str) -> list[str]:
     """The lines that have all of these words."""
-    return [line for line in text.splitlines() if all(word in line for word in words)]
+    lines = text.splitlines()
+    for word in words:
+        lines = [line for line in lines if word in line]
+    return lines
