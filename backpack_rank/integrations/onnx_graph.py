@@ -164,7 +164,8 @@ class RankerGraph(nn.Module):
         None where the ranker has no similarity, else [B].
         """
         if self.joint is not None:
-            return self.joint(self._vectors(ids, forms, shift), ids, mask)
+            kept = _kept_matches(ids, forms, shift)
+            return self.joint(self._vectors(ids, forms, shift), ids, mask, kept)
         places = mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
         if self.keys_below:
             # The pooled token's last state stands in front of the states below the last layer.
@@ -211,7 +212,8 @@ class RankerGraph(nn.Module):
         """The similarity of texts as they are, no form read as its class. [B]"""
         assert self.joint is not None
         no_forms = torch.full_like(ids, -1)
-        return self.joint.similarity(self._vectors(ids, no_forms, None), ids, mask)
+        kept = _kept_matches(ids, no_forms, None)
+        return self.joint.similarity(self._vectors(ids, no_forms, None), ids, mask, kept)
 
     def _weight_of_forms(self, forms: Tensor, weights_of_groups: Tensor) -> Tensor:
         """The mean, over the forms of each text, of the weights of their groups. [B]"""
@@ -446,6 +448,18 @@ def _erased(
     along = ((vectors - mean)[:, None] * right).sum(dim=2)  # [B, r]
     removed = (along[:, None] * left).sum(dim=2)  # [B, d]
     return vectors - (1 - erase_alpha) * removed
+
+
+def _kept_matches(ids: Tensor, forms: Tensor, shift: TokenShift | None) -> Tensor:
+    """How much of what a shared token adds is kept: nothing of a form, alpha of a moved word.
+
+    [B, n]
+    """
+    kept = (forms < 0).float()
+    if shift is None:
+        return kept
+    alpha: Any = shift.alpha  # [B, 1, 1], as vectors need it
+    return kept * replace(shift, alpha=alpha[:, :, 0]).kept(ids)
 
 
 def _unpack(classifier: nn.Module) -> None:

@@ -59,6 +59,7 @@ Head = Annotated[str, OneOf(HEADS)]
 InputForm = Annotated[str, OneOf(INPUT_FORMS)]
 SenseKeys = Annotated[str, OneOf(SENSE_KEYS)]
 Similarity = Positive | Annotated[None, Note("for a score without it")]
+Matches = Positive | Annotated[None, Note("for a score without them")]
 SimilarityPooling = Annotated[str, OneOf(POOLINGS)]
 LayersApart = CountOrZero | Annotated[None, Note("for two thirds of the layers")]
 # What the families call the dropout of attention weights.
@@ -191,6 +192,7 @@ def backpack_on_backbone(
     similarity: Similarity = None,
     similarity_pooling: SimilarityPooling = "mean",
     layers_apart: LayersApart = None,
+    matches: Matches = None,
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
     attribute_senses_queries: Queries = QUERIES[0],
@@ -224,6 +226,9 @@ def backpack_on_backbone(
         similarity_pooling: how the encoder makes a vector of a text, ``mean`` or ``first``.
         layers_apart: with a similarity, lower layers in which query and document do not see each
             other; None: two thirds of them.
+        matches: with a similarity, weight of the tokens that query and document share, by their
+            rarity in the documents that ``train.py`` trains on
+            (:mod:`backpack_rank.models.token_matches`); None: without.
         attribute_senses, attribute_senses_where, attribute_senses_queries, head, input_form: as of
             :func:`new_backpack`.
 
@@ -245,7 +250,7 @@ def backpack_on_backbone(
         sense_keys=keys or default_sense_keys(backbone),
         head=head,
         input_form=input_form,
-        similarity=_similarity(backbone, similarity, similarity_pooling, layers_apart),
+        similarity=_similarity(backbone, similarity, similarity_pooling, layers_apart, matches),
         **options,
     )
     ranker = BackpackForRanking(config)
@@ -318,6 +323,7 @@ def cross_encoder(
     similarity: Similarity = None,
     similarity_pooling: SimilarityPooling = "mean",
     layers_apart: LayersApart = None,
+    matches: Matches = None,
 ) -> CrossEncoderForRanking:
     """Train a plain cross-encoder, a head on any pretrained encoder or decoder.
 
@@ -325,7 +331,9 @@ def cross_encoder(
     """
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
-    options["similarity"] = _similarity(backbone, similarity, similarity_pooling, layers_apart)
+    options["similarity"] = _similarity(
+        backbone, similarity, similarity_pooling, layers_apart, matches
+    )
     ranker = CrossEncoderForRanking(CrossEncoderConfig(**options))
     _take_weights(ranker, backbone)
     if ranker.joint is not None:
@@ -423,13 +431,21 @@ def _similarity(
     scale: float | None,
     pooling: str,
     layers_apart: int | None,
+    matches: float | None,
 ) -> dict[str, Any] | None:
     """What a configuration says of a similarity; None without."""
     if scale is None:
+        if matches is not None:
+            raise ValueError(
+                f"matches={matches:g} is a part of the similarity: give model.ranker.similarity too"
+            )
         return None
     if layers_apart is None:
         layers_apart = backbone.config.num_hidden_layers * 2 // 3
-    return {"scale": scale, "pooling": pooling, "apart": layers_apart}
+    options = {"scale": scale, "pooling": pooling, "apart": layers_apart}
+    if matches is not None:
+        options["matches"] = matches
+    return options
 
 
 def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: Attribute) -> None:

@@ -20,7 +20,7 @@ senses of attributes (0 without).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -97,6 +97,12 @@ class Ranker(StrictLoading, PreTrainedModel):
         # Any, where a class names none, is a class since Python 3.11.
         kind = cls.config_class
         return isinstance(kind, type) and issubclass(kind, PreTrainedConfig)
+
+    def count(self, texts: Iterable[str], pair_tokenizer: PairTokenizer) -> None:
+        """Before it is trained: count in how many texts of a collection each token stands.
+
+        Most rankers read nothing.
+        """
 
     @property
     def label(self) -> str:
@@ -175,6 +181,10 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
             config.head, config.hidden_size, config.dropout, config.similarity is not None
         )
         self.post_init()
+
+    def count(self, texts: Iterable[str], pair_tokenizer: PairTokenizer) -> None:
+        """See :meth:`Ranker.count`."""
+        self.backpack.count(texts, pair_tokenizer)
 
     @property
     def pair_tokenizer_class(self) -> type[PairTokenizer]:  # type: ignore[override]

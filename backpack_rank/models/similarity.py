@@ -15,6 +15,9 @@ upper layers read them together, and these alone are trained::
 The head of a new ranker starts at 0, so that it begins as the encoder's cosine. The encoder is
 never trained: e(text) stays what it was.
 
+A vector of a text forgets rare words, which BM25 counts. With ``matches`` they are a part of the
+similarity too (:class:`~backpack_rank.models.token_matches.TokenMatches`), and are not trained.
+
 Notation of the docstrings: B rows, each a query and a document as
 :class:`~backpack_rank.models.rankers.JointPairTokenizer` joins them; T tokens of all rows; U
 distinct texts; d hidden size.
@@ -35,6 +38,8 @@ from transformers import PreTrainedModel
 from backpack_rank.checks import above, one_of, whole_number
 from backpack_rank.data.packing import PackedBatch, behind_separator, distinct
 from backpack_rank.models.pooled_layer import pool_layer
+from backpack_rank.models.token_matches import TokenMatches
+from backpack_rank.models.token_shift import TokenShift
 
 ENCODER_TYPES = ("bert", "electra")
 """Encoders whose layers can be called one by one on packed rows."""
@@ -49,7 +54,7 @@ class JointReading:
     Attributes:
         pooled: last hidden states of the joint layers at each row's first token. [B, d]
         below: what the last of them reads. [T, d]
-        similarity: scale * cosine of query and document. float32 [B]
+        similarity: scale * cosine of query and document, and their matches. float32 [B]
     """
 
     pooled: Tensor
@@ -66,13 +71,17 @@ class JointLayers(nn.Module):
         apart: L, lower layers in which query and document do not see each other.
         pooling: of a text's vector, one of :data:`POOLINGS`.
         layers: those that are trained, the last one of which is computed at one token.
+        matches: of the tokens of query and document; None: the cosine alone.
     """
+
+    matches: TokenMatches | None
 
     def __init__(self, backbone: PreTrainedModel, options: Mapping[str, Any]) -> None:
         """
         Args:
             backbone: the encoder; its upper layers give the joint layers their shape.
-            options: ``scale``, ``apart`` and ``pooling``, of the ranker's configuration.
+            options: ``scale``, ``apart``, ``pooling`` and, where tokens are matched, ``matches``,
+                of the ranker's configuration.
 
         Raises:
             ValueError: the encoder is of another type, or an option is out of its range.
@@ -93,6 +102,9 @@ class JointLayers(nn.Module):
         one_of("similarity.pooling", self.pooling, POOLINGS)
         self.layers = copy.deepcopy(encoder_layers[self.apart :]).requires_grad_(True)
         pool_layer(self.layers[-1])
+        self.matches = None
+        if options.get("matches"):
+            self.matches = TokenMatches(options["matches"], backbone.config.vocab_size)
 
     def take_weights(self, backbone: PreTrainedModel) -> None:
         """Start as the encoder's own upper layers."""
@@ -100,14 +112,19 @@ class JointLayers(nn.Module):
         self.layers.load_state_dict(upper.state_dict())
 
     def read(
-        self, backbone: PreTrainedModel, batch: PackedBatch, separator_id: int
+        self,
+        backbone: PreTrainedModel,
+        batch: PackedBatch,
+        separator_id: int,
+        token_shift: TokenShift | None = None,
     ) -> JointReading:
         """Read rows of a query and a document.
 
         Args:
-            backbone: the encoder.
+            backbone: the encoder, whose word embeddings are moved already.
             batch: B rows.
             separator_id: token that a query ends with.
+            token_shift: what moves them.
 
         Raises:
             ValueError: a row has no document behind its query.
@@ -115,8 +132,7 @@ class JointLayers(nn.Module):
         texts, places = apart_texts(batch, separator_id)
         lower = self._lower_states(backbone, texts)
         vectors = self._vectors(backbone, lower, texts)
-        of_queries, of_documents = vectors[places[:, 0]], vectors[places[:, 1]]
-        similarity = self.scale * (of_queries * of_documents).sum(dim=-1)
+        similarity = self._similarity(vectors, places, batch, separator_id, token_shift)
 
         states = lower[rows_of_tokens(batch, texts, places, separator_id)]
         # Above an encoder in half precision, layers that are trained are in float32.
@@ -128,23 +144,32 @@ class JointLayers(nn.Module):
         return JointReading(pooled, states, similarity)
 
     def text_similarity(
-        self, backbone: PreTrainedModel, batch: PackedBatch, separator_id: int
+        self,
+        backbone: PreTrainedModel,
+        batch: PackedBatch,
+        separator_id: int,
+        token_shift: TokenShift | None = None,
     ) -> Tensor:
-        """Scale * cosine of query and document, without the joint layers. float32 [B]"""
+        """The similarity of :meth:`read` without the joint layers. float32 [B]"""
         texts, places = apart_texts(batch, separator_id)
         vectors = self._vectors(backbone, self._lower_states(backbone, texts), texts)
-        return self.scale * (vectors[places[:, 0]] * vectors[places[:, 1]]).sum(dim=-1)
+        return self._similarity(vectors, places, batch, separator_id, token_shift)
 
     def token_parts(
-        self, backbone: PreTrainedModel, batch: PackedBatch, separator_id: int
+        self,
+        backbone: PreTrainedModel,
+        batch: PackedBatch,
+        separator_id: int,
+        token_shift: TokenShift | None = None,
     ) -> Tensor:
         """What each token of a document adds to the similarity of its row. float32 [T]
 
-        A mean over tokens is a sum, so these parts add up to the similarity::
+        A mean over tokens is a sum, so these parts add up to the cosine::
 
             scale * cos(e(q), e(d)) = sum over tokens j of d: scale * e(q) . h_j / |sum_i h_i|
 
-        Tokens of queries have 0. With ``pooling=first`` the document's first token has it all.
+        Those of matches add up too. Tokens of queries have 0. With ``pooling=first`` the document's
+        first token has the whole cosine.
         """
         texts, places = apart_texts(batch, separator_id)
         lower = self._lower_states(backbone, texts)
@@ -159,7 +184,25 @@ class JointLayers(nn.Module):
         of_queries = vectors[places[:, 0]][batch.text_ids]
         lengths = sums.norm(dim=-1)[places[:, 1]][batch.text_ids]
         parts = self.scale * (of_queries * states[rows]).sum(dim=-1) / lengths
-        return parts * behind_separator(batch, separator_id)
+        parts = parts * behind_separator(batch, separator_id)
+        if self.matches is not None:
+            parts = parts + self.matches.of_tokens(batch, separator_id, token_shift)
+        return parts
+
+    def _similarity(
+        self,
+        vectors: Tensor,
+        places: Tensor,
+        batch: PackedBatch,
+        separator_id: int,
+        token_shift: TokenShift | None,
+    ) -> Tensor:
+        """Of rows, whose texts have these unit vectors at these places. float32 [B]"""
+        of_queries, of_documents = vectors[places[:, 0]], vectors[places[:, 1]]
+        similarity = self.scale * (of_queries * of_documents).sum(dim=-1)
+        if self.matches is not None:
+            similarity = similarity + self.matches(batch, separator_id, token_shift)
+        return similarity
 
     @torch.no_grad()
     def _lower_states(self, backbone: Any, texts: PackedBatch) -> Tensor:

@@ -148,8 +148,8 @@ class InteractionForRanking(Ranker):
         )
         return RankerOutput(scores)
 
-    def count(self, texts: Iterable[str], pair_tokenizer: WordPairTokenizer) -> None:
-        """Count words in a collection's documents, where the interaction weighs words by their IDF.
+    def count(self, texts: Iterable[str], pair_tokenizer: PairTokenizer) -> None:
+        """See :meth:`Ranker.count`: PACRR may weigh words by their IDF.
 
         Other interactions read nothing. IDF = log(N / (df + 1)), at least 0, of N documents of
         which df hold the word.

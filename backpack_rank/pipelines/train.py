@@ -16,13 +16,11 @@ from backpack_rank.data.datamodule import RankingData
 from backpack_rank.data.dataset import Dataset
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.data.training_lists import TrainingLists
-from backpack_rank.data.vocabulary import WordPairTokenizer
 from backpack_rank.files import RANKER
 from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.rankers import Ranker
 from backpack_rank.models.sequence_classifier import SequenceClassifierForRanking
-from backpack_rank.models.word_ranker import InteractionForRanking
 from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.run_folder import OVERRIDES, save_overrides
 from backpack_rank.pipelines.settings import texts_of
@@ -236,9 +234,7 @@ def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, P
     tokenizer = settings.tokenizer(texts_of(collection))
     ranker = settings.new_model(tokenizer)
     pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, settings.max_length)
-    # Word-interaction rankers, such as PACRR, may weigh words by their IDF in the collection.
-    if isinstance(ranker, InteractionForRanking) and isinstance(pair_tokenizer, WordPairTokenizer):
-        ranker.count((text for _, text in collection.documents), pair_tokenizer)
+    ranker.count((text for _, text in collection.documents), pair_tokenizer)
     return ranker, pair_tokenizer
 
 

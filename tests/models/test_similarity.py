@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -66,7 +68,9 @@ def folder(request, tokenizer, tmp_path_factory):
 
 
 def new_ranker(folder, tokenizer, kind, trained=False, **options):
+    """A ranker of random weights, and what joins its texts; a trained one matches tokens too."""
     torch.manual_seed(1)
+    options = {"matches": 0.7 if trained else None, **options}
     if kind == "backpack":
         options = {"senses": 4, "attribute_senses": "gender", **options}
         ranker = backpack_on_backbone(tokenizer, name=str(folder), similarity=SCALE, **options)
@@ -77,7 +81,9 @@ def new_ranker(folder, tokenizer, kind, trained=False, **options):
             for parameter in ranker.parameters():
                 if parameter.requires_grad:
                     parameter.add_(0.2 * torch.randn_like(parameter))
-    return ranker.eval(), make_pair_tokenizer(tokenizer, ranker, 40)
+    pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 40)
+    ranker.count([*DOCUMENTS, *SWAPPED], pair_tokenizer)
+    return ranker.eval(), pair_tokenizer
 
 
 def rows(pair_tokenizer, documents=DOCUMENTS):
@@ -117,11 +123,61 @@ def test_a_new_ranker_scores_by_the_encoders_cosine(folder, tokenizer, kind, poo
     torch.testing.assert_close(scores, SCALE * cosines, atol=1e-4, rtol=1e-5)
 
 
+def bm25(pair_tokenizer, query, document, collection, k1=0.5):
+    """BM25 at b = 0 as a textbook has it: a loop over the words of a query."""
+    texts = pair_tokenizer.encode([query, document, *collection])
+    query, document, *collection = [ids.tolist() for ids in texts]
+    frequencies, score = Counter(document), 0.0
+    for token in query:
+        holders = sum(token in text for text in collection)
+        idf = math.log(1 + (len(collection) - holders + 0.5) / (holders + 0.5))
+        score += idf * frequencies[token] / (frequencies[token] + k1)
+    return score
+
+
+@pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
+def test_matches_are_bm25_without_lengths_beside_the_cosine(folder, tokenizer, kind):
+    # "zebra" is in no document that was counted, and stands twice in one that is ranked.
+    query = "who can rewire a zebra house a house"
+    documents = ["a house for a zebra, a house", "zebra zebra", "an apple", "he sells the house"]
+    cosine, pair_tokenizer = new_ranker(folder, tokenizer, kind)
+    both, _ = new_ranker(folder, tokenizer, kind, matches=0.7)
+    batch = PackedBatch.from_sequences(pair_tokenizer.pairs(query, documents))
+    added = (both(batch).scores - cosine(batch).scores).detach()
+    collection = [*DOCUMENTS, *SWAPPED]
+    by_hand = [bm25(pair_tokenizer, query, document, collection) for document in documents]
+    assert min(by_hand) == 0 < by_hand[0]
+    torch.testing.assert_close(added, 0.7 * torch.tensor(by_hand), atol=1e-4, rtol=1e-4)
+
+
+def test_matches_are_a_part_of_the_similarity(folder, tokenizer):
+    with pytest.raises(ValueError, match=r"matches=0\.5 .* give model\.ranker\.similarity too"):
+        cross_encoder(tokenizer, name=str(folder), matches=0.5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("alpha", [1.0, 0.4, 0.0])
+def test_a_word_that_is_moved_matches_alpha_of_what_it_did(folder, tokenizer, alpha):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "cross_encoder", matches=0.7)
+    context = PointwiseReranker(Scorer(ranker, pair_tokenizer)).hook.context
+    words = PairedTokens.of(Attribute.named("gender")).words()
+    query, documents = "is she a house", ["she is a house", "he is a house"]
+    batch = PackedBatch.from_sequences(pair_tokenizer.pairs(query, documents))
+    shift = context.token_shift(words, "weights", alpha)
+    she, he = ranker.joint.matches(batch, ranker.config.separator_id, shift).tolist()
+    collection = [*DOCUMENTS, *SWAPPED]
+    without = 0.7 * bm25(pair_tokenizer, "is a house", documents[1], collection)
+    of_word = 0.7 * bm25(pair_tokenizer, "she", "she", collection)
+    assert of_word > 0.1
+    assert he == pytest.approx(without, abs=1e-5)
+    assert she == pytest.approx(without + alpha * of_word, abs=1e-5)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("apart", [0, 1, 2])
 def test_upper_layers_read_query_and_document_together(folder, tokenizer, apart):
     ranker, pair_tokenizer = new_ranker(
-        folder, tokenizer, "cross_encoder", trained=True, layers_apart=apart
+        folder, tokenizer, "cross_encoder", trained=True, layers_apart=apart, matches=None
     )
     library, of_query, of_documents, cosines = library_states(folder, pair_tokenizer)
     expected, below = [], []
@@ -143,8 +199,11 @@ def test_upper_layers_read_query_and_document_together(folder, tokenizer, apart)
 
 
 @torch.no_grad()
-def test_alpha_acts_on_the_similarity_linearly_and_takes_it_from_swapped_words(folder, tokenizer):
-    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack")
+@pytest.mark.parametrize("matches", [None, 0.7])
+def test_alpha_acts_on_the_similarity_linearly_and_takes_it_from_swapped_words(
+    folder, tokenizer, matches
+):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack", matches=matches)
     groups = len(ranker.config.groups)
 
     def scores(documents, alpha):
