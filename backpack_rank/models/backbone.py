@@ -127,7 +127,8 @@ class BackboneMixin(Mixin):
         """See :meth:`~backpack_rank.models.rankers.Ranker.count`: matches weigh tokens by IDF."""
         matches = None if self.joint is None else self.joint.matches
         if matches is not None:
-            frequencies, documents = document_frequencies(texts, pair_tokenizer, len(matches.idf))
+            vocabulary = len(matches.frequencies)
+            frequencies, documents = document_frequencies(texts, pair_tokenizer, vocabulary)
             special_ids = pair_tokenizer.tokenizer.all_special_ids
             matches.count(torch.from_numpy(frequencies), documents, special_ids)
 

@@ -134,10 +134,13 @@ def check_model(folder: str | Path, model: nn.Module, tokenizer: PreTrainedToken
             of tokens than rows of embeddings, a token without a row, no end token where the model
             has one, or a BPE without merges.
     """
+    # A head that adds to a similarity begins at 0, and scores are the similarity then.
+    has_similarity = getattr(model.config, "similarity", None) is not None
     for name, values in model.named_parameters():
         if not bool(torch.isfinite(values).all()):
             raise ValueError(f"{folder}: {name} holds values that are not finite")
-        if _LAST_LAYERS.match(name) and values.ndim > 1 and not bool(values.any()):
+        makes_scores = not has_similarity and _LAST_LAYERS.match(name) and values.ndim > 1
+        if makes_scores and not bool(values.any()):
             raise ValueError(f"{folder}: {name} is all zeros, so every score is the same")
     _check_embeddings(folder, model, tokenizer)
     _check_end(folder, model.config, tokenizer)

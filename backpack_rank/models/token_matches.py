@@ -17,7 +17,7 @@ class TokenMatches(nn.Module):
     """Makes of the tokens that query and document share a number for each pair::
 
         matches = TokenMatches(weight=0.5, vocabulary=len(tokenizer))
-        matches.count(document_frequencies, documents)
+        matches.count(frequencies, documents, tokenizer.all_special_ids)
         matches(batch, separator_id)  # [B]
 
     With tf occurrences of token t in document d, df of N documents that hold it, and the k1 of
@@ -31,29 +31,32 @@ class TokenMatches(nn.Module):
 
     Attributes:
         weight: of the sum, above 0.
-        idf: of each token, saved with the weights. float32 [vocabulary]
+        frequencies: df of each token, and -1 of those that add nothing. [vocabulary]
+        documents: N.
     """
 
-    idf: Tensor
+    # Saved with the weights, and integers: half precision does not round them.
+    frequencies: Tensor
+    documents: Tensor
 
     def __init__(self, weight: float, vocabulary: int) -> None:
         super().__init__()
         above("similarity.matches", weight, 0)
         self.weight = weight
-        self.register_buffer("idf", torch.zeros(vocabulary))
+        self.register_buffer("frequencies", torch.full((vocabulary,), -1))
+        self.register_buffer("documents", torch.tensor(0))
 
     def count(self, frequencies: Tensor, documents: int, special_ids: list[int]) -> None:
-        """Take the IDF of tokens from a collection.
+        """Take what the IDF is made of from a collection.
 
         Args:
-            frequencies: in how many documents each token stands. [vocabulary]
+            frequencies: in how many documents each token stands. int64 [vocabulary]
             documents: how many documents there are.
             special_ids: tokens that are of no word.
         """
-        holders = frequencies.double() + 0.5
-        idf = torch.log1p((documents - frequencies.double() + 0.5) / holders)
-        idf[special_ids] = 0
-        self.idf.copy_(idf)
+        self.frequencies.copy_(frequencies)
+        self.frequencies[special_ids] = -1
+        self.documents.fill_(documents)
 
     def forward(
         self, batch: PackedBatch, separator_id: int, token_shift: TokenShift | None = None
@@ -77,7 +80,7 @@ class TokenMatches(nn.Module):
         ids, in_document = batch.input_ids, behind_separator(batch, separator_id)
         # One number for each token of each row.
         kinds, kind_of_token = (batch.text_ids * (ids.max() + 1) + ids).unique(return_inverse=True)
-        counts = self.idf.new_zeros((2, len(kinds)), dtype=torch.float32)
+        counts = torch.zeros((2, len(kinds)), device=ids.device)
         of_query, of_document = counts
         of_query.index_add_(0, kind_of_token, (~in_document).float())
         of_document.index_add_(0, kind_of_token, in_document.float())
@@ -88,7 +91,9 @@ class TokenMatches(nn.Module):
         return weights * saturated[kind_of_token] * in_document
 
     def token_weights(self, ids: Tensor) -> Tensor:
-        """Weight * idf of token ids [...]; 0 of forms, which are behind the vocabulary. [...]"""
-        idf = self.idf.float()
-        known = ids.clamp(max=len(idf) - 1)
-        return self.weight * torch.where(ids < len(idf), idf[known], 0.0)
+        """Weight * idf of token ids [...], 0 of those that add nothing. float32 [...]"""
+        vocabulary = len(self.frequencies)
+        frequencies = self.frequencies[ids.clamp(max=vocabulary - 1)]
+        idf = torch.log1p((self.documents - frequencies + 0.5) / (frequencies + 0.5))
+        is_counted = (ids < vocabulary) & (frequencies >= 0)
+        return self.weight * torch.where(is_counted, idf, 0.0)

@@ -308,9 +308,10 @@ def test_an_adversary_reads_the_vector_without_its_similarity(folder, tokenizer,
         torch.testing.assert_close(reversed_ones[name], -3.0 * gradient)
 
 
+@pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
-def test_a_saved_folder_gives_the_same_scores(folder, tokenizer, kind, tmp_path):
-    ranker, pair_tokenizer = new_ranker(folder, tokenizer, kind, trained=True)
+def test_a_saved_folder_gives_the_same_scores(folder, tokenizer, kind, trained, tmp_path):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, kind, trained)
     save_ranker(tmp_path / "ranker", ranker, pair_tokenizer)
     again, tokenizer_again = load_ranker(tmp_path / "ranker")
     batch = rows(tokenizer_again)
