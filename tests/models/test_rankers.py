@@ -193,7 +193,8 @@ def test_gradients_on_a_gpu_are_those_of_the_cpu(ranker, batch):
         of_device = {}
         for name, parameter in ranker.named_parameters():
             if parameter.grad is not None:
-                of_device[name] = parameter.grad.cpu()
+                # A copy: to(device) moves gradients where they are.
+                of_device[name] = parameter.grad.cpu().clone()
         gradients.append(of_device)
     on_cpu, on_gpu = gradients
     assert on_cpu.keys() == on_gpu.keys()

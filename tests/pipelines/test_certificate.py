@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from attribute_sense_examples import EXAMPLES, GENDER, attribute, new_example
 from in_process import configured
 
@@ -303,6 +304,21 @@ def test_a_promise_that_is_not_kept_is_said() -> None:
     broken = Certificate("renditions_keep", "Backpack", "dl19", "float32 on cpu", parts)
     assert broken.kept is False
     assert "NOT KEPT" in broken.sentences[0]
+
+
+def test_equal_scores_may_differ_by_a_millionth_of_the_largest(
+    make_backpack, pair_tokenizer, tmp_path: Path
+) -> None:
+    ranker = make_backpack()
+    with torch.no_grad():
+        ranker.head.out.weight.mul_(1000)
+    reranker = PointwiseReranker(Scorer(ranker, pair_tokenizer)).with_policy("renditions", 0)
+    certificate = certify(reranker, TEXTS, RUN, tmp_path)
+    scores = reranker.rerank(RUN, TEXTS)
+    largest = max(abs(score) for of_query in scores.values() for score in of_query.values())
+    assert largest > 10
+    # Scores of candidates without class words do not count.
+    assert 1e-5 < certificate.allowed <= 1.0001e-6 * largest
 
 
 def test_queries_that_keep_their_scores_are_named(reranker) -> None:
