@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import backpack_rank
 from backpack_rank.attributes.attribute import Attribute
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("rankers", nargs="+", metavar="NAME=FOLDER")
     parser.add_argument("--queries", type=int, default=40, help="of each split, at most")
     parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
-    parser.add_argument("--record", type=Path, default=record_file("asking-cpu.json", quick=False))
+    parser.add_argument("--record", type=Path, default=record_file("asking.json", quick=False))
     given = parser.parse_args()
     values: dict[str, dict[str, Values]] = {}
     if given.record.exists():
@@ -67,7 +68,8 @@ def main() -> None:
         name, _, folder = named.partition("=")
         if name not in values:
             values[name] = measured(folder, given.queries, given.depth)
-            about = {"command": command_line("asking"), "machine": machine("cpu")}
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            about = {"command": command_line("asking"), "machine": machine(device)}
             write_record(given.record, {**about, "values": values})
     print_means(values)
 

@@ -164,8 +164,11 @@ class RankerGraph(nn.Module):
         None where the ranker has no similarity, else [B].
         """
         if self.joint is not None:
-            kept = _kept_matches(ids, forms, shift)
-            return self.joint(self._vectors(ids, forms, shift), ids, mask, kept)
+            vectors = self._vectors(ids, forms, shift)
+            if self.attribute_senses is not None:
+                # A form is another token than its first piece, which may stand beside it.
+                ids = torch.where(forms >= 0, self.attribute_senses.vocabulary + forms, ids)
+            return self.joint(vectors, ids, mask, _kept_matches(ids, shift))
         places = mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
         if self.keys_below:
             # The pooled token's last state stands in front of the states below the last layer.
@@ -212,8 +215,8 @@ class RankerGraph(nn.Module):
         """The similarity of texts as they are, no form read as its class. [B]"""
         assert self.joint is not None
         no_forms = torch.full_like(ids, -1)
-        kept = _kept_matches(ids, no_forms, None)
-        return self.joint.similarity(self._vectors(ids, no_forms, None), ids, mask, kept)
+        vectors = self._vectors(ids, no_forms, None)
+        return self.joint.similarity(vectors, ids, mask, _kept_matches(ids, None))
 
     def _weight_of_forms(self, forms: Tensor, weights_of_groups: Tensor) -> Tensor:
         """The mean, over the forms of each text, of the weights of their groups. [B]"""
@@ -450,16 +453,12 @@ def _erased(
     return vectors - (1 - erase_alpha) * removed
 
 
-def _kept_matches(ids: Tensor, forms: Tensor, shift: TokenShift | None) -> Tensor:
-    """How much of what a shared token adds is kept: nothing of a form, alpha of a moved word.
-
-    [B, n]
-    """
-    kept = (forms < 0).float()
+def _kept_matches(ids: Tensor, shift: TokenShift | None) -> Tensor:
+    """How much of what a shared token adds is kept: alpha of a word that is moved. [B, n]"""
     if shift is None:
-        return kept
+        return torch.ones_like(ids, dtype=torch.float32)
     alpha: Any = shift.alpha  # [B, 1, 1], as vectors need it
-    return kept * replace(shift, alpha=alpha[:, :, 0]).kept(ids)
+    return replace(shift, alpha=alpha[:, :, 0]).kept(ids)
 
 
 def _unpack(classifier: nn.Module) -> None:

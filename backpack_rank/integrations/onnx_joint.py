@@ -56,8 +56,7 @@ class PaddedJointLayers(nn.Module):
             vectors: word embeddings of the tokens. [B, n, e]
             ids: the tokens. int64 [B, n]
             mask: where there are tokens. bool [B, n]
-            kept: how much of its matches each token keeps: 0 of a form, alpha of a token that is
-                moved. [B, n]
+            kept: how much of its matches each token keeps: alpha of one that is moved. [B, n]
 
         Returns:
             [B, d], [B, n, d] and [B].

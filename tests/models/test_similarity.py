@@ -351,7 +351,8 @@ def test_the_graph_for_onnx_gives_the_same_scores(folder, tokenizer, kind, pooli
         similarity_pooling=pooling,
         **options,
     )
-    texts = pair_tokenizer.pairs(query, DOCUMENTS)
+    # The last document has a form of several pieces, beside its first piece alone.
+    texts = pair_tokenizer.pairs(query, [*DOCUMENTS, "an actress, a can and a house"])
     length = max(map(len, texts)) + 3
     ids = torch.full((len(texts), length), 20)
     mask = torch.zeros_like(ids)
