@@ -437,7 +437,8 @@ def _similarity(
     if scale is None:
         if matches is not None:
             raise ValueError(
-                f"matches={matches:g} is a part of the similarity: give model.ranker.similarity too"
+                f"matches={matches:g} is a part of the similarity: give model.ranker.similarity "
+                "too, or leave matches out (model.ranker.matches=null)"
             )
         return None
     if layers_apart is None:
