@@ -77,15 +77,21 @@ class Curve:
 
     Attributes:
         unit: what is counted along it, as the chart's axis says it.
-        points: from small to large; the first two alone with ``--quick``.
+        points: from small to large.
+        few: the points of ``--quick``, which checks that all runs.
         ways: what does the work, by name. Each takes the folder of the networks and a point.
     """
 
     def __init__(
-        self, unit: str, points: tuple[int, ...], ways: dict[str, Callable[[Path, int], Load]]
+        self,
+        unit: str,
+        points: tuple[int, ...],
+        ways: dict[str, Callable[[Path, int], Load]],
+        few: tuple[int, int] | None = None,
     ) -> None:
         self.unit = unit
         self.points = points
+        self.few = few or points[:2]
         self.ways = ways
 
 
@@ -241,6 +247,7 @@ CURVES = {
             "backpack-rank rerank": rerank,
             "sentence-transformers": predict_theirs,
         },
+        few=(100, 1_000),
     ),
     "length": Curve(
         "tokens of a pair",
@@ -407,7 +414,7 @@ def main() -> None:
         write_networks(folder)
         for kind in options.curves:
             curve = CURVES[kind]
-            points = curve.points[:2] if options.quick else curve.points
+            points = curve.few if options.quick else curve.points
             rows = rounds_of(kind, points, folder, options)
             record["curves"][kind] = {
                 "unit": curve.unit,

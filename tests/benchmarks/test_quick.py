@@ -42,8 +42,12 @@ def run(name: str, *options: str) -> str:
     [
         (
             "scoring",
-            ["--threads", "1", "--dtype", "float32", "--repeats", "1"],
-            ["scoring", "sweep", "training", "memory"],
+            # The script for a GPU, below, runs its part scoring.
+            [
+                *("--threads", "1", "--dtype", "float32", "--repeats", "1"),
+                *("--parts", "sweep", "training", "memory"),
+            ],
+            ["sweep", "training", "memory"],
         ),
         ("measures", ["--repeats", "1", "--queries", "40"], ["speedups"]),
         ("bm25", [], ["sizes", "goals"]),
