@@ -458,7 +458,7 @@ def _kept_matches(ids: Tensor, shift: TokenShift | None) -> Tensor:
     if shift is None:
         return torch.ones_like(ids, dtype=torch.float32)
     alpha: Any = shift.alpha  # [B, 1, 1], as vectors need it
-    return replace(shift, alpha=alpha[:, :, 0]).kept(ids)
+    return replace(shift, alpha=alpha[:, :, 0]).share_kept(ids)
 
 
 def _unpack(classifier: nn.Module) -> None:

@@ -87,7 +87,7 @@ class TokenMatches(nn.Module):
         saturated = of_query / (of_document + SATURATION)
         weights = self.token_weights(ids)
         if token_shift is not None:
-            weights = weights * token_shift.kept(ids)
+            weights = weights * token_shift.share_kept(ids)
         return weights * saturated[kind_of_token] * in_document
 
     def token_weights(self, ids: Tensor) -> Tensor:

@@ -215,7 +215,7 @@ class TokenShift:
         vectors = table[ids][..., None]
         return self._moved(vectors, ids, is_whole_word, means[:, None]).squeeze(-1)
 
-    def kept(self, ids: Tensor) -> Tensor:
+    def share_kept(self, ids: Tensor) -> Tensor:
         """How much of what it alone does each token id [...] keeps: alpha of moved ones. [...]"""
         if self.embedding_means is None:
             return torch.ones_like(ids, dtype=torch.float32)
