@@ -99,9 +99,9 @@ class RankerGraph(nn.Module):
             if self.backpack is not None:
                 self.projection, self.offsets = _projection(self.backpack.sense_network)
             if self.attribute_senses is not None:
-                _ = self.attribute_senses.by_first
+                _ = self.attribute_senses.trie
                 if self.attribute_senses.queries == "neutral_only":
-                    _ = self.attribute_senses.asking_by_first
+                    _ = self.attribute_senses.asking_trie
                 self._keep_forms(self.attribute_senses)
 
     def _keep_forms(self, attribute_senses: AttributeSenses) -> None:
@@ -253,7 +253,7 @@ class RankerGraph(nn.Module):
         if attribute_senses.queries == "neutral_only":
             may_be_form = may_be_form & ~self._asks(ids)[:, None]
 
-        longest = attribute_senses.pieces.shape[1]
+        longest = attribute_senses.trie.longest
         n = ids.shape[1]
         windows = self._windows(ids, longest)
         forms = torch.where(may_be_form, attribute_senses.forms_of(windows), -1)
@@ -295,8 +295,8 @@ class RankerGraph(nn.Module):
         assert attribute_senses is not None
         separators = (ids == attribute_senses.separator_id).long()
         in_query = separators.cumsum(1) == 0
-        windows = self._windows(ids, attribute_senses.asking.shape[1])
-        words = attribute_senses.forms_of(windows, attribute_senses.asking_by_first)
+        windows = self._windows(ids, attribute_senses.asking_trie.longest)
+        words = attribute_senses.forms_of(windows, attribute_senses.asking_trie)
         return ((words >= 0) & in_query).any(dim=1)
 
     @property

@@ -49,6 +49,7 @@ from backpack_rank.attributes.group_queries import QUERIES
 from backpack_rank.checks import one_of
 from backpack_rank.data.packing import PackedBatch, behind_separator
 from backpack_rank.models.backbone import supports_packing
+from backpack_rank.models.form_trie import ROOT, FormTrie
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.utils import eval_mode
 from backpack_rank.models.word_boundaries import WordBoundaries
@@ -211,41 +212,6 @@ class FormRow(NamedTuple):
     read_as_one: bool
 
 
-class FormIndex(NamedTuple):
-    """Forms by their first tokens, so that few have to be compared at a place.
-
-    Attributes:
-        forms: numbers of the forms, sorted by first token. [F]
-        begins: by token id, where the forms that begin with it start in ``forms``; also for the id
-            V, which is no token. [V + 1]
-        counts: by token id, how many these are. [V + 1]
-        pieces: token ids of each form, -1 behind its last. [F, L]
-        lengths: number of pieces of each form, by its number. [F]
-        most: the largest of the counts, M.
-    """
-
-    forms: Tensor
-    begins: Tensor
-    counts: Tensor
-    pieces: Tensor
-    lengths: Tensor
-    most: int
-
-    @classmethod
-    def of(cls, pieces: Tensor, vocabulary: int) -> FormIndex:
-        """From the token ids of the forms. [F, L]"""
-        first_tokens, forms = pieces[:, 0].long().sort(stable=True)
-        counts = first_tokens.bincount(minlength=vocabulary + 1)
-        return cls(
-            forms=forms,
-            begins=counts.cumsum(0) - counts,
-            counts=counts,
-            pieces=pieces,
-            lengths=(pieces >= 0).sum(dim=1),
-            most=int(counts.max()),
-        )
-
-
 class SplitVectors(NamedTuple):
     """Hidden layers of the U distinct ids of a batch, of which the last F are forms.
 
@@ -312,8 +278,8 @@ class AttributeSenses(nn.Module):
         self.separator_id = sizes["separator_id"]
         # Rankers of before version 0.4 read all texts in the same way.
         self.queries = sizes.get("queries", "all")
-        self._by_first: FormIndex | None = None
-        self._asking_by_first: FormIndex | None = None
+        self._trie: FormTrie | None = None
+        self._asking_trie: FormTrie | None = None
         forms, longest = sizes["forms"], sizes["pieces"]
         self.register_buffer("pieces", torch.full((forms, longest), -1, dtype=torch.int32))
         self.register_buffer("class_of", torch.zeros(forms, dtype=torch.int32))
@@ -327,7 +293,7 @@ class AttributeSenses(nn.Module):
 
     def set_forms(self, rows: Sequence[FormRow], boundaries: WordBoundaries) -> None:
         """Fill the tables, with the boundaries of the tokenizer."""
-        self._by_first = None
+        self._trie = None
         for number, row in enumerate(rows):
             self.pieces[number, : len(row.pieces)] = torch.tensor(row.pieces, dtype=torch.int32)
             self.class_of[number] = row.word_class
@@ -385,7 +351,7 @@ class AttributeSenses(nn.Module):
     def asks(self, batch: PackedBatch) -> Tensor:
         """Which texts have a query that asks for a group. bool [B]"""
         in_query = ~behind_separator(batch, self.separator_id)
-        places, _ = self.find(batch.input_ids, in_query, batch.text_ids, self.asking_by_first)
+        places, _ = self.find(batch.input_ids, in_query, batch.text_ids, self.asking_trie)
         asks = torch.zeros(len(batch), dtype=torch.bool, device=places.device)
         asks[batch.text_ids[places]] = True
         return asks
@@ -395,7 +361,7 @@ class AttributeSenses(nn.Module):
         ids: Tensor,
         may_begin: Tensor,
         text_ids: Tensor,
-        index: FormIndex | None = None,
+        trie: FormTrie | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Where forms stand in a row of tokens: only whole words, and the longest at each place.
 
@@ -403,84 +369,72 @@ class AttributeSenses(nn.Module):
             ids: token ids, one text behind the other. [T]
             may_begin: where forms may begin. bool [T]
             text_ids: which text a token is of; no word goes on in the next text. [T]
-            index: of other words to look for; None: of the forms.
+            trie: of other words to look for; None: of the forms.
 
         Returns:
             The places where forms begin [c], and their numbers [c].
         """
-        index = index or self.by_first
+        trie = trie or self.trie
         tokens = ids.clamp(max=self.vocabulary)  # forms of a batch that was read become V, no token
-        begins_form = index.counts[tokens] > 0
-        candidates = (begins_form & may_begin).nonzero().squeeze(-1)
-        longest = index.pieces.shape[1]
+        candidates = (trie.begins[tokens] & may_begin).nonzero().squeeze(-1)
         # A window reaches from the token before a candidate to the one behind its longest form,
         # because these may be of the same word. Beyond the ends of the text stands V, no token.
-        row = F.pad(tokens, (1, longest), value=self.vocabulary)
-        texts = F.pad(text_ids, (1, longest), value=-1)
-        places = candidates[:, None] + torch.arange(longest + 2, device=ids.device)
+        row = F.pad(tokens, (1, trie.longest), value=self.vocabulary)
+        texts = F.pad(text_ids, (1, trie.longest), value=-1)
+        places = candidates[:, None] + torch.arange(trie.longest + 2, device=ids.device)
         same_text = texts[places] == text_ids[candidates, None]
-        forms = self.forms_of(row[places].where(same_text, self.vocabulary), index)
+        forms = self.forms_of(row[places].where(same_text, self.vocabulary), trie)
         is_form = forms >= 0
         return candidates[is_form], forms[is_form]
 
-    def forms_of(self, windows: Tensor, index: FormIndex | None = None) -> Tensor:
+    def forms_of(self, windows: Tensor, trie: FormTrie | None = None) -> Tensor:
         """The form that begins at the second token of each window, -1 for none.
 
-        At most M forms begin with that token; the longest that matches is taken. A form matches
-        where its pieces stand in the window and no word goes on into it or beyond it.
+        Several may begin there; the longest is taken. No word may go on into it or beyond it.
 
         Args:
             windows: token ids, V where there is no token. [..., L + 2]
-            index: of other words than the forms.
+            trie: of other words than the forms.
 
         Returns:
             Numbers of forms. [...]
         """
-        index = index or self.by_first
-        first = windows[..., 1]
-        numbers = torch.arange(index.most, device=windows.device)
-        # Fewer than M may begin with the token. Whatever stands behind them is ruled out below.
-        candidates = (index.begins[first][..., None] + numbers).clamp(max=len(index.forms) - 1)
-        begins_so = numbers < index.counts[first][..., None]
-        forms = index.forms[candidates]  # [..., M]
-        pieces = index.pieces[forms].long()  # [..., M, L]
-        has_pieces = ((windows[..., None, 1:-1] == pieces) | (pieces < 0)).all(dim=-1)
-
+        trie = trie or self.trie
         # The id V, no token, is of no word.
         no_word = torch.zeros(1, dtype=torch.bool, device=windows.device)
         continues = torch.cat([self.continues, no_word])[windows]
         inside = torch.cat([self.ends_inside_word, no_word])[windows]
         # joined[i]: token i + 1 of the window is of the same word as token i.
         joined = continues[..., 1:] & inside[..., :-1]
-        lengths = index.lengths[forms]
-        goes_on_before = joined[..., :1]
-        goes_on_behind = joined.gather(-1, lengths)
-        match = has_pieces & ~goes_on_before & ~goes_on_behind & begins_so
 
-        longest, place = (lengths * match).max(dim=-1)
-        form = forms.gather(-1, place[..., None]).squeeze(-1)
-        return torch.where(longest > 0, form, -1)
-
-    @property
-    def by_first(self) -> FormIndex:
-        """The forms by their first tokens; made when first used, and anew on another device."""
-        if self._by_first is None or self._by_first.forms.device != self.pieces.device:
-            self._by_first = FormIndex.of(self.pieces, self.vocabulary)
-        return self._by_first
+        nodes = torch.full_like(windows[..., 0], ROOT)
+        longest = torch.full_like(nodes, -1)
+        for place in range(1, windows.shape[-1] - 1):
+            nodes = trie.step(nodes, windows[..., place])
+            forms = trie.form_at[nodes]
+            goes_on_behind = joined[..., place]
+            longest = torch.where((forms >= 0) & ~goes_on_behind, forms, longest)
+        goes_on_before = joined[..., 0]
+        return torch.where(goes_on_before, -1, longest)
 
     @property
-    def asking_by_first(self) -> FormIndex:
+    def trie(self) -> FormTrie:
+        """The forms by their tokens; made when first used, and anew on another device."""
+        if self._trie is None or self._trie.keys.device != self.pieces.device:
+            self._trie = FormTrie.of(self.pieces, self.vocabulary)
+        return self._trie
+
+    @property
+    def asking_trie(self) -> FormTrie:
         """The words with which queries ask for a group, likewise."""
-        index = self._asking_by_first
-        if index is None or index.forms.device != self.asking.device:
-            index = FormIndex.of(self.asking, self.vocabulary)
-            self._asking_by_first = index
-        return index
+        if self._asking_trie is None or self._asking_trie.keys.device != self.asking.device:
+            self._asking_trie = FormTrie.of(self.asking, self.vocabulary)
+        return self._asking_trie
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        self._by_first = None
-        self._asking_by_first = None
+        self._trie = None
+        self._asking_trie = None
 
     def form_of(self, pieces: Sequence[int]) -> int | None:
         """Number of the form with these token ids, None where there is none."""
@@ -524,7 +478,8 @@ class AttributeSenses(nn.Module):
 
         def replace_forms(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
             forms = forms_of_calls.pop()
-            other_vector = self.read_as_one | (self.by_first.lengths > 1)  # [F]
+            lengths = (self.pieces >= 0).sum(dim=1)
+            other_vector = self.read_as_one | (lengths > 1)  # [F]
             replaced = (forms >= 0) & other_vector[forms.clamp(min=0)]
             if not bool(replaced.any()):
                 return output
