@@ -39,10 +39,11 @@ else
 fi
 run=(recipe=minilm trainer=$trainer trainer.precision=bf16-mixed "output=${OUTPUT:-outputs/gpu}")
 [[ -z ${WEIGHTS:-} ]] || run+=("model.ranker.name=$WEIGHTS")
-parts=() one=(--backbones tiny) many=(--backbones tiny) sizes=() tests=(tests)
+parts=() one=(--backbones tiny) many=(--backbones tiny) sizes=() texts=8192 tests=(tests)
 if [[ -n ${QUICK:-} ]]; then
   parts=(--parts scoring)
   sizes=(--texts 10 --repeats 1 --no-compile)
+  texts=16
   tests=(tests/models/test_pooled_layer.py)
 else
   # A few batches: a GPU is not busy with less.
@@ -50,6 +51,8 @@ else
   one=(--backbones bert-base gpt2 --goal 0.95 --documents 4096)
   many=(--backbones qwen3-0.6b --goal 0.95 --documents 2048)
 fi
+encoder=()
+[[ -z ${WEIGHTS:-} ]] || encoder=(--encoder "$WEIGHTS" --texts "$texts")
 
 # The tests that need a GPU: first which they are.
 "$PYTHON" -m pytest -m cuda --collect-only -q "${tests[@]}"
@@ -60,6 +63,8 @@ bench backbones backbones --dtype bfloat16 "${one[@]}"
 bench decoder backbones --dtype bfloat16 "${many[@]}"
 # Goal: twice the pairs per second that sentence-transformers publishes; hours of the paper's training.
 bench pairs pairs
+# Goal: exact search at the speed of one product and topk; texts that an encoder reads in a second.
+bench retrieval retrieval "${encoder[@]}"
 # Goal: matrix products at .7 or more of the rate that they reach alone; with and without torch.compile.
 bench utilisation utilisation "${sizes[@]}"
 step training "$PYTHON" train.py "${run[@]}"

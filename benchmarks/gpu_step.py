@@ -39,11 +39,8 @@ def main() -> None:
     version, command = commit(), list(options.command)
     if file.is_file():
         known = json.loads(file.read_text(encoding="utf-8"))
-        if (known["commit"], known["command"], known["device"]) == (
-            version,
-            command,
-            options.device,
-        ):
+        of = known.get("commit"), known.get("command"), known.get("device")
+        if of == (version, command, options.device):
             print(f"{options.name}: {file} is of this commit ({version}), not run again")
             return
     print(f"{options.name}: {' '.join(command)}", flush=True)
@@ -99,9 +96,12 @@ def _git(*arguments: str) -> str:
 
 def _summary(results: Path) -> None:
     """What has run, and every goal beside its figure."""
-    records = [
-        json.loads(file.read_text(encoding="utf-8")) for file in sorted(results.glob("gpu-*.json"))
-    ]
+    records = []
+    for file in sorted(results.glob("gpu-*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        # A benchmark that was run by itself wrote a record of its own.
+        if "step" in record:
+            records.append(record)
     console = Console(width=140)
     steps = [
         [

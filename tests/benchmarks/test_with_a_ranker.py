@@ -1,0 +1,55 @@
+"""What trains a ranker first: number formats and start-up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmark_runs import ROOT, run
+from workplace import SMALL, Workplace
+
+from benchmarks import startup_probe
+
+FEW = ("+data.test.test_queries=12", "+data.test.documents=80")
+pytestmark = pytest.mark.benchmarks
+
+
+def test_number_formats_are_held_against_float32(tmp_path: Path) -> None:
+    place = Workplace(tmp_path / "trained")
+    place.run("train.py", *SMALL, "training.epochs=1")
+    ranker, record = str(place.newest("train") / "ranker"), tmp_path / "record.json"
+    formats = ["float32", "bfloat16"]
+    given = ["--data", "synthetic", "--formats", *formats, "--options", *FEW, "--texts", "20"]
+    run("number_formats", ranker, "--quick", *given, "--output", str(record))
+    rows = json.loads(record.read_text())["synthetic"]
+    assert list(rows) == formats
+    assert rows["float32"]["tau to fp32"] == rows["float32"]["documents/s over fp32"] == 1
+    assert all(0.3 < row["tau to fp32"] <= 1 for dtype, row in rows.items() if dtype != "float32")
+
+
+def test_start_up_is_measured_by_door_and_part(tmp_path: Path) -> None:
+    place = Workplace(tmp_path / "trained")
+    place.run("train.py", *SMALL, "training.epochs=1")
+    ranker, record = str(place.newest("train") / "ranker"), tmp_path / "record.json"
+    small = ["data=synthetic", *FEW, "alpha=0", "policy=paired_tokens"]
+    options = ["--tiny", ranker, "--ranker", ranker, "--options", *small, "--base", str(ROOT)]
+    shown = run("startup", "--quick", *options, "--output", str(record))
+    written = json.loads(record.read_text())
+    assert written["command"].startswith("python -m benchmarks.startup --quick")
+    assert set(written["medians"]) == {
+        *(
+            "backpack-rank --help",
+            "evaluate.py --help",
+            "evaluate.py to the first batch",
+            "load(folder).rank(...)",
+        ),
+        *("serve until ready", "an evaluation outside the network"),
+        "torch and transformers alone",
+    }
+    for of in written["medians"].values():
+        assert of["old"]["cpu"] > 0 < of["new"]["cpu"]
+    parts = written["medians"]["an evaluation outside the network"]["new"]["parts"]
+    assert set(parts) == {name for name, *_ in startup_probe.PARTS} | {"imports", "rest"}
+    assert min(parts.values()) >= 0
+    assert "processor s outside the network" in shown
