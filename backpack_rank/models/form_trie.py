@@ -36,10 +36,10 @@ class FormTrie(NamedTuple):
         """From the token ids of the forms, -1 behind the last of each. [F, L]"""
         edges: dict[int, int] = {}
         form_at = [-1, -1]
-        begins = torch.zeros(vocabulary + 1, dtype=torch.bool)
+        first_tokens = set()
         for form, row in enumerate(pieces.tolist()):
             tokens = [token for token in row if token >= 0]
-            begins[tokens[0]] = True
+            first_tokens.add(tokens[0])
             node = ROOT
             for token in tokens:
                 key = node * (vocabulary + 1) + token
@@ -49,6 +49,8 @@ class FormTrie(NamedTuple):
                 node = edges[key]
             if form_at[node] < 0:
                 form_at[node] = form
+        begins = torch.zeros(vocabulary + 1, dtype=torch.bool)
+        begins[list(first_tokens)] = True
         keys, nodes = _hash_table(edges)
         device = pieces.device
         return cls(
@@ -72,11 +74,9 @@ def _hash_table(edges: dict[int, int]) -> tuple[Tensor, Tensor]:
     buckets: list[list[tuple[int, int]]] = [[] for _ in range(2 * len(edges) + 1)]
     for key, node in edges.items():
         buckets[key % len(buckets)].append((key, node))
-    fullest = max(len(bucket) for bucket in buckets)
-    keys = torch.full((len(buckets), max(fullest, 1)), -1)
-    nodes = torch.full_like(keys, NOWHERE)
-    for number, bucket in enumerate(buckets):
-        for place, (key, node) in enumerate(bucket):
-            keys[number, place] = key
-            nodes[number, place] = node
+    fullest = max(1, *(len(bucket) for bucket in buckets))
+    for bucket in buckets:
+        room = fullest - len(bucket)
+        bucket += [(-1, NOWHERE)] * room
+    keys, nodes = torch.tensor(buckets).unbind(dim=-1)
     return keys, nodes
