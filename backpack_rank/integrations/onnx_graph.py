@@ -257,8 +257,7 @@ class RankerGraph(nn.Module):
         n = ids.shape[1]
         windows = self._windows(ids, longest)
         forms = torch.where(may_be_form, attribute_senses.forms_of(windows), -1)
-        pieces_of_forms = (attribute_senses.pieces >= 0).sum(dim=1)
-        lengths = torch.where(forms >= 0, pieces_of_forms[forms.clamp(min=0)], 0)
+        lengths = torch.where(forms >= 0, attribute_senses.lengths[forms.clamp(min=0)], 0)
         kept = mask
         for place in range(1, longest):
             # Tokens that are the piece number `place` of a form that begins before them.

@@ -326,7 +326,7 @@ class AttributeSenses(nn.Module):
             return batch, kept
         ids = ids.clone()
         ids[starts] = self.vocabulary + forms
-        lengths = (self.pieces[forms] >= 0).sum(dim=1)
+        lengths = self.lengths[forms]
         read = replace(batch, input_ids=ids)
         if int(lengths.max()) == 1:
             return read, kept
@@ -418,6 +418,11 @@ class AttributeSenses(nn.Module):
         return torch.where(goes_on_before, -1, longest)
 
     @property
+    def lengths(self) -> Tensor:
+        """How many pieces each form has. [F]"""
+        return (self.pieces >= 0).sum(dim=1)
+
+    @property
     def trie(self) -> FormTrie:
         """The forms by their tokens; made when first used, and anew on another device."""
         if self._trie is None or self._trie.keys.device != self.pieces.device:
@@ -478,8 +483,7 @@ class AttributeSenses(nn.Module):
 
         def replace_forms(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
             forms = forms_of_calls.pop()
-            lengths = (self.pieces >= 0).sum(dim=1)
-            other_vector = self.read_as_one | (lengths > 1)  # [F]
+            other_vector = self.read_as_one | (self.lengths > 1)  # [F]
             replaced = (forms >= 0) & other_vector[forms.clamp(min=0)]
             if not bool(replaced.any()):
                 return output

@@ -47,6 +47,7 @@ class FormTrie(NamedTuple):
                     edges[key] = len(form_at)
                     form_at.append(-1)
                 node = edges[key]
+            # Words with which queries ask may be listed twice: the first counts.
             if form_at[node] < 0:
                 form_at[node] = form
         begins = torch.zeros(vocabulary + 1, dtype=torch.bool)
@@ -70,7 +71,8 @@ class FormTrie(NamedTuple):
 
 
 def _hash_table(edges: dict[int, int]) -> tuple[Tensor, Tensor]:
-    """Keys and nodes of edges by bucket, with twice as many buckets as edges. [N, B] each"""
+    """Keys and nodes of edges by bucket. [N, B] each"""
+    # Twice as many buckets as edges: a step compares B edges, and the fullest bucket has 4 or 5.
     buckets: list[list[tuple[int, int]]] = [[] for _ in range(2 * len(edges) + 1)]
     for key, node in edges.items():
         buckets[key % len(buckets)].append((key, node))
