@@ -7,6 +7,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INTEGRATIONS := $(VENV)/.integrations
+# Images of containers often forbid Python to keep what it compiles. Each process would compile the package anew, and a run of
+# the tests starts hundreds.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run serve test test-all test-oldest lint docs wheel format clean
 

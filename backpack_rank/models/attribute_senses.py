@@ -42,6 +42,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from backpack_rank.attributes.attribute import Attribute
@@ -151,9 +152,15 @@ def add_attribute_senses(
     embeddings = backpack.get_input_embeddings()
     senses = AttributeSenses(embeddings.num_embeddings, config.attribute_senses)
     senses.set_forms(rows, WordBoundaries.of(tokenizer))
-    for number, pieces in enumerate(asking):
-        senses.asking[number, : len(pieces)] = torch.tensor(pieces, dtype=torch.int32)
+    if asking:
+        senses.asking.copy_(_padded(asking))
     backpack.attribute_senses = senses.to(embeddings.weight.device)
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Token ids in rows of equal length, -1 behind the last. int32 [rows, longest]"""
+    tensors = [torch.tensor(row, dtype=torch.int32) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=-1)
 
 
 def _with_groups_of(
@@ -294,11 +301,10 @@ class AttributeSenses(nn.Module):
     def set_forms(self, rows: Sequence[FormRow], boundaries: WordBoundaries) -> None:
         """Fill the tables, with the boundaries of the tokenizer."""
         self._trie = None
-        for number, row in enumerate(rows):
-            self.pieces[number, : len(row.pieces)] = torch.tensor(row.pieces, dtype=torch.int32)
-            self.class_of[number] = row.word_class
-            self.group_of[number] = row.group
-            self.read_as_one[number] = row.read_as_one
+        self.pieces.copy_(_padded([row.pieces for row in rows]))
+        self.class_of.copy_(torch.tensor([row.word_class for row in rows]))
+        self.group_of.copy_(torch.tensor([row.group for row in rows]))
+        self.read_as_one.copy_(torch.tensor([row.read_as_one for row in rows]))
         # A table of embeddings may have more rows than the tokenizer has tokens.
         tokens = len(boundaries.continues)
         self.continues[:tokens] = boundaries.continues

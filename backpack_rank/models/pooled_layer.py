@@ -19,20 +19,14 @@ library's own say what is wanted:
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.models.bert.modeling_bert import BertLayer
-from transformers.models.electra.modeling_electra import ElectraLayer
-from transformers.models.modernbert.modeling_modernbert import (
-    ModernBertEncoderLayer,
-    apply_rotary_pos_emb,
-)
-from transformers.models.roberta.modeling_roberta import RobertaLayer
-from transformers.models.xlm_roberta.modeling_xlm_roberta import XLMRobertaLayer
 
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.configuration import BELOW_LAST
@@ -86,24 +80,13 @@ class _PooledLayer(nn.Module):
         return self.feed_forward_chunk(self.attention.output(mixed, pooled))
 
 
-class PooledBertLayer(_PooledLayer, BertLayer):
-    """The last layer of BERT."""
+class _PooledModernBertLayer(nn.Module):
+    """Mixin of a layer of ModernBERT; arguments as in the module's docstring."""
 
-
-class PooledElectraLayer(_PooledLayer, ElectraLayer):
-    """The last layer of ELECTRA."""
-
-
-class PooledRobertaLayer(_PooledLayer, RobertaLayer):
-    """The last layer of RoBERTa."""
-
-
-class PooledXLMRobertaLayer(_PooledLayer, XLMRobertaLayer):
-    """The last layer of XLM-R."""
-
-
-class PooledModernBertLayer(ModernBertEncoderLayer):
-    """The last layer of ModernBERT."""
+    attn: Any
+    attn_norm: Any
+    mlp: Any
+    mlp_norm: Any
 
     def forward(
         self,
@@ -132,6 +115,9 @@ class PooledModernBertLayer(ModernBertEncoderLayer):
         rows: Tensor,
         is_token: Tensor | None,
     ) -> Tensor:
+        # Imported with the layer that this is a part of.
+        from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
+
         attention = self.attn
         qkv = attention.Wqkv(self.attn_norm(hidden_states))
         qkv = qkv.view(*hidden_states.shape[:-1], 3, -1, attention.head_dim)
@@ -184,13 +170,36 @@ def _attention_mask(packed: PackedBatch | None, is_token: Tensor | None) -> Tens
 
 POOLED_TYPES = ("bert", "electra", "roberta", "xlm-roberta", "modernbert")
 """Encoders whose last layer can be computed at some tokens alone."""
-_CLASSES: dict[type, type] = {
-    BertLayer: PooledBertLayer,
-    ElectraLayer: PooledElectraLayer,
-    RobertaLayer: PooledRobertaLayer,
-    XLMRobertaLayer: PooledXLMRobertaLayer,
-    ModernBertEncoderLayer: PooledModernBertLayer,
+_LAYERS: dict[str, type] = {
+    "transformers.models.bert.modeling_bert.BertLayer": _PooledLayer,
+    "transformers.models.electra.modeling_electra.ElectraLayer": _PooledLayer,
+    "transformers.models.roberta.modeling_roberta.RobertaLayer": _PooledLayer,
+    "transformers.models.xlm_roberta.modeling_xlm_roberta.XLMRobertaLayer": _PooledLayer,
+    "transformers.models.modernbert.modeling_modernbert.ModernBertEncoderLayer": (
+        _PooledModernBertLayer
+    ),
 }
+"""The library's layers, by name: a process imports the one that its ranker has, not all five."""
+
+
+def _path(layer: object) -> str:
+    return f"{type(layer).__module__}.{type(layer).__qualname__}"
+
+
+@cache
+def _pooled_class(path: str) -> type:
+    """The library's layer with its mixin over it."""
+    module, _, name = path.rpartition(".")
+    library_layer = getattr(import_module(module), name)
+    return type(f"Pooled{name}", (_LAYERS[path], library_layer), {})
+
+
+def __getattr__(name: str) -> type:
+    """The pooled layer of this name, for a process that unpickles a ranker."""
+    for path in _LAYERS:
+        if name == f"Pooled{path.rpartition('.')[2]}":
+            return _pooled_class(path)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def can_pool_last_layer(backbone: PreTrainedModel) -> bool:
@@ -199,7 +208,7 @@ def can_pool_last_layer(backbone: PreTrainedModel) -> bool:
     False where the backbone is of a type without such a layer here, or reads left to right.
     """
     is_decoder = getattr(backbone.config, "is_decoder", False)
-    return type(_last_layer(backbone)) in _CLASSES and not is_decoder
+    return _path(_last_layer(backbone)) in _LAYERS and not is_decoder
 
 
 def pool_last_layer(backbone: PreTrainedModel) -> bool:
@@ -216,7 +225,9 @@ def pool_last_layer(backbone: PreTrainedModel) -> bool:
 
 def pool_layer(layer: Any) -> None:
     """Let a layer of one of these encoders take ``rows`` and ``keep_input``."""
-    layer.__class__ = _CLASSES.get(type(layer), type(layer))
+    path = _path(layer)
+    if path in _LAYERS:
+        layer.__class__ = _pooled_class(path)
 
 
 def _last_layer(backbone: PreTrainedModel) -> nn.Module | None:

@@ -15,16 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
+import transformers
 from tokenizers import normalizers
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    MT5EncoderModel,
-    PreTrainedTokenizerBase,
-    T5EncoderModel,
-    UMT5EncoderModel,
-)
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
 from backpack_rank.checks import one_of
@@ -61,7 +55,7 @@ sentence-transformers.
 SIMILARITIES = ("cosine", "dot")
 VECTOR = "sentence_embedding"
 Kind = TypeVar("Kind", bound="TextPairTokenizer")
-_ENCODERS = {"t5": T5EncoderModel, "mt5": MT5EncoderModel, "umt5": UMT5EncoderModel}
+_ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 """The halves of models with an encoder and a decoder that read texts."""
 
 
@@ -413,7 +407,8 @@ def encoder_class(folder: str | Path) -> Any:
     if not (folder / "config.json").is_file():
         return AutoModel  # an adapter, or a folder whose error names what is missing
     config = from_pretrained(AutoConfig, folder)
-    return _ENCODERS.get(config.model_type, AutoModel)
+    # transformers imports a class when it is asked for it.
+    return getattr(transformers, _ENCODERS.get(config.model_type, "AutoModel"))
 
 
 def text_pair_tokenizer(

@@ -93,28 +93,32 @@ def _in_pieces(
     tokenizer: PreTrainedTokenizerBase, classes: WordClasses, texts: Sequence[str]
 ) -> Iterator[tuple[Variant, tuple[int, ...], str]]:
     """Words of several tokens, behind a space and behind a quotation mark."""
+    places: list[tuple[int, str]] = []
     for index, word_class in enumerate(classes.classes):
-        for word in word_class.words:
-            # A tokenizer that lowers texts writes all three cases in the same way. The first
-            # counts.
-            written = [normal(tokenizer, change(word)) for change in CASES]
-            for case, change in enumerate(CASES):
-                for before in ("a ", '"'):
-                    pieces = _pieces_behind(tokenizer, before, change(word))
-                    if len(pieces) < 2 or tokenizer.unk_token_id in pieces:
-                        continue
-                    spelled = "".join(texts[piece] for piece in pieces)
-                    # Pieces may hold more than the word, such as a quotation mark.
-                    if spelled.strip() != written[case]:
-                        continue
-                    variant = Variant(
-                        place=index,
-                        elsewhere=not spelled.startswith(" "),
-                        before=" " if spelled.startswith(" ") else "",
-                        behind=" " if spelled.endswith(" ") else "",
-                        case=written.index(written[case]),
-                    )
-                    yield variant, pieces, word
+        places += [(index, word) for word in word_class.words]
+    in_cases = [change(word) for _, word in places for change in CASES]
+    behind_signs = [_pieces_behind(tokenizer, before, in_cases) for before in ("a ", '"')]
+    ways = zip(*behind_signs, strict=True)
+    for index, word in places:
+        # A tokenizer that lowers texts writes all three cases in the same way. The first
+        # counts.
+        written = [normal(tokenizer, change(word)) for change in CASES]
+        for spelling in written:
+            for pieces in next(ways):
+                if len(pieces) < 2 or tokenizer.unk_token_id in pieces:
+                    continue
+                spelled = "".join(texts[piece] for piece in pieces)
+                # Pieces may hold more than the word, such as a quotation mark.
+                if spelled.strip() != spelling:
+                    continue
+                variant = Variant(
+                    place=index,
+                    elsewhere=not spelled.startswith(" "),
+                    before=" " if spelled.startswith(" ") else "",
+                    behind=" " if spelled.endswith(" ") else "",
+                    case=written.index(spelling),
+                )
+                yield variant, pieces, word
 
 
 def pieces_of_words(
@@ -125,20 +129,27 @@ def pieces_of_words(
     In lower, Capitalised and UPPER case, behind a space and behind other signs. A word that the
     tokenizer does not know has none.
     """
+    in_cases = [change(word) for word in words for change in CASES]
+    behind_signs = [_pieces_behind(tokenizer, before, in_cases) for before in ("a ", '"', "(")]
     found: dict[tuple[int, ...], None] = {}
-    for word in words:
-        for change in CASES:
-            for before in ("a ", '"', "("):
-                pieces = _pieces_behind(tokenizer, before, change(word))
-                if pieces and tokenizer.unk_token_id not in pieces:
-                    found[pieces] = None
+    for ways in zip(*behind_signs, strict=True):
+        for pieces in ways:
+            if pieces and tokenizer.unk_token_id not in pieces:
+                found[pieces] = None
     return list(found)
 
 
-def _pieces_behind(tokenizer: PreTrainedTokenizerBase, before: str, word: str) -> tuple[int, ...]:
-    """Token ids of a word behind a text; none where the text is not tokenised apart from it."""
+def _pieces_behind(
+    tokenizer: PreTrainedTokenizerBase, before: str, words: Sequence[str]
+) -> list[tuple[int, ...]]:
+    """Token ids of each word behind a text; none where the text is not tokenised apart from it."""
+    if not words:
+        return []
     start = tokenizer(before.strip(), add_special_tokens=False, verbose=False)["input_ids"]
-    ids = tokenizer(before + word, add_special_tokens=False, verbose=False)["input_ids"]
-    if list(ids[: len(start)]) != list(start):
-        return ()
-    return tuple(ids[len(start) :])
+    # In one call: thousands of words one by one took over a second.
+    behind = tokenizer([before + word for word in words], add_special_tokens=False, verbose=False)
+    found: list[tuple[int, ...]] = []
+    for ids in behind["input_ids"]:
+        apart = list(ids[: len(start)]) == list(start)
+        found.append(tuple(ids[len(start) :]) if apart else ())
+    return found

@@ -73,16 +73,16 @@ def sensitivity(
     cosines_of_one_class: list[Tensor] = []
     in_parts: list[str] = []
     unknown: list[tuple[str, str]] = []
-    for first, second in pairs:
-        variants = _variants(tokenizer, first, second)
-        if not variants:
-            unknown.append((first, second))
-            continue
-        # A variant of several tokens is the only variant of its pair.
-        for word, ids in zip((first, second), variants[0], strict=True):
-            if len(ids) > 1:
-                in_parts.append(word)
-        with eval_mode(backpack):
+    with eval_mode(backpack):
+        for first, second in pairs:
+            variants = _variants(tokenizer, first, second)
+            if not variants:
+                unknown.append((first, second))
+                continue
+            # A variant of several tokens is the only variant of its pair.
+            for word, ids in zip((first, second), variants[0], strict=True):
+                if len(ids) > 1:
+                    in_parts.append(word)
             for first_ids, second_ids in variants:
                 cosine = _cosines(backpack, first_ids, second_ids)
                 cosines.append(cosine)

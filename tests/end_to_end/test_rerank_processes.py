@@ -19,6 +19,7 @@ from filelock import FileLock
 from reranked import (
     LARGE,
     finished,
+    reranked,
     run_bytes,
     score_times,
     start,
@@ -53,7 +54,7 @@ def expected_runs(
 ) -> dict[str, bytes]:
     """The runs that one process writes."""
     folder = tmp_path_factory.mktemp("expected") / "one"
-    finished(start(trained, *rerank_options, f"folder={folder}", "workers=1"))
+    reranked(trained, *rerank_options, f"folder={folder}")
     content = run_bytes(folder)
     assert {len(data.splitlines()) for data in content.values()} == {6000}
     return content
@@ -124,7 +125,7 @@ def test_ctrl_c_says_what_is_kept(
         )
         assert "Traceback" not in output
     before = score_times(tmp_path)
-    finished(start(trained, *rerank_options, f"folder={tmp_path}", "workers=2"))
+    reranked(trained, *rerank_options, f"folder={tmp_path}")
     assert kept(before, score_times(tmp_path))
     assert run_bytes(tmp_path) == expected_runs
 
@@ -133,7 +134,7 @@ def test_a_killed_task_of_a_store_goes_on_elsewhere_with_what_it_has_put(
     trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
     shared = [*rerank_options, f"store={tmp_path / 'store'}", "workers=1"]
-    finished(start(trained, *shared, f"folder={tmp_path / 'plan'}", "action=plan"))
+    reranked(trained, *shared, f"folder={tmp_path / 'plan'}", "action=plan")
     tasks = [*shared, "action=score", "parts=2"]
     other = start(trained, *tasks, "part=0", f"folder={tmp_path / 'a'}")
     killed = start(trained, *tasks, "part=1", f"folder={tmp_path / 'b'}")
@@ -143,10 +144,9 @@ def test_a_killed_task_of_a_store_goes_on_elsewhere_with_what_it_has_put(
     finished(other)
     before = score_times(tmp_path / "store")
     assert len(before) < SHARDS, "killed too late to test anything"
-    finished(start(trained, *tasks, "part=1", f"folder={tmp_path / 'c'}"))
+    reranked(trained, *tasks, "part=1", f"folder={tmp_path / 'c'}")
     assert kept(before, score_times(tmp_path / "store"))
-    merged = [*shared, "action=merge", f"folder={tmp_path / 'd'}"]
-    finished(start(trained, *merged))
+    reranked(trained, *shared, "action=merge", f"folder={tmp_path / 'd'}")
     assert run_bytes(tmp_path / "d") == run_bytes(tmp_path / "store") == expected_runs
 
 
@@ -163,7 +163,7 @@ def test_two_commands_share_one_folder(
 def test_a_command_waits_for_a_damaged_shard_that_another_one_is_at(
     trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
-    finished(start(trained, *rerank_options, f"folder={tmp_path}", "workers=2"))
+    reranked(trained, *rerank_options, f"folder={tmp_path}")
     path = tmp_path / "scores" / "00007.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[:-1])
@@ -181,7 +181,7 @@ def test_without_room_a_sentence_says_what_is_kept(
     trained: Workplace, rerank_options: list[str], tmp_path: Path
 ) -> None:
     large = [*rerank_options[:-1], "shards=2", f"folder={tmp_path}"]  # 36 kB of scores in each
-    finished(start(trained, *large, "action=plan"))
+    reranked(trained, *large, "action=plan")
 
     def little_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
@@ -195,7 +195,7 @@ def test_without_room_a_sentence_says_what_is_kept(
     )
     assert "Traceback" not in output
     assert list((tmp_path / "scores").iterdir()) == []
-    finished(start(trained, *large, "workers=2"))
+    reranked(trained, *large)
     assert set(run_bytes(tmp_path)) == {"alpha-1", "alpha-0.5", "alpha-0"}
 
 
@@ -240,7 +240,7 @@ def test_racing_processes_score_every_shard_once(trained: Workplace, tmp_path: P
 def test_a_defect_of_a_worker_is_no_silence(
     trained: Workplace, rerank_options: list[str], tmp_path: Path
 ) -> None:
-    finished(start(trained, *rerank_options, f"folder={tmp_path}", "action=plan"))
+    reranked(trained, *rerank_options, f"folder={tmp_path}", "action=plan")
     path = tmp_path / "plan" / "00003.tsv"
     path.write_bytes(path.read_bytes()[:-9])
     output = finished(start(trained, *rerank_options, f"folder={tmp_path}", "workers=2"), 2)

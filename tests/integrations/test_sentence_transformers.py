@@ -126,14 +126,19 @@ def test_the_loaded_ranker_can_be_trained(saved) -> None:
     assert without == []
 
 
-@pytest.mark.parametrize("library", ["transformers", "sentence_transformers"])
 @pytest.mark.parametrize(
-    "line",
+    ("line", "library"),
     [
-        "import {library}, backpack_rank.integrations.sequence_classification",
-        "import backpack_rank.integrations.sequence_classification, {library}",
-        "import backpack_rank; backpack_rank.load({folder!r}); import {library}",
-        "import {library}, backpack_rank; backpack_rank.load({folder!r})",
+        (
+            "import {library}, backpack_rank.integrations.sequence_classification",
+            "sentence_transformers",
+        ),
+        ("import backpack_rank.integrations.sequence_classification, {library}", "transformers"),
+        (
+            "import backpack_rank; backpack_rank.load({folder!r}); import {library}",
+            "sentence_transformers",
+        ),
+        ("import {library}, backpack_rank; backpack_rank.load({folder!r})", "transformers"),
     ],
 )
 def test_transformers_knows_rankers_behind_one_line_in_any_order(

@@ -1,7 +1,10 @@
 """The last layer at the read tokens alone gives what the whole layer gives there."""
 
 import copy
+import json
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -92,3 +95,24 @@ def test_training_computes_the_whole_layer_and_copies_stay_whole(batch) -> None:
     ranker.train()(batch)
     ranker.eval()(batch)
     assert calls == [45, 4]
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_a_pickled_ranker_is_whole_in_a_process_that_imported_no_layer(kind, batch, tmp_path):
+    ranker = make(kind, own={"pad_token_id": 0} if kind == "modernbert" else {})
+    with torch.inference_mode():
+        expected = ranker(batch).scores.tolist()
+    for name, content in (("ranker", ranker), ("batch", batch)):
+        (tmp_path / name).write_bytes(pickle.dumps(content))
+    other = {"bert": "modernbert", "modernbert": "bert"}[kind]
+    program = (
+        "import pickle, sys\n"
+        "ranker = pickle.load(open('ranker', 'rb'))\n"
+        "print(ranker(pickle.load(open('batch', 'rb'))).scores.tolist())\n"
+        f"assert 'transformers.models.{other}.modeling_{other}' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == pytest.approx(expected, rel=1e-6)
