@@ -231,21 +231,6 @@ def test_other_loggers_need_no_account(
     assert list(run.glob(left_behind))
 
 
-@pytest.mark.processes
-def test_two_processes_train_one_ranker(tmp_path: Path) -> None:
-    place = Workplace(tmp_path)
-    on_cpu = [
-        "trainer=ddp",
-        "trainer.accelerator=cpu",
-        "trainer.devices=2",
-        "trainer.precision=32-true",
-    ]
-    place.run("train.py", *SMALL, *on_cpu, "training.epochs=1")
-    ranker, _ = load_ranker(place.newest("train") / "ranker")
-    assert all(bool(torch.isfinite(tensor).all()) for tensor in ranker.state_dict().values())
-    assert len(list((place.output / "train").iterdir())) == 1
-
-
 def test_a_published_language_model_in_a_folder_becomes_a_ranker(tmp_path: Path) -> None:
     tokenizer = train_bpe((text for _, text in load_synthetic("dev").documents), 600)
     config = BackpackConfig(

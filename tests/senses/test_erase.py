@@ -374,8 +374,9 @@ def test_a_mapped_score_is_explained_by_words_and_does_not_split_into_senses():
 
 
 @pytest.mark.packaging
-@pytest.mark.parametrize("beside_the_weights", [False, True])
-@pytest.mark.parametrize("kind", ["cross_encoder", "backpack"])
+@pytest.mark.parametrize(
+    ("kind", "beside_the_weights"), [("cross_encoder", True), ("backpack", False)]
+)
 def test_a_graph_of_onnx_has_it_as_an_input(tmp_path, kind, beside_the_weights):
     onnx_export = pytest.importorskip("backpack_rank.integrations.onnx_export")
     import onnxruntime
