@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,31 +35,32 @@ class FormTrie(NamedTuple):
     @classmethod
     def of(cls, pieces: Tensor, vocabulary: int) -> FormTrie:
         """From the token ids of the forms, -1 behind the last of each. [F, L]"""
-        edges: dict[int, int] = {}
-        form_at = [-1, -1]
-        first_tokens = set()
-        for form, row in enumerate(pieces.tolist()):
-            tokens = [token for token in row if token >= 0]
-            first_tokens.add(tokens[0])
-            node = ROOT
-            for token in tokens:
-                key = node * (vocabulary + 1) + token
-                if key not in edges:
-                    edges[key] = len(form_at)
-                    form_at.append(-1)
-                node = edges[key]
-            # Words with which queries ask may be listed twice: the first counts.
-            if form_at[node] < 0:
-                form_at[node] = form
-        begins = torch.zeros(vocabulary + 1, dtype=torch.bool)
-        begins[list(first_tokens)] = True
-        keys, nodes = _hash_table(edges)
+        rows = pieces.cpu().numpy().astype(np.int64)
+        node_of = np.full(len(rows), ROOT)  # where each form is after the pieces so far
+        number = ROOT + 1
+        keys = [np.empty(0, dtype=np.int64)]
+        for place in range(rows.shape[1]):
+            longer = rows[:, place] >= 0
+            edges = node_of[longer] * (vocabulary + 1) + rows[longer, place]
+            # Forms that begin alike share an edge, and with it the node below.
+            distinct, which = np.unique(edges, return_inverse=True)
+            node_of[longer] = number + which
+            keys.append(distinct)
+            number += len(distinct)
+        form_at = np.full(number, -1)
+        # Words with which queries ask may be listed twice: the first counts, so it is set last.
+        form_at[node_of[::-1]] = np.arange(len(rows))[::-1]
+        begins = np.zeros(vocabulary + 1, dtype=bool)
+        begins[rows[:, :1]] = True
+        keys_by_bucket, nodes_by_bucket = _hash_table(
+            np.concatenate(keys), np.arange(ROOT + 1, number)
+        )
         device = pieces.device
         return cls(
-            keys=keys.to(device),
-            nodes=nodes.to(device),
-            form_at=torch.tensor(form_at, device=device),
-            begins=begins.to(device),
+            keys=torch.from_numpy(keys_by_bucket).to(device),
+            nodes=torch.from_numpy(nodes_by_bucket).to(device),
+            form_at=torch.from_numpy(form_at).to(device),
+            begins=torch.from_numpy(begins).to(device),
             longest=pieces.shape[1],
         )
 
@@ -70,15 +72,17 @@ class FormTrie(NamedTuple):
         return torch.where(is_edge, self.nodes[bucket], NOWHERE).sum(dim=-1)
 
 
-def _hash_table(edges: dict[int, int]) -> tuple[Tensor, Tensor]:
+def _hash_table(keys: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Keys and nodes of edges by bucket. [N, B] each"""
     # Twice as many buckets as edges: a step compares B edges, and the fullest bucket has 4 or 5.
-    buckets: list[list[tuple[int, int]]] = [[] for _ in range(2 * len(edges) + 1)]
-    for key, node in edges.items():
-        buckets[key % len(buckets)].append((key, node))
-    fullest = max(1, *(len(bucket) for bucket in buckets))
-    for bucket in buckets:
-        room = fullest - len(bucket)
-        bucket += [(-1, NOWHERE)] * room
-    keys, nodes = torch.tensor(buckets).unbind(dim=-1)
-    return keys, nodes
+    number = 2 * len(keys) + 1
+    buckets = keys % number
+    order = np.argsort(buckets, kind="stable")
+    buckets = buckets[order]
+    # Edges of one bucket lie side by side now; the first of them has place 0.
+    places = np.arange(len(buckets)) - np.searchsorted(buckets, buckets)
+    shape = (number, places.max(initial=0) + 1)
+    table_of_keys, table_of_nodes = np.full(shape, -1), np.full(shape, NOWHERE)
+    table_of_keys[buckets, places] = keys[order]
+    table_of_nodes[buckets, places] = nodes[order]
+    return table_of_keys, table_of_nodes
