@@ -74,7 +74,7 @@ class FormTrie(NamedTuple):
 
 def _hash_table(keys: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Keys and nodes of edges by bucket. [N, B] each"""
-    # Twice as many buckets as edges: a step compares B edges, and the fullest bucket has 4 or 5.
+    # Twice as many buckets as edges: a step compares B edges, and the fullest bucket has 3 to 6.
     number = 2 * len(keys) + 1
     buckets = keys % number
     order = np.argsort(buckets, kind="stable")
