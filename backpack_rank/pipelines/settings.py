@@ -18,7 +18,7 @@ from backpack_rank.evaluation.fairness_measures import FairnessMeasures
 from backpack_rank.pipelines.chosen_data import dataset_of
 from backpack_rank.pipelines.chosen_ranker import RankerOptions
 from backpack_rank.pipelines.metrics import MetricSuite, metrics_of
-from backpack_rank.pipelines.nodes import made_options, merged
+from backpack_rank.pipelines.nodes import made_options
 from backpack_rank.pipelines.tasks import SavedOptions
 from backpack_rank.reranking.pointwise import PointwiseReranker
 
@@ -47,10 +47,6 @@ class EvaluationSettings(RankerOptions):
     def of_options(cls, saved: SavedOptions) -> EvaluationSettings:
         """From options that were looked at."""
         return cls(saved=saved, **made_options(saved.values, cls))
-
-    def with_options(self, options: Mapping[str, Any]) -> EvaluationSettings:
-        """The settings with some options changed, as an experiment's rows name them."""
-        return EvaluationSettings.of(merged(self.saved.values, options))
 
     @property
     def wordings(self) -> Dataset | None:

@@ -45,23 +45,6 @@ def test_a_first_stage_takes_the_place_of_all_those_of_the_data(
     )
 
 
-def test_changed_options_are_those_of_the_settings_made_of_them() -> None:
-    settings = EvaluationSettings.of(configured("evaluate", "policy=paired_tokens"))
-    changed = settings.with_options(
-        {"policy": {"scope": "weights"}, "alpha": 0.5, "data": {"rotation_seed": 3}}
-    )
-    assert (changed.policy.name, changed.alpha, changed.rotation.seed) == (
-        "paired_tokens_weights",
-        0.5,
-        3,
-    )
-    assert (settings.policy.name, settings.alpha, settings.rotation.seed) == (
-        "paired_tokens",
-        1.0,
-        0,
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "ties"),
     [
