@@ -98,7 +98,7 @@ def _in_pieces(
         places += [(index, word) for word in word_class.words]
     in_cases = [change(word) for _, word in places for change in CASES]
     behind_signs = [_pieces_behind(tokenizer, before, in_cases) for before in ("a ", '"')]
-    ways = zip(*behind_signs, strict=True)
+    ways = zip(*behind_signs, strict=True)  # word by word, of each its three cases
     for index, word in places:
         # A tokenizer that lowers texts writes all three cases in the same way. The first
         # counts.

@@ -98,7 +98,9 @@ def test_training_computes_the_whole_layer_and_copies_stay_whole(batch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bert", "modernbert"])
-def test_a_pickled_ranker_is_whole_in_a_process_that_imported_no_layer(kind, batch, tmp_path):
+def test_a_pickled_ranker_is_whole_in_a_process_that_imported_no_layer(
+    kind, batch, tmp_path
+) -> None:
     ranker = make(kind, own={"pad_token_id": 0} if kind == "modernbert" else {})
     with torch.inference_mode():
         expected = ranker(batch).scores.tolist()
