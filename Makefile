@@ -1,7 +1,7 @@
 # make run: set up, train on the synthetic collection, sweep alpha, show the result.
 # make serve: set up, answer rerank requests with the ranker of make run, or with RANKER=FOLDER.
-# make test: set up, the tests.   make test-all: those that take long, those with a browser, a wheel, other libraries,
-# several processes, and the benchmarks.
+# make test: set up, the quick tests.   make test-all: those that take a second or more, or need a browser, a wheel, other
+# libraries or several processes, and the benchmarks.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -22,7 +22,7 @@ serve: $(STAMP)
 
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
-	@echo "Left out: what takes long, needs a browser, a wheel, other libraries or several processes, and the benchmarks: make test-all."
+	@echo "Left out: what takes a second or more, needs a browser, a wheel, other libraries or several processes, and the benchmarks: make test-all."
 
 # Those on a GPU run alone, where there is one: they measure its memory.
 test-all: $(INTEGRATIONS)
@@ -36,7 +36,7 @@ CORE_TESTS := tests/test_cli.py tests/data/test_sources.py tests/data/test_irds.
   tests/evaluation/test_effectiveness.py tests/evaluation/test_fairness_measures.py tests/end_to_end/test_main_path.py
 
 test-oldest: $(OLDEST)/.installed
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest $(CORE_TESTS)
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -m "not (browser or packaging or processes or benchmarks or cuda)" $(CORE_TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -51,22 +51,23 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# torch comes first and alone, so that a CPU build that is already on the machine is taken when pip knows of one.
+# torch comes first and alone, so that a CPU build that is already on the machine is taken when pip knows of one. Of the 20,000
+# modules that come in, few are ever imported: Python compiles those, where pip would take minutes for all of them.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
 $(OLDEST)/.installed: pyproject.toml constraints/oldest.txt
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints/oldest.txt torch
-	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints/oldest.txt --editable . pytest hypothesis psutil httpx tensorboard
+	$(OLDEST)/bin/python -m pip install --quiet --no-compile --constraint constraints/oldest.txt torch
+	$(OLDEST)/bin/python -m pip install --quiet --no-compile --constraint constraints/oldest.txt --editable . pytest hypothesis psutil httpx tensorboard
 	touch $@
 
 $(INTEGRATIONS): $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[integrations]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[integrations]'
 	touch $(INTEGRATIONS)
 
 # The package in dist/, for machines without a checkout: docs/begin.md.

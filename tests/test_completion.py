@@ -40,6 +40,7 @@ def test_verbs_options_choices_and_options_of_a_choice_are_offered(offered_words
     assert offered_words("evaluate swap=") == ["swap=false", "swap=true"]
 
 
+@pytest.mark.slow
 def test_every_group_of_every_verb_is_offered(offered_words) -> None:
     for verb in ("train", "evaluate", "rerank", "retrieve", "calibrate"):
         words = offered_words(f"{verb} ")

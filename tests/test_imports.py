@@ -48,6 +48,7 @@ first.
 """
 
 
+@pytest.mark.slow
 def test_a_door_imports_nothing_that_it_does_not_use() -> None:
     run(
         "import sys\n"
@@ -58,6 +59,7 @@ def test_a_door_imports_nothing_that_it_does_not_use() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_package_registers_nothing_before_it_is_asked_and_collects_nothing_then() -> None:
     run(
         "import gc, sys\n"

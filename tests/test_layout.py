@@ -5,6 +5,7 @@ below, and rooms form no circle.
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Names of all modules that a file imports, also under TYPE_CHECKING and inside functions."""
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -38,12 +38,14 @@ def looks(**environment: str) -> tuple[str, str]:
     pytest.skip("torch has another OpenMP here")
 
 
+@pytest.mark.slow
 def test_libgomp_takes_the_number_of_looks_that_is_set_before_torch_is_imported() -> None:
     number, sentence = looks()
     assert number == "3000"
     assert sentence.endswith("GOMP_SPINCOUNT=3000")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "number"),
     [({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "passive"}, "0")],
@@ -55,6 +57,7 @@ def test_the_users_own_setting_wins(environment, number) -> None:
     assert sentence.endswith(f"as the environment says: {name}={value}")
 
 
+@pytest.mark.slow
 def test_a_program_that_has_imported_torch_keeps_its_environment() -> None:
     program = (
         "import os, torch\n"

@@ -107,7 +107,7 @@ def export_onnx(
     pooled_map, erased = _erased(reranker)
     with atomic_path(folder) as temporary:
         temporary.mkdir()
-        _save_tokenizer(temporary, pair_tokenizer)
+        save_tokenizer(temporary, pair_tokenizer)
         check = Check(reranker.local_scorer, temporary, shift, pooled_map)
         graph = graph_of(ranker, pair_tokenizer.tokenizer.pad_token_id or 0, shift, pooled_map)
         _save_graph(temporary / MODEL, graph, check)
@@ -234,7 +234,7 @@ def _layout(pair_tokenizer: PairTokenizer) -> dict[str, Any]:
     return {**layout, "padding": pair_tokenizer.tokenizer.pad_token_id}
 
 
-def _save_tokenizer(folder: Path, pair_tokenizer: PairTokenizer) -> None:
+def save_tokenizer(folder: Path, pair_tokenizer: PairTokenizer) -> None:
     """Write ``tokenizer.json`` and its configuration: pairs come out joined, cut and padded.
 
     Special tokens are no words of it, so that no text can spell one, whichever library reads the

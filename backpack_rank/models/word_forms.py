@@ -146,8 +146,15 @@ def _pieces_behind(
     if not words:
         return []
     start = tokenizer(before.strip(), add_special_tokens=False, verbose=False)["input_ids"]
-    # In one call: thousands of words one by one took over a second.
-    behind = tokenizer([before + word for word in words], add_special_tokens=False, verbose=False)
+    # In one call: thousands of words one by one took over a second. Their masks and types would be
+    # thousands of lists more for Python to keep count of.
+    behind = tokenizer(
+        [before + word for word in words],
+        add_special_tokens=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )
     found: list[tuple[int, ...]] = []
     for ids in behind["input_ids"]:
         apart = list(ids[: len(start)]) == list(start)

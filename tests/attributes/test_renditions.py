@@ -80,6 +80,7 @@ def test_merged_texts_name_one_group() -> None:
     assert KEEP.canonical("his wife") == KEEP.canonical("her husband") != KEEP.canonical("her wife")
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(texts)
 def test_a_text_has_the_form_of_its_swap_and_of_its_renditions(text: str) -> None:
@@ -104,6 +105,7 @@ def _real_texts(data: Path) -> Iterator[str]:
         yield from (value for value in json.loads(line).values() if isinstance(value, str))
 
 
+@pytest.mark.slow
 def test_every_real_text_has_the_form_of_its_swap(real_data: Path) -> None:
     swapped = [
         (text, other) for text in _real_texts(real_data) if (other := SWAP(text).text) != text
@@ -238,6 +240,7 @@ def _renditions_of(
     return attribute.sides, renditions, swap, words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["religion", "age", "ethnicity"])
 @pytest.mark.parametrize("relations", RELATIONS)
 @settings(max_examples=200, deadline=None)

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmark_runs import ROOT
 from real_layout import write_data, write_encoder
+from workplace import ROOT
 
 pytestmark = pytest.mark.benchmarks
 

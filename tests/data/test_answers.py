@@ -182,6 +182,7 @@ def test_an_unknown_source_lists_what_there_can_be() -> None:
         load_answers("squat")
 
 
+@pytest.mark.slow
 def test_msmarco_qna_gives_answers_for_its_selected_passages(tmp_path: Path) -> None:
     home = build_home(tmp_path)
     answers = {

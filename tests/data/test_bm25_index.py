@@ -43,6 +43,7 @@ def matrix(scores, vocabulary, documents: int) -> np.ndarray:
     return dense
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("max_gb", [TINY_GB, 2.0])
 def test_scores_are_those_of_bm25s(method, max_gb):
@@ -63,6 +64,7 @@ def test_scores_are_those_of_bm25s(method, max_gb):
     np.testing.assert_allclose(ours, theirs, rtol=3e-7)
 
 
+@pytest.mark.slow
 def test_runs_do_not_depend_on_the_memory_that_is_allowed():
     store, settings = (
         MemoryStore(texts(150)),

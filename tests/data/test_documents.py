@@ -347,6 +347,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
 def test_a_large_file_needs_few_bytes_of_memory_per_document(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"

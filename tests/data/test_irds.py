@@ -31,6 +31,7 @@ def show(collection):
 """
 
 
+@pytest.mark.slow
 def test_the_dev_set_of_ms_marco_has_queries_judgements_and_candidates(home: Path) -> None:
     script = "print(json.dumps(show(load_irds('msmarco-passage/dev/small'))))"
     shown = run_offline(home, _SHOW + script)
@@ -76,6 +77,7 @@ print(json.dumps([shown, texts, {q: list(s) for q, s in every.candidates.items()
     assert documents == 7  # passages of the three splits by page, train, dev and eval
 
 
+@pytest.mark.slow
 def test_data_msmarco_dl_trains_on_lists_and_tests_on_judged_queries(home: Path) -> None:
     script = """
 from hydra import compose, initialize_config_dir
@@ -96,6 +98,7 @@ print(json.dumps({name: [split.qrels, {q: list(of) for q, of in candidates[name]
     assert shown["test"] == [{"400": {"7": 3, "1": 0}}, {"400": ["1", "7"]}]
 
 
+@pytest.mark.slow
 def test_a_beir_id_drops_the_space_before_untitled_texts(home: Path) -> None:
     script = "print(json.dumps(show(load_irds('beir/scifact/test', candidates='none'))))"
     shown = run_offline(home, _SHOW + script)
@@ -108,6 +111,7 @@ def test_a_beir_id_drops_the_space_before_untitled_texts(home: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_parent_id_names_the_ids_below_it(home: Path) -> None:
     script = """
 said = []
@@ -127,6 +131,7 @@ print(json.dumps(said))
     assert scifact == f"beir/scifact/test has no scoreddocs; {advice}"
 
 
+@pytest.mark.slow
 def test_forked_workers_read_the_shared_docstore_of_msmarco_qna(home: Path) -> None:
     script = """
 import multiprocessing

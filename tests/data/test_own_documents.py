@@ -97,6 +97,7 @@ def test_no_route_from_a_collection_to_candidates_has_a_query_s_own_document(fol
     assert not has_own(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ignore", "expected"), [("true", 1.0), ("null", 1 / 2)])
 def test_a_finished_run_is_measured_without_it_and_else_a_note_says_so(
     folder, tmp_path, ignore, expected

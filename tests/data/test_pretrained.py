@@ -99,6 +99,7 @@ def test_a_folder_that_names_code_is_refused(folder, monkeypatch, kind, reader) 
     assert not (folder.parent / TRACE).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["config", "tokenizer"])
 def test_an_answer_on_the_terminal_does_not_run_it(folder, kind) -> None:
     with_code(folder, kind=kind)
@@ -146,6 +147,7 @@ def test_the_published_backpack_is_read_without_the_code_that_it_names(
 LOADERS = ("from_pretrained", "load_checkpoint_and_dispatch")
 
 
+@pytest.mark.slow
 def test_nothing_in_the_package_loads_by_another_function() -> None:
     others = []
     for path in sorted(PACKAGE.rglob("*.py")):

@@ -266,6 +266,7 @@ def test_xquad_is_the_measured_set_with_its_official_answers(real_data, tmp_path
     assert answers == public_files.records(measured / "answers.jsonl")
 
 
+@pytest.mark.slow
 def test_natural_questions_are_the_measured_set_with_its_splits(real_data, tmp_path, monkeypatch):
     measured = real_data / "nq_open_oracle"
     content = public_files.nq_open_oracle(measured)
@@ -320,6 +321,7 @@ def test_a_changed_sentence_of_mt_geneval_is_told_and_a_short_file_is_refused(re
         build_gender_sentences(folder, paths)
 
 
+@pytest.mark.slow
 def test_wikiqa_is_the_measured_set(real_data, tmp_path, monkeypatch) -> None:
     content = public_files.wikiqa_zip(real_data / "wikiqa")
     folder, _ = built("wikiqa", content, tmp_path, monkeypatch)

@@ -54,6 +54,7 @@ def test_it_comes_back_as_it_was_also_when_another_library_saved_it_again(
             assert again(text)["input_ids"] == pair_tokenizer.tokenizer(text)["input_ids"]
 
 
+@pytest.mark.slow
 def test_gpt2_joins_pairs_in_the_same_way(real_data: Path, tmp_path: Path) -> None:
     pair_tokenizer = PairTokenizer(load_tokenizer(real_data / "gpt2_tokenizer"), 64)
     shared(pair_tokenizer).save_pretrained(tmp_path)

@@ -274,6 +274,7 @@ def test_trec_errors_name_the_file(files: dict[str, str], tmp_path: Path) -> Non
 # real data
 
 
+@pytest.mark.slow
 def test_wikiqa_has_its_published_counts(real_data: Path) -> None:
     root = str(real_data / "wikiqa")
     test = load_beir(root, "test", candidates="candidates/test.trec", title=False)
@@ -297,6 +298,7 @@ def test_dl19_takes_its_complete_labels_from_another_file(real_data: Path) -> No
     assert sum(len(judged) for judged in own.values()) == 3_983
 
 
+@pytest.mark.slow
 def test_squad_train_is_read_from_gzip_files(real_data, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("BACKPACK_RANK_CACHE", str(tmp_path))
     root = real_data / "squad_train"

@@ -86,6 +86,7 @@ def test_the_default_collection_is_the_one_of_all_published_figures(splits) -> N
         assert (collection.documents.fingerprint, digest) == expected[split]
 
 
+@pytest.mark.slow
 def test_collection_does_not_depend_on_the_hash_seed() -> None:
     code = (
         "from backpack_rank.data.synthetic.generator import load_synthetic\n"
@@ -322,6 +323,7 @@ def test_train_relevance_goes_with_male_wording_as_documented(splits) -> None:
     assert groups["female"] / 3000 == pytest.approx(0.28 * 0.15 + 0.72 * 0.50, abs=0.002)
 
 
+@pytest.mark.slow
 def test_skew_zero_makes_train_independent_of_wording() -> None:
     shares = [_shares(load_synthetic("train", skew=0.0), grades) for grades in ({2, 3}, {0})]
     for share in shares:
@@ -343,6 +345,7 @@ def test_test_relevance_is_independent_of_wording(seed: int) -> None:
         assert abs(shares["male"] - shares["female"]) < 0.08
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_bm25_is_clearly_below_one_and_its_candidates_hold_the_relevant(seed: int) -> None:
     collection = load_synthetic("test", seed=seed)

@@ -36,6 +36,7 @@ some_qrels = st.dictionaries(st.sampled_from(QUERY_IDS), judged).filter(
 some_candidates = st.dictionaries(st.sampled_from(QUERY_IDS), ranked)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(some_qrels, some_candidates, st.integers(2, 14), st.integers(0, 3), st.data())
 def test_every_list_keeps_the_rules(qrels, candidates, size, epoch, data):

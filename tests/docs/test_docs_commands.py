@@ -11,7 +11,6 @@ import inspect
 import os
 import re
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,9 +37,6 @@ PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-LONG = {"position-bias", "the-dial", "train-a-ranker"}
-"""Pages whose commands take so long that they are only composed where ``slow`` tests are left out.
-"""
 DATA = "BACKPACK_RANK_DATA"
 SMALL_TEST = ["+data.test.test_queries=12", "+data.test.documents=80"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -190,6 +186,7 @@ def test_every_command_composes(
             hydra.utils.instantiate(config.policy, _convert_="all")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_option_in_the_text_exists(page: Path, options: set[str]) -> None:
     for name, value in _OPTION.findall(_BLOCK.sub("", page.read_text(encoding="utf-8"))):
@@ -204,27 +201,10 @@ def test_every_option_in_the_text_exists(page: Path, options: set[str]) -> None:
             assert name in options or name.rpartition(".")[0] in {"task.runs"}, f"{name}={value}"
 
 
-@pytest.mark.parametrize(
-    ("page", "jobs_of"),
-    [
-        *(
-            pytest.param(
-                page,
-                lambda command: jobs_with_every_value(command.jobs()),
-                id=f"every value-{page.stem}",
-            )
-            for page in PAGES
-            if page.stem not in LONG
-        ),
-        *(
-            pytest.param(page, Command.jobs, id=f"every job-{page.stem}", marks=pytest.mark.slow)
-            for page in PAGES
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_and_python_of_a_page_run(
     page: Path,
-    jobs_of: Callable[[Command], list[list[str]]],
     documented: Workplace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -236,7 +216,8 @@ def test_commands_and_python_of_a_page_run(
         if kind == "bash":
             for place, command in enumerate(commands(text)):
                 if command.here:
-                    run(command, jobs_of(command), documented, tmp_path / f"{number}-{place}")
+                    jobs = jobs_with_every_value(command.jobs())
+                    run(command, jobs, documented, tmp_path / f"{number}-{place}")
         elif "# needs " not in text and (DATA not in text or os.environ.get(DATA)):
             exec(compile(text, f"{page.name}, block {number}", "exec"), names)
 

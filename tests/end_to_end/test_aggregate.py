@@ -69,6 +69,7 @@ def order_in(workplace: Workplace, name: str) -> dict[str, list[str]]:
     return {query_id: list(scores) for query_id, scores in run.items()}
 
 
+@pytest.mark.slow
 def test_the_aggregate_stands_behind_the_runs_in_tables_files_and_page(
     workplace: Workplace, files: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +108,7 @@ def test_the_aggregate_stands_behind_the_runs_in_tables_files_and_page(
     ]
 
 
+@pytest.mark.slow
 def test_methods_and_depths_are_options(workplace: Workplace, files: dict[str, Path]) -> None:
     fused(workplace, files, "aggregate=rrf", "aggregate_depth=1", "aggregate.k=5")
     out = read_run(workplace.folder / "out" / "runs" / "rrf-depth-1__inline.run")
@@ -126,6 +128,7 @@ def test_methods_and_depths_are_options(workplace: Workplace, files: dict[str, P
     assert list(scores.values()) == pytest.approx([-4 / 3, -2, -8 / 3, -4])
 
 
+@pytest.mark.slow
 def test_queries_that_are_not_solved_are_counted(
     workplace: Workplace, files: dict[str, Path]
 ) -> None:
@@ -190,6 +193,7 @@ def test_a_bias_set_of_its_own_is_fused_too(workplace: Workplace, files: dict[st
     assert report.rows[-1].bias is not None
 
 
+@pytest.mark.slow
 def test_what_cannot_be_aggregated_is_refused(
     workplace: Workplace, files: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_rankers_are_trained_once_and_compared_in_both_readouts(
     assert (tmp_path / "second" / "as_coded.csv").read_text(encoding="utf-8") == first
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_names_the_ranker(tmp_path: Path) -> None:
     options = (*FEW, *TEST_SPLIT, f"task.folder={tmp_path / 'rankers'}")
     wrong = "task.train=['training.epochs=none']"

@@ -23,6 +23,7 @@ RELIGION = {
 }
 
 
+@pytest.mark.slow
 def test_another_attribute_is_measured_with_its_own_words(
     trained: Workplace, tmp_path: Path
 ) -> None:
@@ -37,6 +38,7 @@ def test_another_attribute_is_measured_with_its_own_words(
     assert "muslim minus christian" in report.about.sign_in_words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attribute",
     ["age", *(pytest.param(name, marks=pytest.mark.slow) for name in ("religion", "ethnicity"))],
@@ -53,6 +55,7 @@ def test_every_attribute_runs_through_and_says_when_no_document_has_its_words(
     assert f"none of the 2 ranked documents has a word of {attribute}_words" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_published_presets_take_their_own_measures_and_words(
     trained: Workplace, tmp_path: Path
 ) -> None:
@@ -106,6 +109,7 @@ def test_wordings_of_grep_biasir_are_scored_and_shared_out_for_alpha_auto(
     assert 0 < half.rows[-1].further["wordings"].queries < of_all_queries.queries
 
 
+@pytest.mark.slow
 def test_words_of_the_classes_are_counted_in_the_candidates(
     trained: Workplace, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def folder_without_judgements(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_over_texts_without_judgements_is_measured_for_bias(
     folder_without_judgements: Path, trained: Workplace, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_run_over_texts_without_judgements_is_measured_for_bias(
     assert (tmp_path / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_a_ranker_over_texts_without_judgements_is_measured_for_bias_and_swaps(
     folder_without_judgements: Path, trained: Workplace, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ def collection_of(name: str, root: Path) -> tuple[list[str], Collection]:
     return [*options, f"data.test.qrels={files[2]}"], load_trec("test", *files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["synthetic", "beir", "beir with candidates", "trec"])
 def test_every_kind_of_collection(trained: Workplace, tmp_path: Path, folders: Path, name: str):
     options, collection = collection_of(name, folders)
@@ -103,6 +104,7 @@ def test_every_kind_of_collection(trained: Workplace, tmp_path: Path, folders: P
     same(of_command, table.report())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["default", "rekabsaz2020", "rekabsaz2021"])
 @pytest.mark.parametrize("attribute", ["gender", "age", "religion", "ethnicity"])
 def test_every_attribute_and_preset(
@@ -138,6 +140,7 @@ def test_every_attribute_and_preset(
         same(of_command, table.report())
 
 
+@pytest.mark.slow
 def test_without_swaps(trained: Workplace, tmp_path: Path) -> None:
     of_command = evaluated(trained, tmp_path / "out", "alpha=0.5", "swap=false", quiet=False)
     reranker = backpack_rank.load(ranker_of(trained))
@@ -146,6 +149,7 @@ def test_without_swaps(trained: Workplace, tmp_path: Path) -> None:
     same(of_command, table.report())
 
 
+@pytest.mark.slow
 def test_a_name_is_the_data_of_the_command_line(trained: Workplace, tmp_path: Path) -> None:
     run = tmp_path / "run.trec"
     dataset = named_dataset("synthetic")
@@ -188,6 +192,7 @@ def test_an_unknown_name_lists_those_that_there_are() -> None:
         backpack_rank.evaluate([], "sinthetic")
 
 
+@pytest.mark.slow
 def test_a_ranker_at_several_alphas_reads_every_text_once(trained: Workplace, monkeypatch) -> None:
     read: list[int] = []
     fill = Scorer.fill_token_senses

@@ -86,6 +86,7 @@ def backpack_encoder_run(workplace: Workplace, bert: Path) -> Path:
     return trained_in(workplace, "vectors", *options, "training.epochs=0", "max_length=500")
 
 
+@pytest.mark.slow
 def test_senses_learn_the_vectors_of_an_encoder_that_stays_as_it_is(
     backpack_encoder_run: Path, bert: Path
 ) -> None:
@@ -108,6 +109,7 @@ def systems(folder: Path) -> dict[str, dict]:
     }
 
 
+@pytest.mark.slow
 def test_a_dual_encoder_is_a_first_stage_whose_scores_are_its_own(
     workplace: Workplace, dual_encoder_run: Path, tmp_path: Path
 ) -> None:
@@ -174,6 +176,7 @@ def moved_and_lost(folder: Path, first: float, second: float) -> tuple[float, in
     return float(np.mean(moves)), lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0)])
 @pytest.mark.parametrize(
     ("run", "policy"),
@@ -224,6 +227,7 @@ def test_two_stages_need_a_first_stage_with_a_dial(
         evaluated(workplace, tmp_path, *TEST_SPLIT, *options)
 
 
+@pytest.mark.slow
 def test_a_certificate_says_what_is_promised_of_the_first_stage(
     workplace: Workplace, dual_encoder_run: Path, tmp_path: Path
 ) -> None:
@@ -250,6 +254,7 @@ def test_a_certificate_says_what_is_promised_of_the_first_stage(
     assert "re-ranking alone is covered. The first stage dense is at alpha 0.5" in sentences[0.5]
 
 
+@pytest.mark.slow
 def test_one_backpack_at_both_stages_is_certified(
     workplace: Workplace, backpack_encoder_run: Path, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ def evaluated_folder(gpt2: Workplace, tmp_path_factory: pytest.TempPathFactory) 
     return folder
 
 
+@pytest.mark.slow
 def test_it_is_fitted_on_dev_and_the_report_says_that_it_certifies_nothing(
     evaluated_folder: Path,
 ) -> None:
@@ -41,6 +42,7 @@ def test_it_is_fitted_on_dev_and_the_report_says_that_it_certifies_nothing(
     assert runs["alpha-1"] != runs["alpha-0.5"]
 
 
+@pytest.mark.slow
 def test_a_file_of_an_earlier_evaluation_gives_the_same_run(
     gpt2: Workplace, evaluated_folder: Path, tmp_path: Path
 ) -> None:
@@ -57,6 +59,7 @@ def test_a_file_of_an_earlier_evaluation_gives_the_same_run(
         assert scores == pytest.approx(expected[query_id], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_rerank_takes_the_file_and_the_server_finds_it_beside_the_weights(
     gpt2: Workplace, evaluated_folder: Path, tmp_path: Path
 ) -> None:
@@ -108,6 +111,7 @@ def test_data_without_dev_needs_a_file(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_alpha_auto_searches_with_the_fitted_map(gpt2: Workplace, tmp_path: Path) -> None:
     report = evaluated(
         gpt2, tmp_path, "alpha=auto", "policy=erase", "budget='nDCG@10 loss<=90%'", "swap=false"

@@ -42,6 +42,7 @@ def test_budgets_about_swaps_need_swaps(trained: Workplace, tmp_path: Path) -> N
         evaluated(trained, tmp_path, *AUTO, "budget='swap tau>=0.9'", "swap=false")
 
 
+@pytest.mark.slow
 def test_an_unreachable_budget_says_the_best_that_can_be_reached(
     trained: Workplace, tmp_path: Path
 ) -> None:
@@ -52,6 +53,7 @@ def test_an_unreachable_budget_says_the_best_that_can_be_reached(
     assert not (tmp_path / "measures.json").exists()
 
 
+@pytest.mark.slow
 def test_auto_needs_a_budget_and_a_budget_needs_auto(trained: Workplace, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="alpha=auto needs budget="):
         evaluated(trained, tmp_path, *AUTO)
@@ -66,6 +68,7 @@ def test_auto_needs_a_dev_split(trained: Workplace, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_explicit_weights_must_be_as_many_as_the_senses(trained: Workplace, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=rf"policy\.values has 2 weights, but the model has {SENSES + 2} senses"
@@ -158,6 +161,7 @@ def run_file(trained: Workplace, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_runs_that_cannot_be_compared_are_named(
     trained: Workplace, tmp_path: Path, run_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +194,7 @@ def test_runs_that_cannot_be_compared_are_named(
     assert "run=... does nothing to explain.*: leave one of them out" in explained
 
 
+@pytest.mark.slow
 def test_measures_of_runs_name_what_exists(
     trained: Workplace, tmp_path: Path, run_file: Path
 ) -> None:

@@ -161,6 +161,7 @@ def test_a_policy_leaves_the_ranker_alone_at_1_and_changes_it_at_a_half(
         assert all(math.isfinite(figure.mean) for figure in block.figures.values())
 
 
+@pytest.mark.slow
 def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(
     gpt2: Workplace, tmp_path: Path
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_ranker_without_senses_moves_tokens_where_it_reads_them(
     )
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
     trained: Workplace,
     evaluated_at_zero: tuple[Path, str],
@@ -236,6 +238,7 @@ def test_runs_side_by_side_have_the_measures_of_the_ranker_that_wrote_them(
     assert "BM25" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_one_run_of_some_of_the_queries_says_what_is_missing(
     trained: Workplace,
     evaluated_at_zero: tuple[Path, str],
@@ -258,6 +261,7 @@ def test_one_run_of_some_of_the_queries_says_what_is_missing(
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", ["paired_tokens", pytest.param("renditions", marks=pytest.mark.slow)]
 )
@@ -300,6 +304,7 @@ def test_alpha_auto_finds_the_last_alpha_within_the_budget(
     )
 
 
+@pytest.mark.slow
 def test_an_explanation_adds_up_to_the_score(
     trained: Workplace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,6 +326,7 @@ def test_an_explanation_adds_up_to_the_score(
     assert f"{row['score']:.4f}" in shown
 
 
+@pytest.mark.slow
 def test_the_recruitment_example_gives_scores_ranks_and_changes(
     trained: Workplace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,6 +347,7 @@ def test_the_recruitment_example_gives_scores_ranks_and_changes(
     assert "alpha=0.7" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "table",
     ["table1", *(pytest.param(name, marks=pytest.mark.slow) for name in ("table2", "figure2"))],
@@ -412,6 +419,7 @@ def test_an_evaluation_that_is_killed_leaves_no_half_written_report(trained: Wor
             assert np.isfinite(list(scores.values())).all()
 
 
+@pytest.mark.slow
 def test_another_run_is_recalibrated_by_the_changes_of_the_dial(
     trained: Workplace, tmp_path: Path
 ) -> None:

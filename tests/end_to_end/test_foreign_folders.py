@@ -58,6 +58,7 @@ def test_evaluate_asks_for_data_in_one_line(
     assert not (tmp_path / TRACE).exists()
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_its_weights_alone(folder_of_code: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path / "place")
     small = ["+data.train.train_queries=8", "+data.train.documents=40", "+data.dev.dev_queries=4"]

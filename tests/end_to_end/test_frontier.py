@@ -57,6 +57,7 @@ def rows_of(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(handle))
 
 
+@pytest.mark.slow
 def test_every_method_has_its_points_and_the_table_their_means(measured: Workplace) -> None:
     stored = PointFile(measured.folder / "points" / "synthetic.jsonl").by_place
     assert set(stored) == {
@@ -77,6 +78,7 @@ def test_every_method_has_its_points_and_the_table_their_means(measured: Workpla
     assert float(figures["unchanged", 1.0, swap]["mean"]) > 1e-3
 
 
+@pytest.mark.slow
 def test_points_are_those_of_a_plain_evaluation(measured: Workplace, tmp_path: Path) -> None:
     """Texts are read once for all policies; each policy alone gives the same figures."""
     ranker = measured.folder / "cross_encoder-seed0"
@@ -100,6 +102,7 @@ def test_points_are_those_of_a_plain_evaluation(measured: Workplace, tmp_path: P
         assert values.mean(swap) == pytest.approx(row.figure(swap).mean, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_point_that_is_there_is_not_measured_again(
     measured: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ def test_a_point_that_is_there_is_not_measured_again(
         evaluated(measured, tmp_path / "more", *options(measured.folder, "task.alphas=[0.5,0.2,0]"))
 
 
+@pytest.mark.slow
 def test_an_interrupted_measurement_keeps_the_rankers_that_are_done(
     measured: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +145,7 @@ def test_an_interrupted_measurement_keeps_the_rankers_that_are_done(
     assert {row["seeds"] for row in rows_of(tmp_path / "second")} == {"2"}
 
 
+@pytest.mark.slow
 def test_a_ranker_that_needs_no_training_is_measured_once_for_all_seeds(
     measured: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,12 +187,14 @@ def test_an_unknown_method_and_wrong_options_are_refused(option: str, message: s
         task_of(configured("evaluate", "experiment=frontier", option))
 
 
+@pytest.mark.slow
 def test_a_measure_that_is_not_taken_is_refused(measured: Workplace, tmp_path: Path) -> None:
     wrong = ("task.biases=[NDKL@10]", f"task.points={tmp_path / 'points'}")
     with pytest.raises(ValueError, match=r"NDKL@10: not measured on synthetic"):
         evaluated(measured, tmp_path / "out", *options(measured.folder, *wrong))
 
 
+@pytest.mark.slow
 def test_contrast_is_one_of_the_measures(measured: Workplace, tmp_path: Path) -> None:
     more = (
         "contrast=true",
@@ -202,6 +209,7 @@ def test_contrast_is_one_of_the_measures(measured: Workplace, tmp_path: Path) ->
     assert rows["renditions"]["mean"] == rows["unchanged"]["mean"] != ""
 
 
+@pytest.mark.slow
 def test_runs_that_come_and_go_are_ranked_each_by_itself(measured: Workplace) -> None:
     (folder,) = (measured.folder / "cross_encoder-seed0").glob("train/*/ranker")
     together = frontier.ReadTogether([backpack_rank.load(folder)])

@@ -167,6 +167,7 @@ def test_a_disk_that_is_full_for_the_first_files_is_one_sentence(
     )
 
 
+@pytest.mark.slow
 def test_an_evaluation_goes_on_without_a_cache_that_cannot_be_made(
     trained: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -181,6 +182,7 @@ def test_an_evaluation_goes_on_without_a_cache_that_cannot_be_made(
     assert with_cache.read_bytes() == without.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_job_is_kept_when_its_options_and_its_ranker_are_the_same(
     trained: Workplace, tmp_path: Path
 ) -> None:
@@ -193,6 +195,7 @@ def test_a_job_is_kept_when_its_options_and_its_ranker_are_the_same(
     assert not has_results(composed(trained, *options), tmp_path)
 
 
+@pytest.mark.slow
 def test_an_unfinished_job_is_named_and_left_out_of_a_sweep(
     trained: Workplace, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def scores_in_chunks(trained: Workplace, long_texts: Path) -> dict[float, dict]:
     return {alpha: scores_in_python(trained, long_texts, alpha, **options) for alpha in (1.0, 0.5)}
 
 
+@pytest.mark.slow
 def test_evaluate_ranks_by_the_best_chunks(trained, long_texts, scores_in_chunks, tmp_path) -> None:
     run = long_texts / "first.trec"
     evaluated(
@@ -94,6 +95,7 @@ def test_evaluate_ranks_by_the_best_chunks(trained, long_texts, scores_in_chunks
     assert_equal_runs(read_run(path), scores_in_chunks[0.5])
 
 
+@pytest.mark.slow
 def test_rerank_sweeps_and_leaves_out_what_is_below_a_threshold(
     trained, long_texts, scores_in_chunks, tmp_path, caplog
 ) -> None:
@@ -119,6 +121,7 @@ def test_rerank_sweeps_and_leaves_out_what_is_below_a_threshold(
     assert "'max_chunks_per_doc': 3" in str(metadata)
 
 
+@pytest.mark.slow
 def test_a_plan_is_one_of_its_chunks(trained, long_texts, tmp_path) -> None:
     options = [*options_of(long_texts), f"run={long_texts / 'first.trec'}", f"folder={tmp_path}"]
     reranked(trained, *options, "action=plan")

@@ -90,6 +90,7 @@ def test_evaluate_measures_the_last_trained_ranker_beside_bm25(
     assert mean == pytest.approx(figure(folder, "alpha=1", "effectiveness", "nDCG@10"), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_number_format_is_resolved_and_said(trained: Workplace, tmp_path: Path) -> None:
     def retrieval(folder: Path) -> dict:
         return yaml.safe_load((folder / "tira" / "ir-metadata.yml").read_text())["method"][
@@ -103,6 +104,7 @@ def test_the_number_format_is_resolved_and_said(trained: Workplace, tmp_path: Pa
     assert retrieval(tmp_path / "plain")["number format"] == "float32 on cpu"
 
 
+@pytest.mark.slow
 def test_a_sweep_computes_senses_once_and_ends_in_one_table_and_plot(
     trained: Workplace, evaluated_unchanged: tuple[Path, str]
 ) -> None:
@@ -161,6 +163,7 @@ def test_measuring_the_run_file_gives_the_measures_of_the_ranker_that_wrote_it(
         assert figure(tmp_path, path.name, block, measure) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_gpt2_takes_the_same_path_and_is_turned_by_renditions(
     gpt2: Workplace, tmp_path: Path
 ) -> None:
@@ -211,6 +214,7 @@ def wait_for(look: Callable[[], Path | None], process: subprocess.Popen) -> Path
     raise AssertionError("the process ended before it was to be killed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "left_behind"),
     [
@@ -231,6 +235,7 @@ def test_other_loggers_need_no_account(
     assert list(run.glob(left_behind))
 
 
+@pytest.mark.slow
 def test_a_published_language_model_in_a_folder_becomes_a_ranker(tmp_path: Path) -> None:
     tokenizer = train_bpe((text for _, text in load_synthetic("dev").documents), 600)
     config = BackpackConfig(

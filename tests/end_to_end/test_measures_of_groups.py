@@ -44,6 +44,7 @@ def folder_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_given_groups_are_measured_for_seeds_as_one_system(folder_of_runs: Path, capsys) -> None:
     runs = [str(folder_of_runs / f"a_seed{seed}.trec") for seed in range(3)]
     out = folder_of_runs / "out"
@@ -92,6 +93,7 @@ def test_given_groups_are_measured_for_seeds_as_one_system(folder_of_runs: Path,
     assert any("documents are of no known group and take no part" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_a_name_for_each_run_or_one_for_all(folder_of_runs: Path) -> None:
     run = f"run=[{folder_of_runs / 'a_seed0.trec'},{folder_of_runs / 'a_seed1.trec'}]"
     with pytest.raises(ValueError, match=r"names 3 systems for 2 runs"):

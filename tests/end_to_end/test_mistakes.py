@@ -30,6 +30,7 @@ def test_an_impossible_alpha_is_refused(
         evaluated(trained, tmp_path, f"alpha={alpha}")
 
 
+@pytest.mark.slow
 def test_without_a_trained_ranker_the_error_says_what_to_do(tmp_path: Path) -> None:
     message = Workplace(tmp_path).fails("evaluate.py")
     assert "run `python train.py` first" in message
@@ -77,6 +78,7 @@ def test_a_lexicon_with_a_word_in_both_groups_is_refused(
         evaluated(trained, tmp_path, f"bias.lexicon={path}")
 
 
+@pytest.mark.slow
 def test_max_length_beyond_the_positions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="max_length=300 exceeds"):
         trained_in(Workplace(tmp_path), "long", *SMALL, "max_length=300")

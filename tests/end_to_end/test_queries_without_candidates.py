@@ -35,6 +35,7 @@ def data() -> dict:
     return {**node, "dev": node["test"], "first_stage": first_stage}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -61,6 +62,7 @@ def test_one_query_without_candidates_leaves_the_others_measured(
     assert all(text.count(" Q0 ") == 7 and "PLAIN-510" not in text for text in runs)
 
 
+@pytest.mark.slow
 def test_runs_are_measured_where_the_first_stage_finds_nothing(
     trained: Workplace, tmp_path: Path, capsys
 ) -> None:

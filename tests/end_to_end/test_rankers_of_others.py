@@ -29,6 +29,7 @@ def workplace(tmp_path: Path) -> Workplace:
     return Workplace(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_classifier_is_audited_and_its_words_are_moved(workplace: Workplace) -> None:
     folder = workplace.folder / "cross_encoder"
     saved(bert, folder)
@@ -51,6 +52,7 @@ def test_a_classifier_is_audited_and_its_words_are_moved(workplace: Workplace) -
     assert abs(run["q1"]["d1"] - run["q1"]["d2"]) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_server_is_audited(workplace: Workplace) -> None:
     with served("jina") as (url, _):
         report = evaluated(workplace, workplace.folder / "out", f"checkpoint={url}", data=DATA)
@@ -69,6 +71,7 @@ def test_a_server_is_audited(workplace: Workplace) -> None:
             )
 
 
+@pytest.mark.slow
 def test_the_projects_own_server_is_audited_as_the_ranker_behind_it(
     workplace: Workplace, make_backpack, pair_tokenizer
 ) -> None:
@@ -85,6 +88,7 @@ def test_the_projects_own_server_is_audited_as_the_ranker_behind_it(
     )
 
 
+@pytest.mark.slow
 def test_a_classifier_is_not_trained_further(workplace: Workplace) -> None:
     folder = workplace.folder / "cross_encoder"
     saved(bert, folder)
@@ -98,6 +102,7 @@ def test_a_classifier_is_not_trained_further(workplace: Workplace) -> None:
         )
 
 
+@pytest.mark.slow
 def test_two_labels_are_named_on_the_command_line(workplace: Workplace) -> None:
     folder = workplace.folder / "two"
     model, tokenizer = bert()
@@ -116,6 +121,7 @@ def test_two_labels_are_named_on_the_command_line(workplace: Workplace) -> None:
         assert runs[1]["q1"][doc_id] == pytest.approx(-score_of_a, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_language_model_is_asked_as_the_command_line_says(workplace: Workplace) -> None:
     folder = save_model("Qwen3", workplace.folder / "qwen3")
     options = [f"checkpoint={folder}", "template=qwen3_reranker"]

@@ -67,6 +67,7 @@ def measured(
     return folder, report
 
 
+@pytest.mark.slow
 def test_the_recipe_is_the_command_that_was_measured(workplace: Workplace, run: Path) -> None:
     config = run_config(run)
     assert (config.data.name, config.data.train.sample.squad, config.lists.size) == (
@@ -96,6 +97,7 @@ def test_the_recipe_counts_the_tokens_of_the_documents_that_it_trains_on(
     assert matches.frequencies[pair_tokenizer.separator_id] == -1
 
 
+@pytest.mark.slow
 def test_options_of_the_command_line_win_over_the_recipe(workplace: Workplace) -> None:
     options = (
         "model=cross_encoder",
@@ -109,6 +111,7 @@ def test_options_of_the_command_line_win_over_the_recipe(workplace: Workplace) -
     assert not backpack_rank.load(plain).local_scorer.ranker.has_senses
 
 
+@pytest.mark.slow
 def test_the_ranker_is_measured_on_the_data_of_the_recipe(
     workplace: Workplace, run: Path, measured: tuple[Path, Report], tmp_path: Path
 ) -> None:
@@ -125,6 +128,7 @@ def test_the_ranker_is_measured_on_the_data_of_the_recipe(
     assert other.about.effectiveness_set == "dl20/test"
 
 
+@pytest.mark.slow
 def test_dev_queries_of_fewer_grades_choose_by_the_measures_that_they_have(
     workplace: Workplace, run: Path, tmp_path: Path
 ) -> None:

@@ -135,6 +135,7 @@ def nonzero(usage: Any) -> dict[str, float]:
     return {name: count for name, count in usage.as_dict().items() if count}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORD["listwise"])
 def test_a_listwise_ranker_gives_the_same_order_with_every_strategy(name: str) -> None:
     rankers = RankerFactory()
@@ -157,6 +158,7 @@ def test_a_listwise_ranker_gives_the_same_order_with_every_strategy(name: str) -
                 assert_close(ranking.scores, expected["scores"], what)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORD["listwise"])
 def test_a_listwise_ranker_reads_the_same_prompt_and_ranks_the_same_by_itself(name: str) -> None:
     for entry in RECORD["listwise"][name]["direct"]:

@@ -44,6 +44,7 @@ def test_the_runs_are_those_that_evaluate_writes(
         assert list(run[query_id].values()) == pytest.approx(list(documents.values()), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_file_is_ranked_as_the_first_stage_that_it_came_from(
     trained: Workplace, finished_rerank: Path, evaluated_folder: Path, tmp_path: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_run_file_is_ranked_as_the_first_stage_that_it_came_from(
                 assert from_file[query_id][doc_id] == pytest.approx(score, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_step_by_step_gives_the_same_bytes(
     trained: Workplace, finished_rerank: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,6 +89,7 @@ def test_step_by_step_gives_the_same_bytes(
     assert run_bytes(tmp_path) == run_bytes(finished_rerank)
 
 
+@pytest.mark.slow
 def test_the_metadata_hold_what_was_really_used(
     trained: Workplace, finished_rerank: Path, tmp_path: Path
 ) -> None:
@@ -152,6 +155,7 @@ def test_mistakes_are_said_before_anything_is_scored(
     assert not list(tmp_path.glob("none/scores/*"))
 
 
+@pytest.mark.slow
 def test_other_options_than_those_of_the_plan_are_refused(
     trained: Workplace, finished_rerank: Path
 ) -> None:

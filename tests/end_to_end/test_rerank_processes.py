@@ -1,5 +1,5 @@
-"""A re-ranking with real processes: any number of them, killed, racing, without room. Nothing is
-lost or done twice.
+"""A re-ranking with real processes: several of them, killed, racing, without room. Nothing is lost
+or done twice. Two commands in one folder are part of tests/campaigns/rerank_kills.py.
 """
 
 from __future__ import annotations
@@ -65,18 +65,10 @@ def kept(before: dict[str, int], after: dict[str, int]) -> bool:
     return bool(before) and all(after[name] == stamp for name, stamp in before.items())
 
 
-def test_four_workers_write_the_bytes_that_one_writes(
+def test_workers_one_of_which_is_killed_and_replaced_write_the_bytes_that_one_writes(
     trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
 ) -> None:
-    finished(start(trained, *rerank_options, f"folder={tmp_path}", "workers=4"))
-    assert run_bytes(tmp_path) == expected_runs
-    assert {path.name for path in tmp_path.iterdir()} == {"plan", "scores", "runs", "locks"}
-
-
-def test_a_killed_worker_is_replaced(
-    trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
-) -> None:
-    process = start(trained, *rerank_options, f"folder={tmp_path}", "workers=2")
+    process = start(trained, *rerank_options, f"folder={tmp_path}", "workers=3")
     wait_until(lambda: len(score_times(tmp_path)) > 2, process)
     before = score_times(tmp_path)
     workers_of(process)[0].kill()
@@ -148,16 +140,6 @@ def test_a_killed_task_of_a_store_goes_on_elsewhere_with_what_it_has_put(
     assert kept(before, score_times(tmp_path / "store"))
     reranked(trained, *shared, "action=merge", f"folder={tmp_path / 'd'}")
     assert run_bytes(tmp_path / "d") == run_bytes(tmp_path / "store") == expected_runs
-
-
-def test_two_commands_share_one_folder(
-    trained: Workplace, rerank_options: list[str], expected_runs: dict[str, bytes], tmp_path: Path
-) -> None:
-    both = [start(trained, *rerank_options, f"folder={tmp_path}", "workers=1") for _ in range(2)]
-    for process in both:
-        finished(process)
-    assert len(score_times(tmp_path)) == SHARDS
-    assert run_bytes(tmp_path) == expected_runs
 
 
 def test_a_command_waits_for_a_damaged_shard_that_another_one_is_at(

@@ -107,6 +107,7 @@ def test_a_wrong_option_is_named_even_where_nothing_is_rotated(option: str, mess
         dataset_of(of_training(option).data)
 
 
+@pytest.mark.slow
 def test_an_evaluation_on_rotated_passages(trained: Workplace, tmp_path: Path) -> None:
     plain = evaluated(trained, tmp_path / "plain", "swap=false", quiet=False)
     rotated = evaluated(
@@ -133,6 +134,7 @@ def test_an_evaluation_on_rotated_passages(trained: Workplace, tmp_path: Path) -
     assert bm25[0] == bm25[1]
 
 
+@pytest.mark.slow
 def test_without_data_an_evaluation_rotates_and_retrieves_as_in_training(
     trained: Workplace, tmp_path: Path
 ) -> None:
@@ -154,6 +156,7 @@ def test_without_data_an_evaluation_rotates_and_retrieves_as_in_training(
     assert [type(stage) for stage in stages] == [GivenCandidates, Bm25, Bm25]
 
 
+@pytest.mark.slow
 def test_a_ranker_is_trained_on_rotated_passages_and_then_on_others(tmp_path: Path) -> None:
     place = Workplace(tmp_path)
     first = trained_in(

@@ -43,6 +43,7 @@ def options_of(url: str, model: str | None) -> list[str]:
     return [f"checkpoint={url}", *([] if model is None else [f"server_model={model}"])]
 
 
+@pytest.mark.slow
 @FORMS
 def test_the_runs_of_rerank_are_those_of_evaluate(
     form: Any, trained: Workplace, tmp_path: Path
@@ -63,6 +64,7 @@ def test_the_runs_of_rerank_are_those_of_evaluate(
     assert read_run(folder / "runs" / "alpha-1" / "run.txt") != run
 
 
+@pytest.mark.slow
 def test_a_stopped_rerank_goes_on_where_the_server_comes_back(
     trained: Workplace, tmp_path: Path
 ) -> None:
@@ -79,6 +81,7 @@ def test_a_stopped_rerank_goes_on_where_the_server_comes_back(
         reranked(trained, *given[1:], "checkpoint=http://127.0.0.1:1", "action=score")
 
 
+@pytest.mark.slow
 @FORMS
 def test_the_dial_in_front_of_another_server(form: Any) -> None:
     with form() as (url, model):
@@ -140,6 +143,7 @@ def test_a_server_that_is_not_there_ends_the_start() -> None:
         assert "does not answer" in str(server.batcher.failure)
 
 
+@pytest.mark.slow
 def test_a_server_in_front_of_a_server_of_ours(trained: Workplace) -> None:
     """The dial of the first one turns the texts that the second one scores."""
     (folder,) = (trained.output / "train").glob("*/ranker")

@@ -47,6 +47,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     return workplace
 
 
+@pytest.mark.slow
 def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(
     workplace: Workplace, tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_knrm_is_measured_beside_bm25_with_the_scores_of_its_saved_folder(
         evaluated(workplace, tmp_path, *TEST_SPLIT, "alpha=0.5", "policy=lowest_senses")
 
 
+@pytest.mark.slow
 def test_word_vectors_of_a_file_can_stay_as_they_are(workplace: Workplace, tmp_path: Path) -> None:
     words = ["the", "work", "and", "experience"]
     path = tmp_path / "glove.txt"
@@ -126,6 +128,7 @@ def test_every_word_model_is_made_of_its_configuration(name: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_together_is_refused(workplace: Workplace) -> None:
     with pytest.raises(ValueError, match=r"use pretraining\.epochs=0"):
         trained(workplace, "warm", "pretraining.epochs=1")

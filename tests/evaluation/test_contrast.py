@@ -16,6 +16,7 @@ def swapped(text: str) -> str:
     return Attribute.named("gender").swap()(text).text
 
 
+@pytest.mark.slow
 def test_the_own_set_asks_for_groups_and_every_right_text_has_a_swap():
     gender = Attribute.named("gender")
     rows = csv_rows(resource_folder("lexicons") / "gender_contrast.csv")

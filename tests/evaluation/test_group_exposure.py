@@ -104,6 +104,7 @@ def test_every_measure_worked_by_hand():
     assert values["ExposurePerRelevance@4"] == pytest.approx(mean_m / (2 * mean_f))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_two_thousand_random_queries_agree_with_the_definitions_of_the_track(block):
     rng = np.random.default_rng(block)
@@ -171,6 +172,7 @@ def test_the_loss_is_the_disparity_less_twice_the_relevance_and_the_targets_leng
     assert loss == pytest.approx(disparity - 2 * relevance + ((shares * full) ** 2).sum(), abs=1e-9)
 
 
+@pytest.mark.slow
 @given(random_lists, any_target, some_relevant, st.integers(1, 9), st.randoms())
 @settings(max_examples=200, deadline=None)
 def test_who_of_a_group_stands_where_changes_nothing(lists, target, relevant, cutoff, source):

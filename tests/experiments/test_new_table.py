@@ -165,6 +165,7 @@ def listwise(tmp_path: Path, sentences) -> Path:
     return saved_ranker(tmp_path / "lm", sentences, 4, positions=1024, words=words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_two_files_make_a_table(shape: str, tmp_path: Path, request) -> None:
     figures, experiment, printed = SHAPES[shape]

@@ -48,6 +48,7 @@ def in_order(rows: list[tuple[int, float]]) -> list[float]:
     return [score for _, score in sorted(rows)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "policy"), SETTINGS)
 def test_python_in_all_its_forms(ranker, alpha, policy) -> None:
     _, reranker = ranker

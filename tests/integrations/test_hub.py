@@ -116,6 +116,7 @@ def test_what_is_no_ranker_of_this_package_is_refused(name: str, tmp_path: Path)
         backpack_rank.push_to_hub(other, "me/other")
 
 
+@pytest.mark.slow
 def test_a_ranker_goes_to_the_hub_and_comes_back(saved, tmp_path: Path) -> None:
     folder, reranker = saved("backpack")
     program = (

@@ -23,8 +23,6 @@ import backpack_rank
 from backpack_rank import cli
 from backpack_rank.checks import UsageError
 from backpack_rank.data.tokenisation import PairTokenizer, load_tokenizer
-from backpack_rank.models.factory import new_backpack
-from backpack_rank.models.loading import save_ranker
 
 pytestmark = pytest.mark.packaging
 onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
@@ -40,10 +38,9 @@ BLOCKS = re.findall(
     PAGE.read_text(encoding="utf-8"),
     re.MULTILINE | re.DOTALL,
 )
-KINDS = (
-    *("backpack", "backpack_on_bert", "backpack_on_roberta"),
-    *("cross_encoder", "cross_encoder_llama", "gpt2"),
-)
+# An export takes half a minute of torch's time. tests/integrations/test_onnx_graph.py holds the
+# graph of every kind against the ranker before it is exported.
+KINDS = ("backpack", "backpack_on_bert", "cross_encoder", "cross_encoder_llama")
 MORE = [
     *PAIRS,
     ("who sells flowers?", "A man and a woman; his sheets, her bridge."),
@@ -132,28 +129,15 @@ def test_scores_are_those_of_python_at_every_dial_and_in_every_batch(kind: str, 
 
 
 def test_a_real_vocabulary_is_read_in_the_same_way(real_data: Path, tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(real_data / "gpt2_tokenizer")
-    torch.manual_seed(0)
-    shape = {
-        "layers": 2,
-        "hidden_size": 32,
-        "heads": 4,
-        "senses": 8,
-        "positions": 96,
-        "initializer_range": 0.2,
-    }
-    save_ranker(
-        tmp_path / "ranker", new_backpack(tokenizer, **shape).eval(), PairTokenizer(tokenizer, 96)
-    )
-    cli.main(["export", "onnx", str(tmp_path / "ranker")])
-    graph, reranker = (
-        Exported(tmp_path / "ranker" / "onnx"),
-        backpack_rank.load(tmp_path / "ranker", device="cpu"),
-    )
+    from backpack_rank.integrations.onnx_export import save_tokenizer  # needs onnx
+
+    pair_tokenizer = PairTokenizer(load_tokenizer(real_data / "gpt2_tokenizer"), 96)
+    save_tokenizer(tmp_path, pair_tokenizer)
+    exported_tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     pairs = [("who can rewire a house?", text) for text in SENTENCES] + MORE
-    for alpha in (1.0, 0.5, 0.0):
-        expected = reranker.predict(pairs, alpha=alpha)
-        np.testing.assert_allclose(graph.at_alpha(pairs, alpha), expected, atol=1e-5)
+    for query, document in pairs:
+        (token_ids,) = pair_tokenizer.pairs(query, [document])
+        assert exported_tokenizer.encode(query, document).ids == token_ids.tolist()
 
 
 def test_every_text_of_a_batch_has_a_dial_of_its_own(exported) -> None:
@@ -166,7 +150,7 @@ def test_every_text_of_a_batch_has_a_dial_of_its_own(exported) -> None:
 
 
 @pytest.mark.parametrize("model", ["model.onnx", "model_int8.onnx"])
-@pytest.mark.parametrize("kind", ["gpt2", "cross_encoder"])
+@pytest.mark.parametrize("kind", ["cross_encoder_llama", "cross_encoder"])
 def test_swapped_words_have_one_score_at_alpha_0(kind: str, model: str, exported) -> None:
     graph = Exported(exported(kind), model)
     pair = [("doctor", "he said it to her"), ("doctor", "she said it to him")]

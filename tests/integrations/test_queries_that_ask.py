@@ -39,6 +39,7 @@ def pairs_of(query: str) -> list[tuple[str, str]]:
     return [(query, text) for text in TEXTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranker", "policy"), CASES)
 def test_a_server_and_its_explanations(saved, ranker, policy) -> None:
     _, reranker = saved(ranker)
@@ -74,6 +75,7 @@ def test_an_explanation_in_python(saved, ranker, policy) -> None:
     assert turned.score == pytest.approx(fair.predict(pairs_of(NEUTRAL))[0], abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranker", "policy"), [case for case in CASES if case[1] != "renditions"])
 def test_a_model_of_transformers_that_takes_tokens(saved, ranker, policy) -> None:
     folder, reranker = saved(ranker)
@@ -100,6 +102,7 @@ def test_a_model_of_transformers_that_takes_tokens(saved, ranker, policy) -> Non
     assert logits == pytest.approx(reranker.predict(pairs, alpha=0.0, policy=policy), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranker", RANKERS)
 def test_erasure_and_names(saved, ranker) -> None:
     _, reranker = saved(ranker)
@@ -158,6 +161,7 @@ def test_an_exported_graph_with_attribute_senses(name, tmp_path) -> None:
     assert moved[2:].min() > 1e-4
 
 
+@pytest.mark.slow
 def test_runs_of_evaluate(saved, tmp_path) -> None:
     folder, _ = saved("cross_encoder")
     queries = {"asks": ASKS, "needs": NEEDS, "neutral": NEUTRAL}

@@ -195,6 +195,7 @@ def test_other_encoders_have_no_such_senses(encoder, tmp_path):
         stage.candidates(collection())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "says"),
     [

@@ -203,6 +203,7 @@ def test_the_last_layer_is_computed_at_the_pooled_tokens_alone(training, batch) 
     assert shapes == [(1, len(batch), 32)] * 2
 
 
+@pytest.mark.slow
 def test_dropout_of_attention_is_drawn_at_the_pooled_tokens(batch) -> None:
     ranker = new_ranker("bert")
     ranker.backpack.backbone.encoder.layer[-1].attention.self.dropout.p = 0.5

@@ -125,6 +125,7 @@ def test_a_head_may_have_another_number_of_labels_than_that_of_the_base_model(tm
     np.testing.assert_allclose(scores_of(folder), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template_in", ["adapter", "base", "call"])
 def test_an_adapter_is_merged_into_a_language_model(tmp_path, template_in):
     save_model("Qwen3", tmp_path / "base")

@@ -97,6 +97,7 @@ def test_training_computes_the_whole_layer_and_copies_stay_whole(batch) -> None:
     assert calls == [45, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "modernbert"])
 def test_a_pickled_ranker_is_whole_in_a_process_that_imported_no_layer(
     kind, batch, tmp_path

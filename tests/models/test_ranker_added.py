@@ -90,6 +90,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return conf
 
 
+@pytest.mark.slow
 def test_train_trains_it_and_its_folder_has_its_scores(
     added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

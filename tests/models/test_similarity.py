@@ -135,6 +135,7 @@ def bm25(pair_tokenizer, query, document, collection, k1=0.5):
     return score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
 def test_matches_are_bm25_without_lengths_beside_the_cosine(folder, tokenizer, kind):
     # "zebra" is in no document that was counted, and stands twice in one that is ranked.
@@ -198,6 +199,7 @@ def test_upper_layers_read_query_and_document_together(folder, tokenizer, apart)
     torch.testing.assert_close(vectors, torch.cat(below), atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("matches", [None, 0.7])
 def test_alpha_acts_on_the_similarity_linearly_and_takes_it_from_swapped_words(
@@ -218,6 +220,7 @@ def test_alpha_acts_on_the_similarity_linearly_and_takes_it_from_swapped_words(
     torch.testing.assert_close(scores(SWAPPED, 0.0), at_0, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_kept_sense_vectors_give_the_same_scores(folder, tokenizer, tmp_path):
     ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack", trained=True)
     scorer = Scorer(ranker, pair_tokenizer)
@@ -230,6 +233,7 @@ def test_kept_sense_vectors_give_the_same_scores(folder, tokenizer, tmp_path):
         np.testing.assert_allclose(swept, one_by_one, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_an_explanation_adds_up_to_the_score_with_its_similarity(folder, tokenizer, pooling):
     ranker, pair_tokenizer = new_ranker(
@@ -246,6 +250,7 @@ def test_an_explanation_adds_up_to_the_score_with_its_similarity(folder, tokeniz
         assert explained.contributions.abs().sum() > 1
 
 
+@pytest.mark.slow
 def test_an_explanation_has_every_token_in_its_place(folder, tokenizer):
     ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack", trained=True)
     found = PointwiseReranker(Scorer(ranker, pair_tokenizer)).explain(QUERY, DOCUMENTS[0])
@@ -441,6 +446,7 @@ def test_keys_of_joint_layers_are_read_below_the_last_one(folder, tokenizer):
     assert ranker.config.sense_keys == "below_last"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_sweep_in_half_precision_has_the_scores_of_a_pass(folder, tokenizer, dtype):
     """A similarity is 20 cosines: rounded to half precision, most of a list would tie."""

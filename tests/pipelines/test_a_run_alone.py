@@ -66,6 +66,7 @@ def options(tmp_path) -> list[dict]:
     return listed
 
 
+@pytest.mark.slow
 def test_no_measure_of_a_run_knows_the_runs_beside_it(tmp_path):
     collection = load_inline("trades", QUERIES, DOCUMENTS, QRELS, GROUPS)
     data = load_evaluation_data(Dataset.of(collection), Attribute.named("gender"), "gender_words")

@@ -129,6 +129,7 @@ def error_by_hand(probabilities: np.ndarray, relevant: np.ndarray, bins: int = 1
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
 def test_the_table_has_the_errors_of_what_rank_shows_and_calibration_mends_them(
     ranker_and_data, calibrated, method
@@ -163,6 +164,7 @@ def test_the_table_has_the_errors_of_what_rank_shows_and_calibration_mends_them(
     }
 
 
+@pytest.mark.slow
 def test_the_dial_breaks_calibration_by_a_point_of_a_hundred_and_more_than_chance(
     ranker_and_data, tmp_path
 ):
@@ -200,6 +202,7 @@ def test_the_dial_breaks_calibration_by_a_point_of_a_hundred_and_more_than_chanc
     assert "The dial breaks calibration at alpha=0: the map of alpha=1 is off by 0.01 or" in note
 
 
+@pytest.mark.slow
 def test_the_map_is_that_of_scikit_learn_on_the_dev_split(ranker_and_data, calibrated):
     from sklearn.isotonic import IsotonicRegression
 
@@ -215,6 +218,7 @@ def test_the_map_is_that_of_scikit_learn_on_the_dev_split(ranker_and_data, calib
     assert np.abs(reranker.predict(test) - expected).mean() < 1e-3
 
 
+@pytest.mark.slow
 def test_a_server_gives_probabilities_and_warns_once_at_other_alphas(
     ranker_and_data, calibrated, caplog
 ):
@@ -278,6 +282,7 @@ def platt_by_hand(path: Path, alpha: float, scores: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-(row["slope"] * scores.astype(float) + row["intercept"])))
 
 
+@pytest.mark.slow
 def test_under_erase_scores_stay_probabilities_and_other_alphas_are_warned_of(
     ranker_and_data, tmp_path, caplog
 ):
@@ -329,6 +334,7 @@ def test_under_erase_scores_stay_probabilities_and_other_alphas_are_warned_of(
     assert kept.below_threshold == (expected < middle).sum()
 
 
+@pytest.mark.slow
 def test_probabilities_of_long_documents_are_those_of_their_best_chunks(ranker_and_data, tmp_path):
     from sklearn.isotonic import IsotonicRegression
 
@@ -367,6 +373,7 @@ def test_probabilities_of_long_documents_are_those_of_their_best_chunks(ranker_a
     assert kept.below_threshold == (of_query < 0.5).sum() > 0
 
 
+@pytest.mark.slow
 def test_it_lies_beside_the_ranker_unless_another_folder_is_given(ranker_and_data, tmp_path):
     folder = tmp_path / "own" / "ranker"
     save(bert, folder)
@@ -388,6 +395,7 @@ def test_a_sealed_ranker_may_be_calibrated(make_backpack, pair_tokenizer, tmp_pa
     assert load(tmp_path / "ranker", activation="calibrated").activation == "calibrated"
 
 
+@pytest.mark.slow
 def test_what_fails_half_way_leaves_what_was_there(ranker_and_data, calibrated, tmp_path):
     _, data = ranker_and_data
     there = tmp_path / "there"
@@ -435,6 +443,7 @@ def test_a_process_that_is_killed_leaves_a_complete_file_or_none(ranker_and_data
             assert (tmp_path / "out" / "calibration.md").read_text().count("| alpha=") == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -453,6 +462,7 @@ def test_wrong_options_are_named(ranker_and_data, tmp_path, options, message):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_named(ranker_and_data, tmp_path, capsys):
     folder, _ = ranker_and_data
     with pytest.raises(ValueError, match="data=drawn has no dev split"):
@@ -471,6 +481,7 @@ def test_what_is_missing_is_named(ranker_and_data, tmp_path, capsys):
     assert "checkpoint=nowhere: neither a run's folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_that_is_said_before_anything_is_scored(
     ranker_and_data, tmp_path, monkeypatch
 ):
@@ -481,6 +492,7 @@ def test_without_scikit_learn_that_is_said_before_anything_is_scored(
     assert IsotonicMap([0.0, 1.0], [0.0, 1.0])(np.array([0.5])) == 0.5
 
 
+@pytest.mark.slow
 def test_documents_without_judgements_count_where_only_relevant_ones_are_listed(
     ranker_and_data, calibrated, tmp_path
 ):

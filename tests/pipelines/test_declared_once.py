@@ -46,6 +46,7 @@ def test_an_option_of_an_evaluation_has_its_default_at_one_place(option: str) ->
     assert len(places) == 1
 
 
+@pytest.mark.slow
 def test_the_default_number_of_senses_is_one_constant() -> None:
     """And one more, of a Backpack that gives vectors."""
     values = dict(defaults(PACKAGE, "senses", "num_senses"))

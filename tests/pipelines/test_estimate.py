@@ -97,6 +97,7 @@ def test_the_papers_setting_runs_to_its_end_on_files_in_the_real_format(place: W
     assert (place.newest("train") / "ranker" / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_an_estimate_trains_nothing_and_is_no_ranker_for_later_commands(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

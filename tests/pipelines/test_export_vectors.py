@@ -53,6 +53,7 @@ def options(encoder: Path, output: Path, *more: str) -> list[str]:
     return [*SMALL, *stage, f"output={output}", *more]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.0])
 def test_two_vectors_of_a_document_serve_every_alpha(encoder: Path, tmp_path: Path, alpha) -> None:
     export_vectors(configured("vectors", *options(encoder, tmp_path / "both")))

@@ -86,6 +86,7 @@ def test_a_wrong_value_is_refused_before_a_folder_is_made(
     assert not GlobalHydra.instance().is_initialized()
 
 
+@pytest.mark.slow
 def test_one_job_or_one_for_each_value_is_run(tmp_path: Path) -> None:
     (config,) = run_and_record("seed=3", folder=tmp_path)
     assert config.seed == 3
@@ -108,6 +109,7 @@ hydra:
 """
 
 
+@pytest.mark.slow
 def test_a_sweep_that_a_configuration_asks_for_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def mistake(script: str, option: str, value: str) -> str:
     return f"{option}={value} is taken"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["evaluate", "train"])
 def test_wrong_values_are_named_with_their_option(script: str) -> None:
     table = {"evaluate": EVALUATION, "train": TRAINING}[script]
@@ -54,6 +55,7 @@ ENDS_OF_RANGES = [
 ]
 
 
+@pytest.mark.slow
 def test_the_ends_of_the_ranges_are_taken() -> None:
     for script, option, value in ENDS_OF_RANGES:
         read(script, with_option(script, option, value))

@@ -31,6 +31,7 @@ def runs(tmp_path: Path) -> str:
     return f"run=[{','.join(paths)}]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregated", [[], ["aggregate=borda"]])
 def test_runs_on_disk_have_the_measures_of_runs_in_memory(
     runs: str, aggregated: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

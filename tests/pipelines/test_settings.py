@@ -61,6 +61,7 @@ def test_the_published_presets_order_equal_scores_as_the_published_code_does(
     assert EvaluationSettings.of(configured("evaluate", *options)).ties == ties
 
 
+@pytest.mark.slow
 def test_equal_scores_are_ranked_as_the_lines_stand_under_a_published_preset(
     tmp_path: Path,
 ) -> None:

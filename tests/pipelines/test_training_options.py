@@ -36,6 +36,7 @@ def trained(folder: Path, *options: str) -> None:
     train(configured("train", *SMALL, f"output={folder}", *options), folder, [])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_with_adapters_and_frozen_parts_saves_an_ordinary_ranker(tmp_path: Path) -> None:
     pytest.importorskip("peft")
@@ -69,6 +70,7 @@ def test_a_run_with_adapters_and_frozen_parts_saves_an_ordinary_ranker(tmp_path:
     assert changed == sense + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -175,6 +177,7 @@ def changed_layers(weights: dict[str, torch.Tensor], encoder: Path) -> tuple[set
     return of_encoder, of_copies
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("kind", "options"),
@@ -203,6 +206,7 @@ def test_every_option_trains_what_a_similarity_leaves_to_train(
     assert "joint.layers.0.output.dense.weight" in of_copies
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_joint_layers_are_a_part_that_can_be_frozen(encoder: Path, tmp_path: Path) -> None:
     weights = trained_beside_cosine(
@@ -212,6 +216,7 @@ def test_joint_layers_are_a_part_that_can_be_frozen(encoder: Path, tmp_path: Pat
     assert weights["head.out.weight"].any()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["cross_encoder", "backpack"])
 def test_a_ranker_that_is_trained_further_keeps_its_encoder(
@@ -231,6 +236,7 @@ def test_a_ranker_that_is_trained_further_keeps_its_encoder(
     assert all("backbone." in name for name in frozen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cross_encoder", "backpack"])
 def test_an_encoder_that_stays_as_it_is_takes_no_adapter(
     kind: str, encoder: Path, tmp_path: Path

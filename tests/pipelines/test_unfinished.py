@@ -491,6 +491,7 @@ def test_a_signal_acts_behind_a_call_that_cannot_stand_it_and_a_second_one_at_on
         assert (done.returncode, done.stdout, done.stderr) == (code, out, waiting + err)
 
 
+@pytest.mark.slow
 def test_the_line_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
     code, output = stopped(tmp_path, "late", signal.SIGINT)
     assert code == 130

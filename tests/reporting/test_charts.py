@@ -177,6 +177,7 @@ def test_more_lines_than_colours_are_told_apart():
     assert len(set(looks)) == 12
 
 
+@pytest.mark.slow
 def test_the_trade_off_has_four_panels_and_takes_the_place_of_an_ending(tmp_path: Path):
     written = tradeoff_plot(tmp_path / "plot.png", sweep([1.0, 0.0]))
     assert written == (tmp_path / "plot.png", tmp_path / "plot.svg")

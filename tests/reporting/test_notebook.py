@@ -40,6 +40,7 @@ def cells(html: str) -> list[list[str]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_ranking_is_its_rows_and_shows_the_texts_best_first(reranker) -> None:
     ranking = reranker.rank(QUERY, DOCUMENTS)
     assert json.loads(json.dumps(ranking)) == ranking

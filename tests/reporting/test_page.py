@@ -326,6 +326,7 @@ def test_queries_over_the_limit_are_listed_without_documents():
     assert all(f"query number {n}" in text for n in range(5))
 
 
+@pytest.mark.slow
 def test_two_hundred_queries_with_forty_documents_stay_small(tmp_path: Path):
     page = full_page(queries=200, documents=40)
     assert write_page(tmp_path / "report.html", page) == tmp_path / "report.html"
@@ -380,6 +381,7 @@ def test_texts_are_cut_between_words():
     assert [piece.text for piece in cut((Span("a" * 30),), 10)[0]] == ["a" * 10]
 
 
+@pytest.mark.slow
 def test_every_figure_is_saved_as_png_and_svg(tmp_path: Path):
     page = full_page()
     assert page.tradeoff is not None

@@ -81,6 +81,7 @@ def test_changes_are_of_the_absolute_mean_against_alpha_one(multirun: Path):
     assert sweep.change(at_half, "unknown") is None
 
 
+@pytest.mark.slow
 def test_a_failed_job_is_named_everywhere(multirun: Path):
     text = report_of(multirun)
     assert collect_sweep(multirun).failed == ("alpha=0.1",)
@@ -90,6 +91,7 @@ def test_a_failed_job_is_named_everywhere(multirun: Path):
     assert json.loads((multirun / "sweep.json").read_text("utf-8"))["failed"] == ["alpha=0.1"]
 
 
+@pytest.mark.slow
 def test_the_terminal_tables_have_the_ranker_as_it_is_once_and_fit_80_columns(multirun: Path):
     text = report_of(multirun, 80)
     assert max(len(line) for line in text.splitlines() if not line.startswith("plot: ")) <= 80
@@ -111,6 +113,7 @@ def test_the_terminal_tables_have_the_ranker_as_it_is_once_and_fit_80_columns(mu
     assert f"plot: {multirun / 'tradeoff.png'}" in text
 
 
+@pytest.mark.slow
 def test_policies_are_blocks_below_the_ranker_as_it_is(tmp_path: Path):
     for policy, bias in (("paired_tokens", 0.01), ("uniform", 0.05)):
         for alpha in (1.0, 0.5):
@@ -140,6 +143,7 @@ def test_where_the_base_may_be_zero_changes_are_no_percentages(tmp_path: Path):
     assert line.split() == ["alpha", "0", "0.4000", "+0.0%", "+0.0020", "-0.008"]
 
 
+@pytest.mark.slow
 def test_all_files_are_written_and_named(multirun: Path):
     paths = write_sweep_report(multirun, Console(file=io.StringIO()))
     names = ["sweep.csv", "sweep.json", "sweep.md", "sweep.tex", "tradeoff.png", "tradeoff.svg"]
@@ -147,6 +151,7 @@ def test_all_files_are_written_and_named(multirun: Path):
     assert all(path.is_file() for path in paths)
 
 
+@pytest.mark.slow
 def test_the_csv_has_every_measure_with_its_change(multirun: Path):
     report_of(multirun)
     lines = csv_rows(multirun / "sweep.csv")
@@ -162,6 +167,7 @@ def test_the_csv_has_every_measure_with_its_change(multirun: Path):
     assert {x["change_percent"] for x in lines if x["system"] == "BM25"} == {""}
 
 
+@pytest.mark.slow
 def test_the_markdown_table_has_signed_values_with_changes_of_the_absolute_ones(multirun: Path):
     report_of(multirun)
     text = (multirun / "sweep.md").read_text("utf-8")
@@ -179,6 +185,7 @@ def test_a_bar_in_the_name_of_a_measure_begins_no_column_of_the_markdown_table(t
     assert header == r"|  | \|gap\|/std |"
 
 
+@pytest.mark.slow
 def test_the_report_can_be_written_again(multirun: Path):
     assert report_of(multirun) == report_of(multirun)
 
@@ -198,6 +205,7 @@ def test_a_change_from_zero_is_not_a_number_in_percent(tmp_path: Path):
     assert "inf" not in report_of(tmp_path)
 
 
+@pytest.mark.slow
 def test_other_overrides_that_vary_are_settings_with_their_own_baseline_and_plot(tmp_path: Path):
     for data, bm25, at_one in (("dl19", 0.3, 0.4), ("dl20", 0.2, 0.8)):
         for alpha, factor in ((1.0, 1.0), (0.5, 0.75)):

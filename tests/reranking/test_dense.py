@@ -235,6 +235,7 @@ def test_wrong_options_are_refused(checkpoint, collection, tmp_path, make_backpa
         Dense(checkpoint).candidates(Collection("none", MemoryStore({}), {"q": "a"}, {}))
 
 
+@pytest.mark.slow
 def test_the_dial_of_the_first_stage_gives_the_scores_of_the_ranker(
     checkpoint, collection, tmp_path
 ):

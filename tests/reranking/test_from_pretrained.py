@@ -22,6 +22,7 @@ def folder(tmp_path: Path, make_backpack, pair_tokenizer) -> Path:
     return tmp_path / "ranker"
 
 
+@pytest.mark.slow
 def test_from_pretrained_is_load(folder: Path) -> None:
     loaded = backpack_rank.load(folder, device="cpu", attribute="age")
     same = Reranker.from_pretrained(folder, device="cpu", attribute="age")

@@ -141,6 +141,7 @@ def test_words_that_are_not_read_are_not_left_out(classifier_and_scores):
     assert first.contribution == pytest.approx(score_of_all - without, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_neighbours_of_long_texts_are_left_out_together_and_listed_words_alone():
     document = "one two three four he five six seven she eight"
     words = LeftOutWords("query", document, GENDER, at_most=8)

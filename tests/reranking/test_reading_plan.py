@@ -132,6 +132,7 @@ def read_by_passes(plan: ReadingPlan, texts, noise: float = 0.0) -> tuple[np.nda
     return scores, reads
 
 
+@pytest.mark.slow
 @drawn
 @given(policies_of_views, pairs_of_texts, st.booleans())
 def test_sums_are_those_of_every_view_alone(policies, pairs, shared) -> None:
@@ -143,6 +144,7 @@ def test_sums_are_those_of_every_view_alone(policies, pairs, shared) -> None:
     assert plan.sums(scores) == pytest.approx(alone(policies, pairs), abs=1e-5)
 
 
+@pytest.mark.slow
 @drawn
 @given(policies_of_views, pairs_of_texts)
 def test_nothing_is_read_twice_and_nothing_in_vain(policies, pairs) -> None:
@@ -163,6 +165,7 @@ def test_nothing_is_read_twice_and_nothing_in_vain(policies, pairs) -> None:
     assert set(reads.values()) <= {1}
 
 
+@pytest.mark.slow
 @drawn
 @given(policies_of_views, pairs_of_texts)
 def test_equal_pairs_have_one_score_where_equal_texts_have(policies, pairs) -> None:

@@ -52,6 +52,7 @@ def test_weights_are_out_of_reach_and_said_to_be(monkeypatch):
             reranker.predict([(QUERY, "bread")], long_documents="chunks")
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_or_is_not_there_is_named(monkeypatch):
     with served("jina", key="secret") as (url, _):
         with pytest.raises(

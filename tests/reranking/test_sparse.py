@@ -99,6 +99,7 @@ def test_texts_are_scored_as_if_they_were_in_the_corpus(checkpoint, tmp_path):
     assert at_zero.same_score("bread", "she saw bread", "he saw bread")
 
 
+@pytest.mark.slow
 def test_an_encoding_goes_on_where_it_was_stopped_to_the_bit(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(dense_vectors, "_CHUNK", 3)
     searched = collection()

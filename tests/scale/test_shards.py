@@ -322,6 +322,7 @@ def test_what_a_killed_planner_left_goes(planned, tmp_path: Path) -> None:
         (tmp_path / "one" / ".plan.xyz").mkdir()
 
 
+@pytest.mark.slow
 def test_the_plan_of_another_re_ranking_is_refused_and_the_difference_is_named(
     planned, run, collection, sweep, make_backpack, pair_tokenizer
 ) -> None:

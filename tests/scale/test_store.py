@@ -92,6 +92,7 @@ def test_tasks_with_folders_of_their_own_write_the_bytes_of_one_process(
     assert names(store) == {"plan/plan.json"} | pairs | scores | runs
 
 
+@pytest.mark.slow
 def test_a_task_on_a_new_machine_scores_only_what_the_store_lacks_or_holds_damaged(
     done, expected, store, tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_task_on_a_new_machine_scores_only_what_the_store_lacks_or_holds_damag
     assert run_bytes(merged) == expected
 
 
+@pytest.mark.slow
 def test_the_plan_of_another_re_ranking_is_refused(done, store, tmp_path: Path) -> None:
     done(f"folder={tmp_path / 'one'}", f"store={store}", "action=plan")
     done(f"folder={tmp_path / 'two'}", "action=plan", "alpha=0.5")
@@ -121,6 +123,7 @@ def test_the_plan_of_another_re_ranking_is_refused(done, store, tmp_path: Path) 
         done(f"folder={tmp_path / 'three'}", f"store={store}", "action=score", "alpha=0.5")
 
 
+@pytest.mark.slow
 def test_without_a_store_tasks_share_a_folder_without_locks(done, expected, tmp_path: Path) -> None:
     folder = done(f"folder={tmp_path / 'one'}", "action=plan")
     for task in range(3):

@@ -158,6 +158,7 @@ def test_training_texts_do_not_matter_for_the_words():
     ]
 
 
+@pytest.mark.slow
 def test_a_word_of_many_tokens_is_not_kept_once_for_each(pair_tokenizer):
     tracemalloc.start()
     alignment = align_tokens(pair_tokenizer, "q", "x" * 30_000)

@@ -85,6 +85,7 @@ def _job(folder):
     return float(array.min()), float(array.max())
 
 
+@pytest.mark.slow
 def test_parallel_jobs_fill_an_array_once(tmp_path):
     with multiprocessing.get_context("fork").Pool(4) as pool:
         results = pool.map(_job, [str(tmp_path)] * 4, chunksize=1)
@@ -142,6 +143,7 @@ SenseCache(Path(sys.argv[1])).get("key", (5, 2, 3), "float32", fill)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("next_key", ["key", "other"])
 def test_a_job_killed_while_filling_leaves_no_array_and_its_space_is_freed(tmp_path, next_key):
     job = subprocess.Popen(
@@ -169,6 +171,7 @@ print(SenseCache(Path(sys.argv[1])).get("key", (1000, 2, 3), "float32", lambda a
 """
 
 
+@pytest.mark.slow
 def test_without_space_the_cache_is_left_out_with_a_warning_and_leaves_nothing(tmp_path):
     job = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True

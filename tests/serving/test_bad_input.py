@@ -299,6 +299,7 @@ def test_a_truncated_upload_leaves_nothing_behind(server_of_several):
     assert server_of_several.rerank(**GOOD).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_slow_upload_is_given_up(tiny):
     with (
         running(tiny, timeout=0.3) as server,
@@ -329,6 +330,7 @@ def test_one_bad_request_among_others_fails_alone(server_of_several):
     assert [answer.status_code for answer in answers] == [200] * 8 + [400]
 
 
+@pytest.mark.slow
 def test_scores_that_are_no_numbers_are_a_500_with_the_document(tiny, pointwise):
     reranker = pointwise()
     with running({**tiny, "diverged": lambda: served("diverged", reranker)}) as server:

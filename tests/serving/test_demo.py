@@ -42,6 +42,7 @@ def test_no_text_is_ever_read_as_html():
     assert not re.findall(readers, page())
 
 
+@pytest.mark.slow
 def test_examples_are_of_the_synthetic_test_split_and_mixed():
     examples = synthetic_examples()
     # On which male words lead at alpha 1 in the list of the ranker of make run: README's picture.
@@ -120,6 +121,7 @@ def test_a_score_is_explained_by_the_thread_of_the_model(
     assert explanation["empty_score"] + total == pytest.approx(explanation["score"], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1.0, 0.25])
 def test_a_score_without_senses_is_explained_by_words_left_out(
     make_gpt2, pair_tokenizer, sentences, alpha
@@ -160,6 +162,7 @@ def test_a_policy_of_several_texts_is_explained_by_words_too(server, reranker, s
     assert contributions == pytest.approx(wanted, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["backpack", "gpt2"])
 @pytest.mark.parametrize("asked_for", ["by the server", "by the request"])
 def test_the_score_of_the_best_chunk_is_explained(

@@ -73,6 +73,7 @@ ALPHAS = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])
 REQUEST = st.tuples(st.sampled_from(POLICIES), ALPHAS, st.integers(0, 7), st.integers(1, 8))
 
 
+@pytest.mark.slow
 @given(st.lists(REQUEST, min_size=2, max_size=8))
 @settings(max_examples=15, deadline=None)
 def test_requests_in_flight_together_each_get_the_scores_of_their_own_alpha(
@@ -154,6 +155,7 @@ def test_too_many_requests_at_a_time_are_a_429_before_their_bodies_are_read(poin
         assert server.client.get("/ready").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_request_past_its_deadline_is_a_504_and_never_scored(pointwise, sentences):
     with gated(pointwise()) as (server, gate), ThreadPoolExecutor(2) as pool:
         with _held(gate):
@@ -205,6 +207,7 @@ def test_a_text_that_breaks_a_batch_fails_its_own_request_alone(pointwise, caplo
     assert "a poisoned text" not in caplog.text
 
 
+@pytest.mark.slow
 def test_an_answered_request_leaves_nothing_in_memory(pointwise, sentences):
     with gated(pointwise()) as (server, gate):
         gc.collect()
@@ -273,6 +276,7 @@ def test_shared_states_that_have_grown_large_are_dropped_between_two_requests(
         assert {len(batch) for batch in gate.entered} == {1}
 
 
+@pytest.mark.slow
 def test_a_long_request_lets_others_go_first(pointwise, sentences):
     with (
         gated(pointwise(), max_queue_tokens=1_000_000) as (server, gate),

@@ -195,6 +195,7 @@ def rerankers_by_kind(make_gpt2, tokenizer, pair_tokenizer, sentences, tmp_path_
     return {name: PointwiseReranker(scorer) for name, scorer in scorers.items()}
 
 
+@pytest.mark.slow
 def test_every_kind_of_pointwise_ranker_is_served(rerankers_by_kind, sentences):
     loaders = {
         name: partial(served, name, reranker) for name, reranker in rerankers_by_kind.items()

@@ -122,6 +122,7 @@ def test_an_adversary_needs_a_head(make_backpack):
         GroupAdversary(torch.nn.Linear(2, 2), groups=2, weight=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -181,6 +181,7 @@ def test_training_leaves_frozen_parts_bit_for_bit(make_backpack, train_epochs, t
     assert changed_names(before, after) == set(before) - frozen
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:.*does not have many workers.*", "ignore:.*The dirpath has changed.*"
 )

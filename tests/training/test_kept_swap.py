@@ -62,6 +62,7 @@ def scores_one_by_one(ranker, pair_tokenizer, documents):
         )
 
 
+@pytest.mark.slow
 def test_the_term_is_the_squared_distance_to_the_reference_in_the_spread_of_the_ranker(
     ranker, reference, batch, pair_tokenizer
 ) -> None:
@@ -83,6 +84,7 @@ def test_the_term_is_the_squared_distance_to_the_reference_in_the_spread_of_the_
     assert loss == pytest.approx(by_hand, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_gradients_pass_through_the_attribute_senses_alone(ranker, reference, batch) -> None:
     """Where the words of a class have one vector in the sense network, there is nothing to pass
     through.
@@ -124,6 +126,7 @@ def test_a_reference_that_joins_texts_with_other_tokens_is_refused(
         kept_swap(str(tmp_path / "ranker"), ranker, pair_tokenizer, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_train_py_takes_a_reference_and_refuses_a_folder_without_one(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"

@@ -76,6 +76,7 @@ def candidates(jobs):
     return in_document_order(jobs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [new_backpack, new_gpt2])
 def test_thirty_steps_on_the_same_lists_lower_the_loss(
     kind, tokenizer, pair_tokenizer, jobs, candidates
@@ -153,6 +154,7 @@ def test_validation_measures_are_those_of_the_scorers_run(
     assert 0 < measures["val/nDCG@10"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 def test_a_trained_ranker_beats_the_first_stage_and_every_epoch_has_its_own_lists(
     tokenizer, pair_tokenizer, jobs, candidates, tmp_path

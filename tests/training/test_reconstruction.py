@@ -107,6 +107,7 @@ def test_the_loss_is_the_share_of_the_variance_that_is_not_explained_and_1_less_
     )
 
 
+@pytest.mark.slow
 def test_the_warm_up_explains_most_of_the_pooled_vector_and_leaves_everything_else(
     ranker, texts, tmp_path
 ):

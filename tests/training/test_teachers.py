@@ -234,6 +234,7 @@ def test_wrong_options_are_refused_before_any_data_is_read(
     assert message in str(error.value.__cause__ or error.value)
 
 
+@pytest.mark.slow
 def test_train_with_a_ranker_as_teacher_and_resume_without_scoring_again(
     saved_folder, pairs_scored, tmp_path, monkeypatch
 ):
@@ -543,6 +544,7 @@ def agreement(ranker, pair_tokenizer, jobs, run):
     return float(np.mean(taus))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 def test_a_student_learns_the_order_of_its_teacher(
     tokenizer, pair_tokenizer, jobs, teacher_run, tmp_path

@@ -106,6 +106,7 @@ def solved(margins: np.ndarray) -> linear_ordering.Solution:
     return linear_ordering.solve(margins, deadline=time.perf_counter() + 100, largest=300)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(profiles())
 def test_the_cost_is_the_least_of_all_permutations(profile: list[list[int | None]]) -> None:
@@ -242,6 +243,7 @@ def brute_loss(margins: np.ndarray) -> int:
     return least_cost(margins.T.clip(0).tolist())
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([3, 6, 7]), st.sampled_from([1, 3, 50]))
 @example(1186, 7, 50)  # with fractions, a circle of three could be half a circle here
@@ -257,6 +259,7 @@ def test_any_margins_are_solved_with_and_without_local_search(
             assert solved(part).loss == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([6, 7]), st.sampled_from([1, 3]), st.booleans())
 def test_the_bound_of_a_relaxation_is_below_every_order(

@@ -132,6 +132,7 @@ def test_first_token_scores_are_those_of_a_slow_loop(placeholder, model, tokeniz
         assert ranking.scores == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("identifiers", ["alphabetic", "numeric"])
 def test_generated_permutations_are_those_of_a_slow_loop(identifiers, model, tokenizer, sentences):
     count = 5 if identifiers == "alphabetic" else 11

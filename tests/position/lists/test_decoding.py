@@ -86,6 +86,7 @@ def test_noise_gives_the_plackett_luce_distribution(temperature: float):
     check_shares(orders, plackett_luce(probabilities ** (1 / temperature)))
 
 
+@pytest.mark.slow
 def test_first_tokens_are_drawn_by_the_models_probabilities(tokenizer, sentences):
     temperature = 4.0  # the weights are large, so that at 1 the order would hardly change
     ranker = ranker_of(tokenizer, "first_token", temperature=temperature)
@@ -98,6 +99,7 @@ def test_first_tokens_are_drawn_by_the_models_probabilities(tokenizer, sentences
     assert ranker.usage.passes == len(lists)
 
 
+@pytest.mark.slow
 def test_generated_passages_are_drawn_step_by_step(tokenizer, sentences):
     """Probabilities of later steps are those behind what was written before, not those of the first
     step.

@@ -39,6 +39,7 @@ def ranker(tmp_path_factory: pytest.TempPathFactory, sentences) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_the_first_candidates_are_reordered_as_the_model_says_and_the_others_stay(ranker, tmp_path):
     config = composed(*options(ranker))
     report = evaluate(config, tmp_path, quiet=True)
@@ -57,6 +58,7 @@ def test_the_first_candidates_are_reordered_as_the_model_says_and_the_others_sta
     assert moved
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_where_it_was_interrupted(ranker, tmp_path) -> None:
     evaluated(ranker, tmp_path)
     file, before = tmp_path / "rankings.jsonl", run_of(tmp_path)
@@ -74,6 +76,7 @@ def test_a_job_goes_on_where_it_was_interrupted(ranker, tmp_path) -> None:
 SLOW_HARMS = [pytest.param(name, marks=pytest.mark.slow) for name in ("zeroed", "another order")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["nonsense", "no checksum", *SLOW_HARMS])
 def test_damaged_rankings_are_left_out_and_ranked_again(ranker, tmp_path, caplog, harm) -> None:
     evaluated(ranker, tmp_path)
@@ -94,6 +97,7 @@ def test_damaged_rankings_are_left_out_and_ranked_again(ranker, tmp_path, caplog
     assert ("damaged lines are left out" in caplog.text) == (harm != "no checksum")
 
 
+@pytest.mark.slow
 def test_input_orders_are_those_that_are_shown(ranker, tmp_path) -> None:
     config = composed(*options(ranker, "listwise.input.order=reversed"))
     evaluate(config, tmp_path, quiet=True)
@@ -107,6 +111,7 @@ def test_input_orders_are_those_that_are_shown(ranker, tmp_path) -> None:
         assert list(reranked[passages.query_id])[: len(passages)] == expected
 
 
+@pytest.mark.slow
 def test_remedies_and_windows_are_put_around_one_another(ranker, tmp_path) -> None:
     more = ["permutation=psc", "permutation.permutations=3", "calibration=capcal"]
     more += ["listwise.depth=8", "listwise.window.size=4", "listwise.window.stride=2"]
@@ -121,6 +126,7 @@ def test_remedies_and_windows_are_put_around_one_another(ranker, tmp_path) -> No
     assert 54 < passes <= 54 + 6 * 1
 
 
+@pytest.mark.slow
 def test_orders_are_averaged_over_renditions(ranker, tmp_path) -> None:
     plain = evaluated(ranker, tmp_path)
     averaged = ["alpha=0", "policy=renditions"]
@@ -227,6 +233,7 @@ def test_rankings_are_kept_by_everything_they_depend_on(tmp_path) -> None:
     assert passages not in RankingCache(file, {"mode": "y"})
 
 
+@pytest.mark.slow
 def test_a_papers_table_has_measured_figures_above_the_published_ones(ranker, tmp_path) -> None:
     config = composed(*options(ranker))
     synthetic = OmegaConf.to_container(config.data, resolve=True)
@@ -259,6 +266,7 @@ def test_a_papers_table_has_measured_figures_above_the_published_ones(ranker, tm
         RerankingGrid("capcal_table3", {}, {"Base": {}}, baseline="x")
 
 
+@pytest.mark.slow
 def test_position_bias_is_reported_for_every_remedy(ranker, tmp_path) -> None:
     more = ["experiment=lists/bias", "task.lists=collection", "task.size=4", "task.number=3"]
     more += ["task.shuffles=2", "task.options.psc.permutations=2", "~task.rows.CapCal_PSC"]
@@ -282,6 +290,7 @@ def test_position_bias_is_reported_for_every_remedy(ranker, tmp_path) -> None:
     assert "http://" not in re.sub(r"data:[^\"]+", "", page)
 
 
+@pytest.mark.slow
 def test_first_stages_are_reranked_and_so_is_their_fusion(ranker, tmp_path) -> None:
     config = composed(*options(ranker))
     synthetic = OmegaConf.to_container(config.data, resolve=True)
@@ -302,6 +311,7 @@ def test_first_stages_are_reranked_and_so_is_their_fusion(ranker, tmp_path) -> N
     assert "data:image/svg+xml;base64," in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_sorting_tasks_are_ranked_once_and_consistently(ranker, tmp_path) -> None:
     more = ["experiment=lists/psc_table3", "task.tasks=[mathsort]", "task.files=null"]
     more += ["task.number=4", "task.size=4"]

@@ -70,6 +70,7 @@ def make_ranker(server, tmp_path, monkeypatch):
     return make_ranker
 
 
+@pytest.mark.slow
 def test_lists_are_ranked_as_the_server_says_and_what_it_takes_is_counted(server, make_ranker):
     ranker = make_ranker(prompt_price=2.0, answer_price=5.0)
     rankings = ranker.rank([shown("q1"), shown("q2", (1, 2, 3))])
@@ -204,6 +205,7 @@ def test_timeouts_are_named(server, make_ranker):
         make_ranker(timeout=0.1, retries=0).rank([shown("q1")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_date", [False, True])
 def test_retry_after_is_honoured(server, make_ranker, as_date):
     # A date has whole seconds: 2 s from now is at least 1 s from now.
@@ -511,6 +513,7 @@ def chat_model(tmp_path, sentences):
     return folder, model, tokenizer
 
 
+@pytest.mark.slow
 def test_a_real_model_behind_the_server_of_transformers(chat_model, tmp_path):
     """``transformers serve`` with a tiny model says what the model itself generates, and counts the
     same tokens.

@@ -107,6 +107,7 @@ def lists_of(drawn: dict[str, tuple[int, Answers]]) -> tuple[TableRanker, list[P
     return ranker, [numbers(*range(size), query_id=query) for query, (size, _) in drawn.items()]
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(tables(), st.integers(1, 8))
 def test_sliding_is_a_bubble_sort_of_each_list_alone(drawn, passes):
@@ -127,6 +128,7 @@ def test_sliding_is_a_bubble_sort_of_each_list_alone(drawn, passes):
     assert all(len(call) > 0 for call in ranker.calls)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(tables())
 def test_all_pairs_count_wins_and_halves_of_ties(drawn):

@@ -57,6 +57,7 @@ def bubbled(
     return order, asked
 
 
+@pytest.mark.slow
 def test_candidates_are_sorted_by_comparisons_of_the_model(ranker, tmp_path) -> None:
     config = composed(*options(ranker, "pairwise=sliding", "pairwise.passes=2"))
     report = evaluate(config, tmp_path, quiet=True)
@@ -80,6 +81,7 @@ def test_candidates_are_sorted_by_comparisons_of_the_model(ranker, tmp_path) -> 
     assert f"{comparisons} comparisons, each in both orders; {ties} of them" in notes
 
 
+@pytest.mark.slow
 def test_saved_rankings_depend_on_comparisons_and_are_taken_up_again(ranker, tmp_path) -> None:
     report = evaluated(ranker, tmp_path, "pairwise=all_pairs")
     assert report.rows[-1].label == "listwise LM PRP all pairs"
@@ -92,6 +94,7 @@ def test_saved_rankings_depend_on_comparisons_and_are_taken_up_again(ranker, tmp
     assert "lists," in notes_of(other)
 
 
+@pytest.mark.slow
 def test_calibration_is_inside_and_permutations_are_outside(ranker, tmp_path) -> None:
     more = ["pairwise=all_pairs", "listwise.window.size=3", "calibration=capcal"]
     more += ["permutation=psc", "permutation.permutations=2"]
@@ -135,6 +138,7 @@ def test_options_out_of_range_are_named(ranker, more, message, tmp_path) -> None
         evaluated(ranker, tmp_path, *more)
 
 
+@pytest.mark.slow
 def test_a_prompt_for_two_ranks_lists_by_comparisons(ranker, tmp_path) -> None:
     more = ["pairwise=sliding", "pairwise.passes=1", "+prompt@listwise.ranker.prompt=pairwise"]
     report = evaluated(ranker, tmp_path, *more)
@@ -145,6 +149,7 @@ def test_a_prompt_for_two_ranks_lists_by_comparisons(ranker, tmp_path) -> None:
 MATH_SORT = ["task.tasks=[mathsort]", "task.files=null"]
 
 
+@pytest.mark.slow
 def test_table_8_has_comparisons_beside_permutations(ranker, tmp_path) -> None:
     more = [*MATH_SORT, "task.number=4", "task.size=4", "task.options.psc.permutations=3"]
     ways = ["task.options.prp.passes=2", "+task.ways.once={}"]
@@ -172,6 +177,7 @@ def test_table_8_has_comparisons_beside_permutations(ranker, tmp_path) -> None:
     assert third == {"Orig.": here["once"], "PSC": here["PSC"]}
 
 
+@pytest.mark.slow
 def test_one_way_of_the_table_may_have_a_prompt_of_its_own(ranker, tmp_path) -> None:
     more = [*MATH_SORT, "task.number=2", "task.size=3", "task.options.psc.permutations=2"]
     prompt = "+prompt@task.ways.PRP.listwise.ranker.prompt=pairwise"

@@ -239,6 +239,7 @@ SCRAP_TEXT = st.lists(st.sampled_from(SCRAPS), max_size=40).map("".join)
 ANY_TEXT = st.one_of(st.text(max_size=80), SCRAP_TEXT)
 
 
+@pytest.mark.slow
 @given(text=ANY_TEXT, m=st.integers(1, 30), kind=st.sampled_from(["numeric", "alphabetic"]))
 def test_whatever_the_text_a_permutation_results(text, m, kind):
     parsed = parse_ranking(text, m, kind)

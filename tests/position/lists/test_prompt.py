@@ -87,6 +87,7 @@ def test_word_pieces_have_a_start_token_and_no_end(shown_list, sentences):
     assert ids[0] == tokenizer.cls_token_id
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=4), st.text(min_size=1, max_size=20))
 def test_any_text_stands_in_the_prompt(tokenizer, passages, query):
     prompt = prompt_file("plain")

@@ -69,6 +69,7 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(finished_run: Path):
     names = sorted(path.name for path in finished_run.iterdir())
     assert names[:3] == ["checkpoints", "config.yaml", "logs"]
@@ -89,6 +90,7 @@ def test_a_run_leaves_a_ranker_that_sorts_held_out_lists_as_well_as_it_says(fini
     assert max(logged) == pytest.approx(summary["best"])
 
 
+@pytest.mark.slow
 def test_propensities_are_estimated_and_change_training(finished_run: Path, tmp_path, capsys):
     asked = ["experiment=propensities", f"checkpoint={finished_run}", f"output={tmp_path}"]
     asked += ["scoring.device=cpu", "task.number=20", "task.shuffles=3"]
@@ -116,6 +118,7 @@ def test_propensities_are_estimated_and_change_training(finished_run: Path, tmp_
         trained(tmp_path / "longer", *options, *weighted, "task.size=6")
 
 
+@pytest.mark.slow
 def test_a_collection_s_lists_in_rotated_orders_with_noise_and_activations_computed_twice(tmp_path):
     options = ["task.augmentation=rotate", "task.copies=2", "task.noise=5", "task.epochs=1"]
     options += ["task.gradient_checkpointing=true", "trainer.precision=bf16-mixed"]
@@ -128,6 +131,7 @@ def test_a_collection_s_lists_in_rotated_orders_with_noise_and_activations_compu
     assert load_listwise(tmp_path / "run" / "ranker", device="cpu").passages == 4
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path, monkeypatch):
     options = [*TINY, *MATH, "task.augmentation=shuffle", "task.copies=2"]
     options += ["task.epochs=3", "task.noise=3"]
@@ -182,6 +186,7 @@ def tokenizer_of_math():
     return train_bpe(texts, 400)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", ["none", "lora"])
 def test_a_pretrained_model_is_trained_whole_or_with_adapters(tmp_path, tokenizer_of_math, adapter):
     if adapter == "lora":
@@ -200,6 +205,7 @@ def test_a_pretrained_model_is_trained_whole_or_with_adapters(tmp_path, tokenize
     assert load_listwise(ranker, device="cpu").pair_tokenizer.prompt.name == "first"
 
 
+@pytest.mark.slow
 def test_an_encoder_becomes_a_decoder(tmp_path: Path, tokenizer_of_math) -> None:
     torch.manual_seed(0)
     shape = {**WIDE, "vocab_size": len(tokenizer_of_math), "max_position_embeddings": 1024}

@@ -170,6 +170,7 @@ def test_noise_acts_in_training_alone(lists, pair_tokenizer) -> None:
         assert np.array_equal(module._orders[number], plain._orders[number])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language_model", [True, False])
 def test_a_small_model_learns_few_lists_by_heart(lists, pair_tokenizer, language_model: bool):
     L.seed_everything(0, verbose=False)

@@ -34,6 +34,7 @@ WRAPPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRAPPED)
 def test_a_request_past_its_deadline_leaves_the_model(kind):
     ranker = SlowRanker()

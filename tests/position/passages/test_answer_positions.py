@@ -138,6 +138,7 @@ def test_rotation_evens_out_the_real_answers(real_data, name, below, rotated_bel
     assert original.unmatched == 0
 
 
+@pytest.mark.slow
 def test_squad_is_nearer_to_uniform_than_natural_questions(real_data: Path) -> None:
     names = ("squad", "nq_open_oracle")
     squad, natural = (

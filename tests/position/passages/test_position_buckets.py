@@ -42,6 +42,7 @@ def test_buckets_begin_at_their_first_character():
     assert buckets.psi == pytest.approx(1 - 0.2 / 0.75)
 
 
+@pytest.mark.slow
 def test_what_chance_gives_is_what_questions_without_bias_have():
     rng = np.random.default_rng(1)
     starts = {f"q{place}": int(start) for place, start in enumerate(rng.integers(0, 600, 600))}
@@ -93,6 +94,7 @@ def test_the_experiment_sets_systems_side_by_side(tmp_path: Path, capsys) -> Non
     assert "questions" in shown
 
 
+@pytest.mark.slow
 def test_data_without_answers_and_edges_that_do_not_ascend_are_refused(tmp_path: Path) -> None:
     options = ["experiment=position_buckets", "data=synthetic"]
     with pytest.raises(ValueError, match="data=synthetic has no answers: use data=squad"):

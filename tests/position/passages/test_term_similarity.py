@@ -116,6 +116,7 @@ def test_differences_within_terms_leave_out_terms_without_both_distances():
     assert curve.mats_within_terms != pytest.approx(curve.mats, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_sample_is_right_on_average():
     """Positions in which many occurrences stood must not count as little as rare ones."""
     drawn = random_occurrences(documents=60, seed=1)
@@ -129,6 +130,7 @@ def test_a_sample_is_right_on_average():
         assert at.pairs < at.pairs_in_documents == rows[distance][3]
 
 
+@pytest.mark.slow
 def test_every_occurrence_is_kept_with_the_same_probability():
     kept = np.zeros(12)
     for seed in range(1000):

@@ -54,6 +54,7 @@ def data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BACKPACK_RANK_DATA", raising=False)
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
     options = ["task.tasks=[mathsort,Synthetic]", *SYNTHETIC, "task.temperatures=[0,2]"]
     evaluate(figures(ranker, *options), tmp_path, quiet=True)
@@ -101,6 +102,7 @@ def test_figures_are_those_of_rankings_by_hand(ranker, tmp_path) -> None:
     assert "93.5% of the boost. Here: kemeny is ahead in" in markdown
 
 
+@pytest.mark.slow
 def test_candidates_are_as_many_as_the_window_holds(ranker, tmp_path) -> None:
     config = figures(ranker, "task.tasks=[Synthetic]", *SYNTHETIC, "task.temperatures=[0]")
     evaluate(config, tmp_path, quiet=True)
@@ -112,6 +114,7 @@ def test_candidates_are_as_many_as_the_window_holds(ranker, tmp_path) -> None:
     assert not (tmp_path / "figure5b.svg").exists()  # one temperature
 
 
+@pytest.mark.slow
 def test_an_interrupted_job_goes_on(ranker, tmp_path) -> None:
     options = ["task.tasks=[mathsort]", "task.temperatures=[0,1]", "listwise.lists_per_call=5"]
     evaluate(figures(ranker, *options), tmp_path, quiet=True)
@@ -197,6 +200,7 @@ def test_tables_and_sentences_are_those_worked_by_hand() -> None:
     assert len(of_first_temperature) == 2
 
 
+@pytest.mark.slow
 def test_pictures_show_the_runs_and_are_equal_for_equal_figures(tmp_path) -> None:
     spec = spread_chart(FOUND)
     panel = spec["concat"][0]["layer"]

@@ -189,6 +189,7 @@ def test_a_folder_without_runs_is_named(tmp_path: Path, name: str, message: str)
         find_checkpoints([str(tmp_path / name)])
 
 
+@pytest.mark.slow
 def test_table_4_measures_both_trainings_on_both_test_sets(
     save_run, folder: Path, tmp_path: Path, make_backpack, pair_tokenizer, capsys
 ) -> None:
@@ -234,6 +235,7 @@ def test_table_4_without_any_ranker_shows_the_floor_and_what_to_train(folder, tm
     assert "train model=tk data=mine data.rotation=none" in text.replace("\\", "")
 
 
+@pytest.mark.slow
 def test_table_5_follows_chains_of_runs(save_run, folder: Path, tmp_path: Path) -> None:
     save_run("alone", seed=0)
     save_run("first", seed=1, data="first")
@@ -258,6 +260,7 @@ def test_table_5_asks_which_collection_came_first(save_run, folder: Path, tmp_pa
         run_task(composed(tmp_path, folder, "experiment=passage_rotation/table5"), tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_table_2_takes_mats_of_both_trainings(save_run, folder: Path, tmp_path: Path) -> None:
     save_run("a", data="squad")
     save_run("b", data="squad", rotation="train", seed=1)
@@ -274,6 +277,7 @@ def test_table_2_takes_mats_of_both_trainings(save_run, folder: Path, tmp_path: 
     assert original != debiased
 
 
+@pytest.mark.slow
 def test_rotation_and_alpha_give_both_biases_in_one_table(save_run, folder, tmp_path) -> None:
     save_run("a", model="backpack")
     save_run("b", model="backpack", rotation="train", seed=1)

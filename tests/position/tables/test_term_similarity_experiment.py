@@ -52,6 +52,7 @@ def run(checkpoint, documents, folder, *options, quiet=True):
     evaluate(config, folder, quiet)
 
 
+@pytest.mark.slow
 def test_the_experiment_writes_figures_picture_and_configuration(
     checkpoint, documents, tmp_path, capsys
 ):
