@@ -172,6 +172,10 @@ class Attribute:
 
     def names(self) -> Lexicon | None:
         """The first names that are nothing else; None where the attribute has none."""
+        return self._clear_names
+
+    @cached_property
+    def _clear_names(self) -> Lexicon | None:
         if self.names_file is None:
             return None
         with located("attribute.names"):
@@ -266,8 +270,14 @@ class Attribute:
         return classes.merged(class_of_names(first_names))
 
     def _classes(self, wide: bool = False) -> WordClasses:
-        files = list(self.class_files)
-        if wide:
-            files += self.wide_class_files
+        return self._wide_classes if wide else self._own_classes
+
+    @cached_property
+    def _own_classes(self) -> WordClasses:
         with located("attribute.classes"):
-            return load_all_classes(files)
+            return load_all_classes(self.class_files)
+
+    @cached_property
+    def _wide_classes(self) -> WordClasses:
+        with located("attribute.classes"):
+            return load_all_classes([*self.class_files, *self.wide_class_files])
