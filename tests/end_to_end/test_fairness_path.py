@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import ForkedWorkplace
 from in_process import TEST_SPLIT, composed, evaluated
 from workplace import ROOT, Workplace
 
@@ -375,7 +376,7 @@ def test_the_tables_of_the_paper_stand_beside_measured_figures(
 @pytest.mark.processes
 def test_a_multirun_reports_what_it_has_when_a_job_fails(trained: Workplace) -> None:
     policies = "policy=paired_tokens,lowest_senses"
-    message = trained.fails("evaluate.py", "-m", "alpha=1,0.5,-1", policies)
+    message = ForkedWorkplace(trained.folder).fails("evaluate.py", "-m", "alpha=1,0.5,-1", policies)
     assert "Traceback" not in message
     assert "2 of 6 jobs failed" in message
     assert "alpha=-1 must be a finite number >= 0" in message

@@ -79,7 +79,7 @@ def test_an_evaluation_that_is_stopped_says_one_line_and_goes_on(trained: Workpl
     assert "Traceback" not in output
     (folder,) = marked(trained, "evaluate")
     assert f"resume={folder}" in output
-    trained.run("evaluate.py", "alpha=0.7", "resume=true")
+    ForkedWorkplace(trained.folder).run("evaluate.py", "alpha=0.7", "resume=true")
     assert not marked(trained, "evaluate")
     report = json.loads((folder / "measures.json").read_text())
     assert [system["label"] for system in report["systems"]][-1] == "alpha=0.7"
@@ -96,7 +96,7 @@ def test_a_killed_sweep_keeps_its_jobs_and_goes_on_with_those_that_are_missing(
     (folder,) = [path for path in marked(trained, "sweep") if path.parent.name == "sweep"]
     jobs = {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("*/measures.json")}
     unfinished = {path.name for path in marked(trained, "sweep")}
-    done = trained.run("evaluate.py", "resume=true")
+    done = ForkedWorkplace(trained.folder).run("evaluate.py", "resume=true")
     assert not marked(trained, "sweep")
     after = {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("*/measures.json")}
     assert len(after) == 3
@@ -105,7 +105,9 @@ def test_a_killed_sweep_keeps_its_jobs_and_goes_on_with_those_that_are_missing(
     } == jobs.keys() - unfinished
     assert (folder / "report.html").is_file()
     assert len(json.loads((folder / "sweep.json").read_text())["systems"]) == 4, done.stdout
-    assert "nothing to resume" in trained.fails("evaluate.py", *SWEEP, "resume=true")
+    assert "nothing to resume" in ForkedWorkplace(trained.folder).fails(
+        "evaluate.py", *SWEEP, "resume=true"
+    )
 
 
 @pytest.mark.processes

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import ForkedWorkplace
 from workplace import ROOT, SMALL, Workplace
 
 from backpack_rank.data.synthetic.generator import load_synthetic
@@ -39,7 +40,8 @@ def test_two_processes_train_the_ranker_that_one_trains_on_the_same_global_batch
     tmp_path: Path, trainer: str, options: list[str]
 ) -> None:
     """24 lists in batches of 4, or of 2 in each of two processes: the same 12 steps."""
-    in_one_process, in_two_processes = Workplace(tmp_path / "one"), Workplace(tmp_path / "two")
+    in_one_process = ForkedWorkplace(tmp_path / "one")
+    in_two_processes = Workplace(tmp_path / "two")
     same = [*SMALL, "pretraining.epochs=0", *EXACT, *options]
     in_one_process.run("train.py", *same, "training.lists_per_batch=4", "trainer.devices=1")
     in_two_processes.run("train.py", *same, *TWO, f"trainer={trainer}", *ON_CPU)
