@@ -57,6 +57,8 @@ RAW = re.compile(
 _SKIPPED = ("defaults", "hydra", "_target_", "_recursive_", "_partial_")
 _GIVEN: dict[str, Any] = {"paths": ["a.trec", "b.trec"], "files": ["a.trec"], "values": [1.0, 0.0]}
 """Values of options that must be given, where a name is none."""
+_OF_EACH_ROW = ("task.rows.", "task.options.")
+"""Where a table of a paper has the same options for each of its rows: of one row they are tried."""
 _UNREAD = ("published", "experiment_base")
 """Folders whose files are read by their own readers, or taken by other files: they are no options.
 """
@@ -116,10 +118,18 @@ def _first_seen() -> dict[str, list[str]]:
         options_by_file[file] = []
         for option in _options(config):
             taken_by = _constructor_and_argument(config, option) or (owner, option)
+            if option.startswith(_OF_EACH_ROW):
+                taken_by = (file, _without_its_row(option))
             if taken_by not in seen:
                 seen.add(taken_by)
                 options_by_file[file].append(option)
     return options_by_file
+
+
+def _without_its_row(option: str) -> str:
+    """``task.rows.*.ranker.name`` of ``task.rows.NoAug.ranker.name``."""
+    task, rows, _, *argument = option.split(".")
+    return ".".join((task, rows, "*", *argument))
 
 
 def _own(script: str) -> list[str]:
