@@ -68,14 +68,14 @@ class PaddedJointLayers(nn.Module):
             states = layer(states, apart.padding)
         first_tokens = torch.zeros_like(ids[:, 0])
         pooled = self.joint.layers[-1](states, rows=first_tokens, is_token=mask)[:, 0]
-        similarity = self._cosine(lower, apart) + self._matches(ids, apart, kept)
+        similarity = self._cosines(lower, ids, apart) + self._matches(ids, apart, kept)
         return pooled, states, similarity
 
     def similarity(self, vectors: Tensor, ids: Tensor, mask: Tensor, kept: Tensor) -> Tensor:
         """The similarity alone [B]; arguments as of :meth:`forward`."""
         apart = self._apart(ids, mask)
-        cosine = self._cosine(self._lower_states(vectors, apart), apart)
-        return cosine + self._matches(ids, apart, kept)
+        cosines = self._cosines(self._lower_states(vectors, apart), ids, apart)
+        return cosines + self._matches(ids, apart, kept)
 
     def _apart(self, ids: Tensor, mask: Tensor) -> _Apart:
         separators = (ids == self.separator_id).long()
@@ -114,12 +114,25 @@ class PaddedJointLayers(nn.Module):
         parts = matches.token_weights(ids) * kept * in_query / (in_document + SATURATION)
         return (parts * apart.of_document).sum(dim=1)
 
-    def _cosine(self, states: Tensor, apart: _Apart) -> Tensor:
+    def _cosines(self, states: Tensor, ids: Tensor, apart: _Apart) -> Tensor:
+        """Of the texts, and of their tokens where they are compared. [B]"""
         for layer in self.backbone.encoder.layer[self.joint.apart :]:
             states = layer(states, apart.blocked)
         of_query = self._vectors(states, apart.of_query)
         of_document = self._vectors(states, apart.of_document)
-        return self.joint.scale * (of_query * of_document).sum(dim=1)
+        cosine = self.joint.scale * (of_query * of_document).sum(dim=1)
+        if not self.joint.token_scale:
+            return cosine
+        return cosine + self.joint.token_scale * self._of_tokens(states, ids, apart)
+
+    def _of_tokens(self, states: Tensor, ids: Tensor, apart: _Apart) -> Tensor:
+        """As of :func:`~backpack_rank.models.token_similarity.best_cosines`, its sum. [B]"""
+        vectors = nn.functional.normalize(states, dim=-1)
+        cosines = vectors @ vectors.transpose(1, 2)
+        best = torch.where(apart.of_document[:, None, :], cosines, -1.0).amax(dim=2)
+        # The query's first token is special, and so is the separator, which is its last.
+        is_word = apart.of_query & (apart.positions > 0) & (ids != self.separator_id)
+        return (best * is_word).sum(dim=1) / is_word.sum(dim=1).clamp(min=1)
 
     def _vectors(self, states: Tensor, is_token: Tensor) -> Tensor:
         """The unit vector of a text in each row. [B, d]"""

@@ -59,6 +59,7 @@ Head = Annotated[str, OneOf(HEADS)]
 InputForm = Annotated[str, OneOf(INPUT_FORMS)]
 SenseKeys = Annotated[str, OneOf(SENSE_KEYS)]
 Similarity = Positive | Annotated[None, Note("for a score without it")]
+TokenSimilarity = Positive | Annotated[None, Note("for a score without it")]
 Matches = Positive | Annotated[None, Note("for a score without them")]
 SimilarityPooling = Annotated[str, OneOf(POOLINGS)]
 LayersApart = CountOrZero | Annotated[None, Note("for two thirds of the layers")]
@@ -192,6 +193,7 @@ def backpack_on_backbone(
     similarity: Similarity = None,
     similarity_pooling: SimilarityPooling = "mean",
     layers_apart: LayersApart = None,
+    token_similarity: TokenSimilarity = None,
     matches: Matches = None,
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
@@ -226,6 +228,9 @@ def backpack_on_backbone(
         similarity_pooling: how the encoder makes a vector of a text, ``mean`` or ``first``.
         layers_apart: with a similarity, lower layers in which query and document do not see each
             other; None: two thirds of them.
+        token_similarity: with a similarity, factor of the cosines of single tokens: the mean over
+            tokens of the query of the best one in the document
+            (:mod:`backpack_rank.models.token_similarity`); None: without.
         matches: with a similarity, weight of the tokens that query and document share, by their
             rarity in the documents that ``train.py`` trains on
             (:mod:`backpack_rank.models.token_matches`); None: without.
@@ -250,7 +255,9 @@ def backpack_on_backbone(
         sense_keys=keys or default_sense_keys(backbone),
         head=head,
         input_form=input_form,
-        similarity=_similarity(backbone, similarity, similarity_pooling, layers_apart, matches),
+        similarity=_similarity(
+            backbone, similarity, similarity_pooling, layers_apart, token_similarity, matches
+        ),
         **options,
     )
     ranker = BackpackForRanking(config)
@@ -323,6 +330,7 @@ def cross_encoder(
     similarity: Similarity = None,
     similarity_pooling: SimilarityPooling = "mean",
     layers_apart: LayersApart = None,
+    token_similarity: TokenSimilarity = None,
     matches: Matches = None,
 ) -> CrossEncoderForRanking:
     """Train a plain cross-encoder, a head on any pretrained encoder or decoder.
@@ -332,7 +340,7 @@ def cross_encoder(
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
     options["similarity"] = _similarity(
-        backbone, similarity, similarity_pooling, layers_apart, matches
+        backbone, similarity, similarity_pooling, layers_apart, token_similarity, matches
     )
     ranker = CrossEncoderForRanking(CrossEncoderConfig(**options))
     _take_weights(ranker, backbone)
@@ -431,22 +439,25 @@ def _similarity(
     scale: float | None,
     pooling: str,
     layers_apart: int | None,
+    token_similarity: float | None,
     matches: float | None,
 ) -> dict[str, Any] | None:
     """What a configuration says of a similarity; None without."""
+    parts: dict[str, float] = {}
+    if token_similarity is not None:
+        parts["token_similarity"] = token_similarity
+    if matches is not None:
+        parts["matches"] = matches
     if scale is None:
-        if matches is not None:
+        for name, value in parts.items():
             raise ValueError(
-                f"matches={matches:g} is a part of the similarity: give model.ranker.similarity "
-                "too, or leave matches out (model.ranker.matches=null)"
+                f"{name}={value:g} is a part of the similarity: give model.ranker.similarity "
+                f"too, or leave {name} out (model.ranker.{name}=null)"
             )
         return None
     if layers_apart is None:
         layers_apart = backbone.config.num_hidden_layers * 2 // 3
-    options = {"scale": scale, "pooling": pooling, "apart": layers_apart}
-    if matches is not None:
-        options["matches"] = matches
-    return options
+    return {"scale": scale, "pooling": pooling, "apart": layers_apart, **parts}
 
 
 def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: Attribute) -> None:

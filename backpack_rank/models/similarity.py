@@ -15,8 +15,10 @@ upper layers read them together, and these alone are trained::
 The head of a new ranker starts at 0, so that it begins as the encoder's cosine. The encoder is
 never trained: e(text) stays what it was.
 
-A vector of a text forgets rare words, which BM25 counts. With ``matches`` they are a part of the
-similarity too (:class:`~backpack_rank.models.token_matches.TokenMatches`), and are not trained.
+A vector of a text forgets much of its words. With ``token_similarity`` the encoder's states of
+single tokens are compared too (:mod:`backpack_rank.models.token_similarity`), and with ``matches``
+the tokens that both texts have count, the rare ones more
+(:class:`~backpack_rank.models.token_matches.TokenMatches`). Neither is trained.
 
 Notation of the docstrings: B rows, each a query and a document as
 :class:`~backpack_rank.models.rankers.JointPairTokenizer` joins them; T tokens of all rows; U
@@ -35,11 +37,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from backpack_rank.checks import above, one_of, whole_number
+from backpack_rank.checks import above, at_least, one_of, whole_number
 from backpack_rank.data.packing import PackedBatch, behind_separator, distinct
 from backpack_rank.models.pooled_layer import pool_layer
 from backpack_rank.models.token_matches import TokenMatches
 from backpack_rank.models.token_shift import TokenShift
+from backpack_rank.models.token_similarity import best_cosines
 
 ENCODER_TYPES = ("bert", "electra")
 """Encoders whose layers can be called one by one on packed rows."""
@@ -54,7 +57,8 @@ class JointReading:
     Attributes:
         pooled: last hidden states of the joint layers at each row's first token. [B, d]
         below: what the last of them reads. [T, d]
-        similarity: scale * cosine of query and document, and their matches. float32 [B]
+        similarity: scale * cosine of query and document, and what their tokens have in common.
+            float32 [B]
     """
 
     pooled: Tensor
@@ -71,7 +75,8 @@ class JointLayers(nn.Module):
         apart: L, lower layers in which query and document do not see each other.
         pooling: of a text's vector, one of :data:`POOLINGS`.
         layers: those that are trained, the last one of which is computed at one token.
-        matches: of the tokens of query and document; None: the cosine alone.
+        token_scale: factor of the cosines of single tokens; 0: they are not compared.
+        matches: of the tokens of query and document; None: they do not count.
     """
 
     matches: TokenMatches | None
@@ -80,8 +85,8 @@ class JointLayers(nn.Module):
         """
         Args:
             backbone: the encoder; its upper layers give the joint layers their shape.
-            options: ``scale``, ``apart``, ``pooling`` and, where tokens are matched, ``matches``,
-                of the ranker's configuration.
+            options: ``scale``, ``apart``, ``pooling`` and, where they are not None,
+                ``token_similarity`` and ``matches``, of the ranker's configuration.
 
         Raises:
             ValueError: the encoder is of another type, or an option is out of its range.
@@ -102,6 +107,8 @@ class JointLayers(nn.Module):
         one_of("similarity.pooling", self.pooling, POOLINGS)
         self.layers = copy.deepcopy(encoder_layers[self.apart :]).requires_grad_(True)
         pool_layer(self.layers[-1])
+        self.token_scale: float = options.get("token_similarity", 0)
+        at_least("similarity.token_similarity", self.token_scale, 0)
         self.matches = None
         if options.get("matches"):
             self.matches = TokenMatches(options["matches"], backbone.config.vocab_size)
@@ -131,8 +138,8 @@ class JointLayers(nn.Module):
         """
         texts, places = apart_texts(batch, separator_id)
         lower = self._lower_states(backbone, texts)
-        vectors = self._vectors(backbone, lower, texts)
-        similarity = self._similarity(vectors, places, batch, separator_id, token_shift)
+        last = self._last_states(backbone, lower, texts)
+        similarity = self._similarity(last, texts, places, batch, separator_id, token_shift)
 
         states = lower[rows_of_tokens(batch, texts, places, separator_id)]
         # Above an encoder in half precision, layers that are trained are in float32.
@@ -152,8 +159,8 @@ class JointLayers(nn.Module):
     ) -> Tensor:
         """The similarity of :meth:`read` without the joint layers. float32 [B]"""
         texts, places = apart_texts(batch, separator_id)
-        vectors = self._vectors(backbone, self._lower_states(backbone, texts), texts)
-        return self._similarity(vectors, places, batch, separator_id, token_shift)
+        last = self._last_states(backbone, self._lower_states(backbone, texts), texts)
+        return self._similarity(last, texts, places, batch, separator_id, token_shift)
 
     def token_parts(
         self,
@@ -168,13 +175,13 @@ class JointLayers(nn.Module):
 
             scale * cos(e(q), e(d)) = sum over tokens j of d: scale * e(q) . h_j / |sum_i h_i|
 
-        Those of matches add up too. Tokens of queries have 0. With ``pooling=first`` the document's
-        first token has the whole cosine.
+        Those of tokens and of matches add up too: a token of the document has what it is to those
+        tokens of the query that find no better one. Tokens of queries have 0. With
+        ``pooling=first`` the document's first token has the whole cosine of the texts.
         """
         texts, places = apart_texts(batch, separator_id)
-        lower = self._lower_states(backbone, texts)
-        vectors = self._vectors(backbone, lower, texts)
-        states = self._last_states(backbone, lower, texts)
+        states = last = self._last_states(backbone, self._lower_states(backbone, texts), texts)
+        vectors = unit_vectors(last, texts, self.pooling)
         if self.pooling == "first":
             is_first = F.one_hot(texts.offsets[:-1].long(), len(states)).sum(dim=0)
             states = states * is_first[:, None]
@@ -185,21 +192,32 @@ class JointLayers(nn.Module):
         lengths = sums.norm(dim=-1)[places[:, 1]][batch.text_ids]
         parts = self.scale * (of_queries * states[rows]).sum(dim=-1) / lengths
         parts = parts * behind_separator(batch, separator_id)
+        if self.token_scale:
+            values, found = best_cosines(last, texts, places)
+            query_lengths = (texts.offsets[1:] - texts.offsets[:-1]).long()[places[:, 0]]
+            begins = batch.offsets[:-1].long() + query_lengths
+            tokens = begins[:, None] + found
+            parts = parts.index_add(0, tokens.flatten(), self.token_scale * values.flatten())
         if self.matches is not None:
             parts = parts + self.matches.of_tokens(batch, separator_id, token_shift)
         return parts
 
     def _similarity(
         self,
-        vectors: Tensor,
+        last: Tensor,
+        texts: PackedBatch,
         places: Tensor,
         batch: PackedBatch,
         separator_id: int,
         token_shift: TokenShift | None,
     ) -> Tensor:
-        """Of rows, whose texts have these unit vectors at these places. float32 [B]"""
+        """Of rows, whose texts have these last states. float32 [B]"""
+        vectors = unit_vectors(last, texts, self.pooling)
         of_queries, of_documents = vectors[places[:, 0]], vectors[places[:, 1]]
         similarity = self.scale * (of_queries * of_documents).sum(dim=-1)
+        if self.token_scale:
+            values, _ = best_cosines(last, texts, places)
+            similarity = similarity + self.token_scale * values.sum(dim=1)
         if self.matches is not None:
             similarity = similarity + self.matches(batch, separator_id, token_shift)
         return similarity
@@ -216,11 +234,6 @@ class JointLayers(nn.Module):
         for layer in backbone.encoder.layer[: self.apart]:
             states = _layer_states(layer, states, texts)
         return states
-
-    @torch.no_grad()
-    def _vectors(self, backbone: Any, states: Tensor, texts: PackedBatch) -> Tensor:
-        """e(text), from the states behind the lower layers. float32 [U, d]"""
-        return unit_vectors(self._last_states(backbone, states, texts), texts, self.pooling)
 
     @torch.no_grad()
     def _last_states(self, backbone: Any, states: Tensor, texts: PackedBatch) -> Tensor:

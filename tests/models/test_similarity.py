@@ -34,6 +34,7 @@ from backpack_rank.training.freezing import FrozenParts
 from backpack_rank.training.module import OptimizerConfig
 
 SCALE = 20.0
+COSINE_ALONE = {"token_similarity": None, "matches": None}
 QUERY = "who can rewire a house"
 DOCUMENTS = ["she is an electrician", "he sells flowers to the woman", "an apple", "a house"]
 SWAPPED = ["he is an electrician", "she sells flowers to the man", "an apple", "a house"]
@@ -68,9 +69,10 @@ def folder(request, tokenizer, tmp_path_factory):
 
 
 def new_ranker(folder, tokenizer, kind, trained=False, **options):
-    """A ranker of random weights, and what joins its texts; a trained one matches tokens too."""
+    """A ranker of random weights, and what joins its texts; a trained one compares tokens too."""
     torch.manual_seed(1)
-    options = {"matches": 0.7 if trained else None, **options}
+    if trained:
+        options = {"token_similarity": 6, "matches": 0.7, **options}
     if kind == "backpack":
         options = {"senses": 4, "attribute_senses": "gender", **options}
         ranker = backpack_on_backbone(tokenizer, name=str(folder), similarity=SCALE, **options)
@@ -123,6 +125,36 @@ def test_a_new_ranker_scores_by_the_encoders_cosine(folder, tokenizer, kind, poo
     torch.testing.assert_close(scores, SCALE * cosines, atol=1e-4, rtol=1e-5)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
+def test_each_token_of_a_query_adds_its_best_cosine(folder, tokenizer, kind):
+    cosine, pair_tokenizer = new_ranker(folder, tokenizer, kind)
+    both, _ = new_ranker(folder, tokenizer, kind, token_similarity=7)
+    batch = rows(pair_tokenizer)
+    added = both(batch).scores - cosine(batch).scores
+
+    _, of_query, of_documents, _ = library_states(folder, pair_tokenizer)
+    words = of_query[-1][0][1:-1]
+    for found, states in zip(added.tolist(), of_documents, strict=True):
+        best = []
+        for word in words:
+            cosines = [torch.cosine_similarity(word, token, dim=0) for token in states[-1][0]]
+            best.append(float(max(cosines)))
+        assert found == pytest.approx(7 * sum(best) / len(best), abs=1e-4)
+
+
+@torch.no_grad()
+def test_tokens_are_compared_within_their_row(folder, tokenizer):
+    """Beside a longer query, a shorter one and an empty document."""
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "cross_encoder", token_similarity=7)
+    others = [*pair_tokenizer.pairs(f"{QUERY} or a house", ["", *DOCUMENTS])]
+    others += pair_tokenizer.pairs("she", DOCUMENTS)
+    batch = PackedBatch.from_sequences([*others, *pair_tokenizer.pairs(QUERY, DOCUMENTS)])
+    expected = ranker(rows(pair_tokenizer)).scores
+    together = ranker(batch).scores[len(others) :]
+    torch.testing.assert_close(together, expected, atol=1e-4, rtol=1e-5)
+
+
 def bm25(pair_tokenizer, query, document, collection, k1=0.5):
     """BM25 at b = 0 as a textbook has it: a loop over the words of a query."""
     texts = pair_tokenizer.encode([query, document, *collection])
@@ -151,9 +183,11 @@ def test_matches_are_bm25_without_lengths_beside_the_cosine(folder, tokenizer, k
     torch.testing.assert_close(added, 0.7 * torch.tensor(by_hand), atol=1e-4, rtol=1e-4)
 
 
-def test_matches_are_a_part_of_the_similarity(folder, tokenizer):
-    with pytest.raises(ValueError, match=r"matches=0\.5 .* give model\.ranker\.similarity too"):
-        cross_encoder(tokenizer, name=str(folder), matches=0.5)
+@pytest.mark.parametrize("option", ["matches", "token_similarity"])
+def test_what_tokens_add_is_a_part_of_the_similarity(folder, tokenizer, option):
+    message = rf"{option}=0\.5 .* give model\.ranker\.similarity too"
+    with pytest.raises(ValueError, match=message):
+        cross_encoder(tokenizer, name=str(folder), **{option: 0.5})
 
 
 @torch.no_grad()
@@ -178,7 +212,7 @@ def test_a_word_that_is_moved_matches_alpha_of_what_it_did(folder, tokenizer, al
 @pytest.mark.parametrize("apart", [0, 1, 2])
 def test_upper_layers_read_query_and_document_together(folder, tokenizer, apart):
     ranker, pair_tokenizer = new_ranker(
-        folder, tokenizer, "cross_encoder", trained=True, layers_apart=apart, matches=None
+        folder, tokenizer, "cross_encoder", trained=True, layers_apart=apart, **COSINE_ALONE
     )
     library, of_query, of_documents, cosines = library_states(folder, pair_tokenizer)
     expected, below = [], []
@@ -201,11 +235,11 @@ def test_upper_layers_read_query_and_document_together(folder, tokenizer, apart)
 
 @pytest.mark.slow
 @torch.no_grad()
-@pytest.mark.parametrize("matches", [None, 0.7])
+@pytest.mark.parametrize("tokens", [{}, {"matches": 0.7}, {"token_similarity": 6}])
 def test_alpha_acts_on_the_similarity_linearly_and_takes_it_from_swapped_words(
-    folder, tokenizer, matches
+    folder, tokenizer, tokens
 ):
-    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack", matches=matches)
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack", **tokens)
     groups = len(ranker.config.groups)
 
     def scores(documents, alpha):
