@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from backpack_rank.checks import above, at_least, one_of, whole_number
+from backpack_rank.checks import above, finite, one_of, whole_number
 from backpack_rank.data.packing import PackedBatch, behind_separator, distinct
 from backpack_rank.models.pooled_layer import pool_layer
 from backpack_rank.models.token_matches import TokenMatches
@@ -108,7 +108,7 @@ class JointLayers(nn.Module):
         self.layers = copy.deepcopy(encoder_layers[self.apart :]).requires_grad_(True)
         pool_layer(self.layers[-1])
         self.token_scale: float = options.get("token_similarity", 0)
-        at_least("similarity.token_similarity", self.token_scale, 0)
+        finite("similarity.token_similarity", self.token_scale, least=0)
         self.matches = None
         if options.get("matches"):
             self.matches = TokenMatches(options["matches"], backbone.config.vocab_size)
