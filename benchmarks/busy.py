@@ -58,8 +58,10 @@ def main() -> None:
     if options.worker:
         work()
         return
+    names = [LIBGOMP, *options.spins]
     # A quick run has the two whose ratio is a goal.
-    names = [LIBGOMP, *([] if options.quick else [ONE_THREAD]), *options.spins]
+    if not options.quick:
+        names.insert(1, ONE_THREAD)
     workers = {name: Worker(name, options.threads) for name in names}
     console = Console(width=118)
     record: dict[str, object] = {"command": command_line("busy"), "machine": machine("cpu")}
