@@ -374,18 +374,24 @@ def test_a_mapped_score_is_explained_by_words_and_does_not_split_into_senses():
 
 
 @pytest.mark.packaging
-def test_a_graph_of_onnx_has_it_as_an_input(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "beside_the_weights"), [("cross_encoder", True), ("backpack", False)]
+)
+def test_a_graph_of_onnx_has_it_as_an_input(tmp_path, kind, beside_the_weights):
     onnx_export = pytest.importorskip("backpack_rank.integrations.onnx_export")
     import onnxruntime
     from tokenizers import Tokenizer
 
     folder = tmp_path / "ranker"
-    shutil.copytree(FIXTURES / "backpack", folder)
+    shutil.copytree(FIXTURES / kind, folder)
     reranker = load(folder, device="cpu")
     policy = Erase(GENDER).fitted(reranker, candidates())
     fair = reranker.with_policy(policy, 0.0)
-    policy.save(folder / MAP_FILE)
-    about = onnx_export.export_onnx(load(folder, device="cpu"), tmp_path / "graph")
+    if beside_the_weights:
+        policy.save(folder / MAP_FILE)
+        about = onnx_export.export_onnx(load(folder, device="cpu"), tmp_path / "graph")
+    else:
+        about = onnx_export.export_onnx(fair, tmp_path / "graph")
     assert about["erased_by_erase_alpha"] == {"policy": "erase_leace", "attribute": "gender"}
 
     session = onnxruntime.InferenceSession(str(tmp_path / "graph" / "model.onnx"))
