@@ -214,7 +214,7 @@ class WordPairTokenizer(PairTokenizer):
 def document_frequencies(
     texts: Iterable[str], pair_tokenizer: PairTokenizer, size: int
 ) -> tuple[np.ndarray, int]:
-    """Document frequencies: in how many texts each token or word stands.
+    """Document frequencies: in how many texts each word stands.
 
         frequencies, documents = document_frequencies(texts, pair_tokenizer, size)
 

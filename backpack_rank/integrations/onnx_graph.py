@@ -164,11 +164,7 @@ class RankerGraph(nn.Module):
         None where the ranker has no similarity, else [B].
         """
         if self.joint is not None:
-            vectors = self._vectors(ids, forms, shift)
-            if self.attribute_senses is not None:
-                # A form is another token than its first piece, which may stand beside it.
-                ids = torch.where(forms >= 0, self.attribute_senses.vocabulary + forms, ids)
-            return self.joint(vectors, ids, mask, _kept_matches(ids, shift))
+            return self.joint(self._vectors(ids, forms, shift), ids, mask)
         places = mask.sum(dim=1) - 1 if self.reads_last else torch.zeros_like(ids[:, 0])
         if self.keys_below:
             # The pooled token's last state stands in front of the states below the last layer.
@@ -215,8 +211,7 @@ class RankerGraph(nn.Module):
         """The similarity of texts as they are, no form read as its class. [B]"""
         assert self.joint is not None
         no_forms = torch.full_like(ids, -1)
-        vectors = self._vectors(ids, no_forms, None)
-        return self.joint.similarity(vectors, ids, mask, _kept_matches(ids, None))
+        return self.joint.similarity(self._vectors(ids, no_forms, None), ids, mask)
 
     def _weight_of_forms(self, forms: Tensor, weights_of_groups: Tensor) -> Tensor:
         """The mean, over the forms of each text, of the weights of their groups. [B]"""
@@ -450,14 +445,6 @@ def _erased(
     along = ((vectors - mean)[:, None] * right).sum(dim=2)  # [B, r]
     removed = (along[:, None] * left).sum(dim=2)  # [B, d]
     return vectors - (1 - erase_alpha) * removed
-
-
-def _kept_matches(ids: Tensor, shift: TokenShift | None) -> Tensor:
-    """How much of what a shared token adds is kept: alpha of a word that is moved. [B, n]"""
-    if shift is None:
-        return torch.ones_like(ids, dtype=torch.float32)
-    alpha: Any = shift.alpha  # [B, 1, 1], as vectors need it
-    return replace(shift, alpha=alpha[:, :, 0]).share_kept(ids)
 
 
 def _unpack(classifier: nn.Module) -> None:

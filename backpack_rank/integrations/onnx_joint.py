@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from backpack_rank.models.similarity import JointLayers
-from backpack_rank.models.token_matches import SATURATION
 
 
 class _Apart(NamedTuple):
@@ -47,16 +46,13 @@ class PaddedJointLayers(nn.Module):
         self.joint = joint
         self.separator_id = separator_id
 
-    def forward(
-        self, vectors: Tensor, ids: Tensor, mask: Tensor, kept: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, vectors: Tensor, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """States behind the joint layers and what the last of them reads, and the similarity.
 
         Args:
             vectors: word embeddings of the tokens. [B, n, e]
             ids: the tokens. int64 [B, n]
             mask: where there are tokens. bool [B, n]
-            kept: how much of its matches each token keeps: alpha of one that is moved. [B, n]
 
         Returns:
             [B, d], [B, n, d] and [B].
@@ -68,14 +64,12 @@ class PaddedJointLayers(nn.Module):
             states = layer(states, apart.padding)
         first_tokens = torch.zeros_like(ids[:, 0])
         pooled = self.joint.layers[-1](states, rows=first_tokens, is_token=mask)[:, 0]
-        similarity = self._cosines(lower, ids, apart) + self._matches(ids, apart, kept)
-        return pooled, states, similarity
+        return pooled, states, self._cosines(lower, ids, apart)
 
-    def similarity(self, vectors: Tensor, ids: Tensor, mask: Tensor, kept: Tensor) -> Tensor:
+    def similarity(self, vectors: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
         """The similarity alone [B]; arguments as of :meth:`forward`."""
         apart = self._apart(ids, mask)
-        cosines = self._cosines(self._lower_states(vectors, apart), ids, apart)
-        return cosines + self._matches(ids, apart, kept)
+        return self._cosines(self._lower_states(vectors, apart), ids, apart)
 
     def _apart(self, ids: Tensor, mask: Tensor) -> _Apart:
         separators = (ids == self.separator_id).long()
@@ -102,17 +96,6 @@ class PaddedJointLayers(nn.Module):
         for layer in self.backbone.encoder.layer[: self.joint.apart]:
             states = layer(states, apart.blocked)
         return states
-
-    def _matches(self, ids: Tensor, apart: _Apart, kept: Tensor) -> Tensor | float:
-        """As of :class:`~backpack_rank.models.token_matches.TokenMatches`. [B]"""
-        matches = self.joint.matches
-        if matches is None:
-            return 0.0
-        is_same = ids[:, :, None] == ids[:, None, :]  # [B, n, n]
-        in_query = (is_same & apart.of_query[:, None, :]).sum(dim=2)
-        in_document = (is_same & apart.of_document[:, None, :]).sum(dim=2)
-        parts = matches.token_weights(ids) * kept * in_query / (in_document + SATURATION)
-        return (parts * apart.of_document).sum(dim=1)
 
     def _cosines(self, states: Tensor, ids: Tensor, apart: _Apart) -> Tensor:
         """Of the texts, and of their tokens where they are compared. [B]"""

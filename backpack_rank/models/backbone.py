@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,6 @@ from transformers import AutoModel, PreTrainedModel
 from typing_extensions import Self
 
 from backpack_rank.data.packing import PackedBatch, behind_separator
-from backpack_rank.data.tokenisation import PairTokenizer
-from backpack_rank.data.vocabulary import document_frequencies
 from backpack_rank.models.attention import BACKEND, packed_hidden, packed_trunk, use_fast_gelu
 from backpack_rank.models.configuration import BackboneConfig
 from backpack_rank.models.pooled_layer import pool_last_layer
@@ -123,15 +121,6 @@ class BackboneMixin(Mixin):
         self.backbone.requires_grad_(False)
         return JointLayers(self.backbone, self.config.similarity)
 
-    def count(self, texts: Iterable[str], pair_tokenizer: PairTokenizer) -> None:
-        """See :meth:`~backpack_rank.models.rankers.Ranker.count`: matches weigh tokens by IDF."""
-        matches = None if self.joint is None else self.joint.matches
-        if matches is not None:
-            vocabulary = len(matches.frequencies)
-            frequencies, documents = document_frequencies(texts, pair_tokenizer, vocabulary)
-            special_ids = pair_tokenizer.tokenizer.all_special_ids
-            matches.count(torch.from_numpy(frequencies), documents, special_ids)
-
     def train(self, mode: bool = True) -> Self:
         """As of every module; an encoder whose similarity is a part of the score stays itself."""
         super().train(mode)
@@ -148,23 +137,19 @@ class BackboneMixin(Mixin):
         """What the joint layers read of B rows; arguments of :meth:`hidden_states`."""
         assert self.joint is not None
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
-            return self.joint.read(self.backbone, batch, self.config.separator_id, token_shift)
+            return self.joint.read(self.backbone, batch, self.config.separator_id)
 
     def text_similarity(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """The similarity of B rows alone; arguments of :meth:`hidden_states`. float32 [B]"""
         assert self.joint is not None
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
-            return self.joint.text_similarity(
-                self.backbone, batch, self.config.separator_id, token_shift
-            )
+            return self.joint.text_similarity(self.backbone, batch, self.config.separator_id)
 
     def similarity_parts(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """What each token adds to the similarity; arguments of :meth:`hidden_states`. [T]"""
         assert self.joint is not None
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
-            return self.joint.token_parts(
-                self.backbone, batch, self.config.separator_id, token_shift
-            )
+            return self.joint.token_parts(self.backbone, batch, self.config.separator_id)
 
     @cached_property
     def _last_layer_pools(self) -> bool:

@@ -60,7 +60,6 @@ InputForm = Annotated[str, OneOf(INPUT_FORMS)]
 SenseKeys = Annotated[str, OneOf(SENSE_KEYS)]
 Similarity = Positive | Annotated[None, Note("for a score without it")]
 TokenSimilarity = Positive | Annotated[None, Note("for a score without it")]
-Matches = Positive | Annotated[None, Note("for a score without them")]
 SimilarityPooling = Annotated[str, OneOf(POOLINGS)]
 LayersApart = CountOrZero | Annotated[None, Note("for two thirds of the layers")]
 # What the families call the dropout of attention weights.
@@ -194,7 +193,6 @@ def backpack_on_backbone(
     similarity_pooling: SimilarityPooling = "mean",
     layers_apart: LayersApart = None,
     token_similarity: TokenSimilarity = None,
-    matches: Matches = None,
     attribute_senses: AttributeNames | None = None,
     attribute_senses_where: Where = "documents",
     attribute_senses_queries: Queries = QUERIES[0],
@@ -231,9 +229,6 @@ def backpack_on_backbone(
         token_similarity: with a similarity, factor of the cosines of single tokens: the mean over
             tokens of the query of the best one in the document
             (:mod:`backpack_rank.models.token_similarity`); None: without.
-        matches: with a similarity, weight of the tokens that query and document share, by their
-            rarity in the documents that ``train.py`` trains on
-            (:mod:`backpack_rank.models.token_matches`); None: without.
         attribute_senses, attribute_senses_where, attribute_senses_queries, head, input_form: as of
             :func:`new_backpack`.
 
@@ -256,7 +251,7 @@ def backpack_on_backbone(
         head=head,
         input_form=input_form,
         similarity=_similarity(
-            backbone, similarity, similarity_pooling, layers_apart, token_similarity, matches
+            backbone, similarity, similarity_pooling, layers_apart, token_similarity
         ),
         **options,
     )
@@ -331,7 +326,6 @@ def cross_encoder(
     similarity_pooling: SimilarityPooling = "mean",
     layers_apart: LayersApart = None,
     token_similarity: TokenSimilarity = None,
-    matches: Matches = None,
 ) -> CrossEncoderForRanking:
     """Train a plain cross-encoder, a head on any pretrained encoder or decoder.
 
@@ -340,7 +334,7 @@ def cross_encoder(
     backbone_dtype(dtype)
     backbone, options = _backbone(tokenizer, name, dropout, pooling, attention)
     options["similarity"] = _similarity(
-        backbone, similarity, similarity_pooling, layers_apart, token_similarity, matches
+        backbone, similarity, similarity_pooling, layers_apart, token_similarity
     )
     ranker = CrossEncoderForRanking(CrossEncoderConfig(**options))
     _take_weights(ranker, backbone)
@@ -440,24 +434,22 @@ def _similarity(
     pooling: str,
     layers_apart: int | None,
     token_similarity: float | None,
-    matches: float | None,
 ) -> dict[str, Any] | None:
     """What a configuration says of a similarity; None without."""
-    parts: dict[str, float] = {}
-    if token_similarity is not None:
-        parts["token_similarity"] = token_similarity
-    if matches is not None:
-        parts["matches"] = matches
     if scale is None:
-        for name, value in parts.items():
+        if token_similarity is not None:
             raise ValueError(
-                f"{name}={value:g} is a part of the similarity: give model.ranker.similarity "
-                f"too, or leave {name} out (model.ranker.{name}=null)"
+                f"token_similarity={token_similarity:g} is a part of the similarity: give "
+                "model.ranker.similarity too, or leave token_similarity out "
+                "(model.ranker.token_similarity=null)"
             )
         return None
     if layers_apart is None:
         layers_apart = backbone.config.num_hidden_layers * 2 // 3
-    return {"scale": scale, "pooling": pooling, "apart": layers_apart, **parts}
+    options: dict[str, Any] = {"scale": scale, "pooling": pooling, "apart": layers_apart}
+    if token_similarity is not None:
+        options["token_similarity"] = token_similarity
+    return options
 
 
 def split_attribute(ranker: Ranker, pair_tokenizer: PairTokenizer, attribute: Attribute) -> None:

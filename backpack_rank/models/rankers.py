@@ -182,10 +182,6 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         )
         self.post_init()
 
-    def count(self, texts: Iterable[str], pair_tokenizer: PairTokenizer) -> None:
-        """See :meth:`Ranker.count`."""
-        self.backpack.count(texts, pair_tokenizer)
-
     @property
     def pair_tokenizer_class(self) -> type[PairTokenizer]:  # type: ignore[override]
         """What joins query and document, as ``input_form`` and ``similarity`` say."""

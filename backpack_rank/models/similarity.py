@@ -16,9 +16,7 @@ The head of a new ranker starts at 0, so that it begins as the encoder's cosine.
 never trained: e(text) stays what it was.
 
 A vector of a text forgets much of its words. With ``token_similarity`` the encoder's states of
-single tokens are compared too (:mod:`backpack_rank.models.token_similarity`), and with ``matches``
-the tokens that both texts have count, the rare ones more
-(:class:`~backpack_rank.models.token_matches.TokenMatches`). Neither is trained.
+single tokens are compared too (:mod:`backpack_rank.models.token_similarity`). They are not trained.
 
 Notation of the docstrings: B rows, each a query and a document as
 :class:`~backpack_rank.models.rankers.JointPairTokenizer` joins them; T tokens of all rows; U
@@ -40,8 +38,6 @@ from transformers import PreTrainedModel
 from backpack_rank.checks import above, finite, one_of, whole_number
 from backpack_rank.data.packing import PackedBatch, behind_separator, distinct
 from backpack_rank.models.pooled_layer import pool_layer
-from backpack_rank.models.token_matches import TokenMatches
-from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.models.token_similarity import best_cosines
 
 ENCODER_TYPES = ("bert", "electra")
@@ -57,7 +53,7 @@ class JointReading:
     Attributes:
         pooled: last hidden states of the joint layers at each row's first token. [B, d]
         below: what the last of them reads. [T, d]
-        similarity: scale * cosine of query and document, and what their tokens have in common.
+        similarity: scale * cosine of query and document, and the cosines of their tokens.
             float32 [B]
     """
 
@@ -76,17 +72,14 @@ class JointLayers(nn.Module):
         pooling: of a text's vector, one of :data:`POOLINGS`.
         layers: those that are trained, the last one of which is computed at one token.
         token_scale: factor of the cosines of single tokens; 0: they are not compared.
-        matches: of the tokens of query and document; None: they do not count.
     """
-
-    matches: TokenMatches | None
 
     def __init__(self, backbone: PreTrainedModel, options: Mapping[str, Any]) -> None:
         """
         Args:
             backbone: the encoder; its upper layers give the joint layers their shape.
-            options: ``scale``, ``apart``, ``pooling`` and, where they are not None,
-                ``token_similarity`` and ``matches``, of the ranker's configuration.
+            options: ``scale``, ``apart``, ``pooling`` and, where it is not None,
+                ``token_similarity``, of the ranker's configuration.
 
         Raises:
             ValueError: the encoder is of another type, or an option is out of its range.
@@ -109,9 +102,6 @@ class JointLayers(nn.Module):
         pool_layer(self.layers[-1])
         self.token_scale: float = options.get("token_similarity", 0)
         finite("similarity.token_similarity", self.token_scale, least=0)
-        self.matches = None
-        if options.get("matches"):
-            self.matches = TokenMatches(options["matches"], backbone.config.vocab_size)
 
     def take_weights(self, backbone: PreTrainedModel) -> None:
         """Start as the encoder's own upper layers."""
@@ -123,7 +113,6 @@ class JointLayers(nn.Module):
         backbone: PreTrainedModel,
         batch: PackedBatch,
         separator_id: int,
-        token_shift: TokenShift | None = None,
     ) -> JointReading:
         """Read rows of a query and a document.
 
@@ -131,7 +120,6 @@ class JointLayers(nn.Module):
             backbone: the encoder, whose word embeddings are moved already.
             batch: B rows.
             separator_id: token that a query ends with.
-            token_shift: what moves them.
 
         Raises:
             ValueError: a row has no document behind its query.
@@ -139,7 +127,7 @@ class JointLayers(nn.Module):
         texts, places = apart_texts(batch, separator_id)
         lower = self._lower_states(backbone, texts)
         last = self._last_states(backbone, lower, texts)
-        similarity = self._similarity(last, texts, places, batch, separator_id, token_shift)
+        similarity = self._similarity(last, texts, places)
 
         states = lower[rows_of_tokens(batch, texts, places, separator_id)]
         # Above an encoder in half precision, layers that are trained are in float32.
@@ -155,19 +143,17 @@ class JointLayers(nn.Module):
         backbone: PreTrainedModel,
         batch: PackedBatch,
         separator_id: int,
-        token_shift: TokenShift | None = None,
     ) -> Tensor:
         """The similarity of :meth:`read` without the joint layers. float32 [B]"""
         texts, places = apart_texts(batch, separator_id)
         last = self._last_states(backbone, self._lower_states(backbone, texts), texts)
-        return self._similarity(last, texts, places, batch, separator_id, token_shift)
+        return self._similarity(last, texts, places)
 
     def token_parts(
         self,
         backbone: PreTrainedModel,
         batch: PackedBatch,
         separator_id: int,
-        token_shift: TokenShift | None = None,
     ) -> Tensor:
         """What each token of a document adds to the similarity of its row. float32 [T]
 
@@ -175,9 +161,9 @@ class JointLayers(nn.Module):
 
             scale * cos(e(q), e(d)) = sum over tokens j of d: scale * e(q) . h_j / |sum_i h_i|
 
-        Those of tokens and of matches add up too: a token of the document has what it is to those
-        tokens of the query that find no better one. Tokens of queries have 0. With
-        ``pooling=first`` the document's first token has the whole cosine of the texts.
+        Cosines of tokens add up too: a token of the document has what it is to those tokens of the
+        query that find no better one. Tokens of queries have 0. With ``pooling=first`` the
+        document's first token has the whole cosine of the texts.
         """
         texts, places = apart_texts(batch, separator_id)
         states = last = self._last_states(backbone, self._lower_states(backbone, texts), texts)
@@ -198,19 +184,9 @@ class JointLayers(nn.Module):
             begins = batch.offsets[:-1].long() + query_lengths
             tokens = begins[:, None] + found
             parts = parts.index_add(0, tokens.flatten(), self.token_scale * values.flatten())
-        if self.matches is not None:
-            parts = parts + self.matches.of_tokens(batch, separator_id, token_shift)
         return parts
 
-    def _similarity(
-        self,
-        last: Tensor,
-        texts: PackedBatch,
-        places: Tensor,
-        batch: PackedBatch,
-        separator_id: int,
-        token_shift: TokenShift | None,
-    ) -> Tensor:
+    def _similarity(self, last: Tensor, texts: PackedBatch, places: Tensor) -> Tensor:
         """Of rows, whose texts have these last states. float32 [B]"""
         vectors = unit_vectors(last, texts, self.pooling)
         of_queries, of_documents = vectors[places[:, 0]], vectors[places[:, 1]]
@@ -218,8 +194,6 @@ class JointLayers(nn.Module):
         if self.token_scale:
             values, _ = best_cosines(last, texts, places)
             similarity = similarity + self.token_scale * values.sum(dim=1)
-        if self.matches is not None:
-            similarity = similarity + self.matches(batch, separator_id, token_shift)
         return similarity
 
     @torch.no_grad()

@@ -215,13 +215,6 @@ class TokenShift:
         vectors = table[ids][..., None]
         return self._moved(vectors, ids, is_whole_word, means[:, None]).squeeze(-1)
 
-    def share_kept(self, ids: Tensor) -> Tensor:
-        """How much of what it alone does each token id [...] keeps: alpha of moved ones. [...]"""
-        if self.embedding_means is None:
-            return torch.ones_like(ids, dtype=torch.float32)
-        is_moved = self._is_moved(ids.flatten()).view_as(ids)
-        return torch.where(is_moved, self.alpha, 1.0)
-
     def hidden(self, hidden: Tensor, ids: Tensor, is_whole_word: Tensor | None) -> Tensor:
         """h(x) [..., f] of token ids [...]; without ``is_whole_word`` all are whole words."""
         if self.hidden_means is None:

@@ -37,7 +37,8 @@ def best_cosines(states: Tensor, texts: PackedBatch, places: Tensor) -> tuple[Te
     # Documents are longer: of the padding, a product over queries needs that of queries alone.
     of_queries = vectors[:, : int(query_lengths.max())][places[:, 0]]
     of_documents = vectors[places[:, 1]]
-    cosines = of_queries @ of_documents.transpose(1, 2)  # [B, L, tokens of the longest document]
+    with torch.autocast(states.device.type, enabled=False):  # as of whole texts: in float32
+        cosines = of_queries @ of_documents.transpose(1, 2)  # [B, L, tokens of the longest one]
 
     positions = torch.arange(vectors.shape[1], device=states.device)
     is_padding = positions >= document_lengths[:, None]

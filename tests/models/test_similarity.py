@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +19,7 @@ from backpack_rank.models.factory import backpack_on_backbone, cross_encoder
 from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.pooled_map import kept_vectors
+from backpack_rank.models.token_similarity import best_cosines
 from backpack_rank.position.passages.representations import representations
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
@@ -34,7 +33,6 @@ from backpack_rank.training.freezing import FrozenParts
 from backpack_rank.training.module import OptimizerConfig
 
 SCALE = 20.0
-COSINE_ALONE = {"token_similarity": None, "matches": None}
 QUERY = "who can rewire a house"
 DOCUMENTS = ["she is an electrician", "he sells flowers to the woman", "an apple", "a house"]
 SWAPPED = ["he is an electrician", "she sells flowers to the man", "an apple", "a house"]
@@ -72,7 +70,7 @@ def new_ranker(folder, tokenizer, kind, trained=False, **options):
     """A ranker of random weights, and what joins its texts; a trained one compares tokens too."""
     torch.manual_seed(1)
     if trained:
-        options = {"token_similarity": 6, "matches": 0.7, **options}
+        options = {"token_similarity": 6, **options}
     if kind == "backpack":
         options = {"senses": 4, "attribute_senses": "gender", **options}
         ranker = backpack_on_backbone(tokenizer, name=str(folder), similarity=SCALE, **options)
@@ -84,7 +82,6 @@ def new_ranker(folder, tokenizer, kind, trained=False, **options):
                 if parameter.requires_grad:
                     parameter.add_(0.2 * torch.randn_like(parameter))
     pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 40)
-    ranker.count([*DOCUMENTS, *SWAPPED], pair_tokenizer)
     return ranker.eval(), pair_tokenizer
 
 
@@ -155,64 +152,27 @@ def test_tokens_are_compared_within_their_row(folder, tokenizer):
     torch.testing.assert_close(together, expected, atol=1e-4, rtol=1e-5)
 
 
-def bm25(pair_tokenizer, query, document, collection, k1=0.5):
-    """BM25 at b = 0 as a textbook has it: a loop over the words of a query."""
-    texts = pair_tokenizer.encode([query, document, *collection])
-    query, document, *collection = [ids.tolist() for ids in texts]
-    frequencies, score = Counter(document), 0.0
-    for token in query:
-        holders = sum(token in text for text in collection)
-        idf = math.log(1 + (len(collection) - holders + 0.5) / (holders + 0.5))
-        score += idf * frequencies[token] / (frequencies[token] + k1)
-    return score
+def test_training_in_half_precision_keeps_the_cosines_digits():
+    texts = PackedBatch.from_sequences([range(5), range(9)])
+    places = torch.tensor([[0, 1]])
+    states = torch.randn(14, 32, generator=torch.manual_seed(0))
+    expected, _ = best_cosines(states, texts, places)
+    with torch.autocast("cpu", torch.bfloat16):
+        values, _ = best_cosines(states, texts, places)
+    assert torch.equal(values, expected)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["backpack", "cross_encoder"])
-def test_matches_are_bm25_without_lengths_beside_the_cosine(folder, tokenizer, kind):
-    # "zebra" is in no document that was counted, and stands twice in one that is ranked.
-    query = "who can rewire a zebra house a house"
-    documents = ["a house for a zebra, a house", "zebra zebra", "an apple", "he sells the house"]
-    cosine, pair_tokenizer = new_ranker(folder, tokenizer, kind)
-    both, _ = new_ranker(folder, tokenizer, kind, matches=0.7)
-    batch = PackedBatch.from_sequences(pair_tokenizer.pairs(query, documents))
-    added = (both(batch).scores - cosine(batch).scores).detach()
-    collection = [*DOCUMENTS, *SWAPPED]
-    by_hand = [bm25(pair_tokenizer, query, document, collection) for document in documents]
-    assert min(by_hand) == 0 < by_hand[0]
-    torch.testing.assert_close(added, 0.7 * torch.tensor(by_hand), atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("option", ["matches", "token_similarity"])
-def test_what_tokens_add_is_a_part_of_the_similarity(folder, tokenizer, option):
-    message = rf"{option}=0\.5 .* give model\.ranker\.similarity too"
+def test_what_tokens_add_is_a_part_of_the_similarity(folder, tokenizer):
+    message = r"token_similarity=0\.5 .* give model\.ranker\.similarity too"
     with pytest.raises(ValueError, match=message):
-        cross_encoder(tokenizer, name=str(folder), **{option: 0.5})
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("alpha", [1.0, 0.4, 0.0])
-def test_a_word_that_is_moved_matches_alpha_of_what_it_did(folder, tokenizer, alpha):
-    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "cross_encoder", matches=0.7)
-    context = PointwiseReranker(Scorer(ranker, pair_tokenizer)).hook.context
-    words = PairedTokens.of(Attribute.named("gender")).words()
-    query, documents = "is she a house", ["she is a house", "he is a house"]
-    batch = PackedBatch.from_sequences(pair_tokenizer.pairs(query, documents))
-    shift = context.token_shift(words, "weights", alpha)
-    she, he = ranker.joint.matches(batch, ranker.config.separator_id, shift).tolist()
-    collection = [*DOCUMENTS, *SWAPPED]
-    without = 0.7 * bm25(pair_tokenizer, "is a house", documents[1], collection)
-    of_word = 0.7 * bm25(pair_tokenizer, "she", "she", collection)
-    assert of_word > 0.1
-    assert he == pytest.approx(without, abs=1e-5)
-    assert she == pytest.approx(without + alpha * of_word, abs=1e-5)
+        cross_encoder(tokenizer, name=str(folder), token_similarity=0.5)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("apart", [0, 1, 2])
 def test_upper_layers_read_query_and_document_together(folder, tokenizer, apart):
     ranker, pair_tokenizer = new_ranker(
-        folder, tokenizer, "cross_encoder", trained=True, layers_apart=apart, **COSINE_ALONE
+        folder, tokenizer, "cross_encoder", trained=True, layers_apart=apart, token_similarity=None
     )
     library, of_query, of_documents, cosines = library_states(folder, pair_tokenizer)
     expected, below = [], []
@@ -235,7 +195,7 @@ def test_upper_layers_read_query_and_document_together(folder, tokenizer, apart)
 
 @pytest.mark.slow
 @torch.no_grad()
-@pytest.mark.parametrize("tokens", [{}, {"matches": 0.7}, {"token_similarity": 6}])
+@pytest.mark.parametrize("tokens", [{}, {"token_similarity": 6}])
 def test_alpha_acts_on_the_similarity_linearly_and_takes_it_from_swapped_words(
     folder, tokenizer, tokens
 ):
