@@ -61,7 +61,7 @@ SenseKeys = Annotated[str, OneOf(SENSE_KEYS)]
 Similarity = Positive | Annotated[None, Note("for a score without it")]
 TokenSimilarity = Positive | Annotated[None, Note("for a score without it")]
 SimilarityPooling = Annotated[str, OneOf(POOLINGS)]
-LayersApart = CountOrZero | Annotated[None, Note("for two thirds of the layers")]
+LayersApart = CountOrZero | Annotated[None, Note("for all but the last one")]
 # What the families call the dropout of attention weights.
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 
@@ -225,7 +225,7 @@ def backpack_on_backbone(
             None: without.
         similarity_pooling: how the encoder makes a vector of a text, ``mean`` or ``first``.
         layers_apart: with a similarity, lower layers in which query and document do not see each
-            other; None: two thirds of them.
+            other; None: all but the last one.
         token_similarity: with a similarity, factor of the cosines of single tokens: the mean over
             tokens of the query of the best one in the document
             (:mod:`backpack_rank.models.token_similarity`); None: without.
@@ -445,7 +445,7 @@ def _similarity(
             )
         return None
     if layers_apart is None:
-        layers_apart = backbone.config.num_hidden_layers * 2 // 3
+        layers_apart = backbone.config.num_hidden_layers - 1
     options: dict[str, Any] = {"scale": scale, "pooling": pooling, "apart": layers_apart}
     if token_similarity is not None:
         options["token_similarity"] = token_similarity

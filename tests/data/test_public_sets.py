@@ -436,7 +436,7 @@ def test_a_command_in_a_folder_without_data_ends_with_the_command_that_gets_it(t
         done = run_forked("train.py", ["recipe=minilm"], tmp_path, {**environment, **variable})
         assert done.returncode == 2
         last = done.stderr.strip().splitlines()[-1]
-        assert f"there is no folder {tmp_path / 'data' / 'squad_train'}" in last
+        assert f"there is no folder {tmp_path / 'data' / 'msmarco_dev600'}" in last
         assert "`data get minilm` all that recipe=minilm needs" in last
 
 

@@ -66,7 +66,14 @@ def test_a_name_can_be_given():
     assert load_union({"x": part("first", "cat")}, name="all").name == "all"
 
 
-@pytest.mark.parametrize("parts", [{}, {"a/b": part("first", "cat")}])
+def test_a_part_that_is_none_is_left_out():
+    parts = {"x": None, "y": part("second", "dog")}
+    union = load_union(parts, sample={"x": None})
+    assert union.documents.fingerprint == load_union({"y": parts["y"]}).documents.fingerprint
+    assert set(union.queries) == {f"y/{query_id}" for query_id in parts["y"].queries}
+
+
+@pytest.mark.parametrize("parts", [{}, {"a": None}, {"a/b": part("first", "cat")}])
 def test_no_part_and_names_with_a_slash_are_refused(parts):
     with pytest.raises(ValueError, match="a union needs parts with names without a slash"):
         load_union(parts)

@@ -67,11 +67,7 @@ def measured(
 @pytest.mark.slow
 def test_the_recipe_is_the_command_that_was_measured(workplace: Workplace, run: Path) -> None:
     config = run_config(run)
-    assert (config.data.name, config.data.train.sample.squad, config.lists.size) == (
-        "dl19",
-        1000,
-        8,
-    )
+    assert (config.data.name, config.data.train.parts.squad, config.lists.size) == ("dl19", None, 8)
     assert (config.model.name, config.max_length, config.training.epochs) == ("backpack", 256, 1)
     assert (config.model.ranker.similarity, config.model.ranker.token_similarity) == (20, 20)
     assert config.trainer.precision == "auto"

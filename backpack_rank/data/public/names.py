@@ -38,7 +38,7 @@ SOURCE = "source.json"
 IDENTICAL_IDS = "ignore_identical_ids"
 """Key of it: whether queries are documents of the collection."""
 GROUPS = {
-    "minilm": ("squad_train", "msmarco_dev600", "dl19", "trec_dl", "gender_bias_ir", "grep_biasir"),
+    "minilm": ("msmarco_dev600", "dl19", "trec_dl", "gender_bias_ir", "grep_biasir"),
 }
 """Names for several: what ``recipe=minilm`` and its measures need."""
 _READ_WITH = {"dl19": ("trec_dl", "gender_bias_ir"), "dl20": ("trec_dl",)}

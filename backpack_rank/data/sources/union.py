@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 
 def load_union(
-    parts: Mapping[str, Collection],
+    parts: Mapping[str, Collection | None],
     name: Name | None = None,
     sample: Mapping[str, Count | None] | None = None,
     seed: Seed = 0,
@@ -36,7 +36,8 @@ def load_union(
     Candidates are kept when every part has some.
 
     Args:
-        parts: collections by name.
+        parts: collections by name; None leaves one out, so that
+            ``data.train.parts.squad=null`` trains on the others.
         name: shown in reports.
         sample: how many queries of a part to keep, None for all; all of its documents stay.
         seed: which ones, by a hash of their ids.
@@ -44,8 +45,9 @@ def load_union(
     Raises:
         ValueError: no part, a part's name with a slash, or a sample below 1 or of no part.
     """
-    if not parts or any("/" in part for part in parts):
-        raise ValueError(f"a union needs parts with names without a slash, got {list(parts)}")
+    present = {part: collection for part, collection in parts.items() if collection is not None}
+    if not present or any("/" in part for part in present):
+        raise ValueError(f"a union needs parts with names without a slash, got {list(present)}")
     counts = sample or {}
     for part, count in counts.items():
         if part not in parts:
@@ -57,7 +59,7 @@ def load_union(
     qrels: Qrels = {}
     candidates: Run | None = {}
     groups: dict[str, str] = {}
-    for part, complete_part in parts.items():
+    for part, complete_part in present.items():
         collection = _sampled(complete_part, counts.get(part), seed)
         names.append(collection.name)
         stores[part] = collection.documents
@@ -78,8 +80,8 @@ def load_union(
         qrels=qrels,
         candidates=candidates,
         groups=groups,
-        fields=partial(_field_values, parts),
-        ignore_identical_ids=any(part.ignore_identical_ids for part in parts.values()),
+        fields=partial(_field_values, present),
+        ignore_identical_ids=any(part.ignore_identical_ids for part in present.values()),
     )
 
 
