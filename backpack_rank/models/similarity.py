@@ -44,6 +44,7 @@ ENCODER_TYPES = ("bert", "electra")
 """Encoders whose layers can be called one by one on packed rows."""
 POOLINGS = ("mean", "first")
 """How the vector of a text is made of those of its tokens."""
+_OPTIONS = ("scale", "apart", "pooling", "token_similarity")
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class JointLayers(nn.Module):
                 ``token_similarity``, of the ranker's configuration.
 
         Raises:
-            ValueError: the encoder is of another type, or an option is out of its range.
+            ValueError: the encoder is of another type, or an option is unknown or out of its range.
         """
         super().__init__()
         model_type = backbone.config.model_type
@@ -92,6 +93,8 @@ class JointLayers(nn.Module):
                 f"backbone is of type {model_type!r}: leave it out (model.ranker.similarity=null)"
             )
         encoder_layers: Any = backbone.encoder.layer  # type: ignore[union-attr]
+        for name in options:
+            one_of("similarity", name, _OPTIONS)
         self.scale: float = options["scale"]
         self.apart: int = options["apart"]
         self.pooling: str = options["pooling"]

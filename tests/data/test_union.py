@@ -71,6 +71,8 @@ def test_a_part_that_is_none_is_left_out():
     union = load_union(parts, sample={"x": None})
     assert union.documents.fingerprint == load_union({"y": parts["y"]}).documents.fingerprint
     assert set(union.queries) == {f"y/{query_id}" for query_id in parts["y"].queries}
+    with pytest.raises(ValueError, match=r"sample\.x=6 does nothing: the part x is left out"):
+        load_union(parts, sample={"x": 6})
 
 
 @pytest.mark.parametrize("parts", [{}, {"a": None}, {"a/b": part("first", "cat")}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -315,6 +316,16 @@ def test_a_saved_folder_gives_the_same_scores(folder, tokenizer, kind, trained, 
     again, tokenizer_again = load_ranker(tmp_path / "ranker")
     batch = rows(tokenizer_again)
     assert torch.equal(again.eval()(batch).scores, ranker(rows(pair_tokenizer)).scores)
+
+
+def test_a_folder_with_an_unknown_option_of_similarity_is_refused(folder, tokenizer, tmp_path):
+    save_ranker(tmp_path, *new_ranker(folder, tokenizer, "cross_encoder"))
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["similarity"]["token_similarty"] = 20
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "checksums.json").unlink()
+    with pytest.raises(ValueError, match=r"similarity=token_similarty: use one of scale, apart"):
+        load_ranker(tmp_path)
 
 
 def test_other_libraries_join_pairs_as_the_ranker_does(folder, tokenizer, tmp_path):

@@ -53,6 +53,8 @@ def load_union(
         if part not in parts:
             raise ValueError(f"sample.{part}: the parts of this union are {', '.join(parts)}")
         whole_number(f"sample.{part}", count, 1, null="for all queries")
+        if count is not None and part not in present:
+            raise ValueError(f"sample.{part}={count} does nothing: the part {part} is left out")
     names: list[str] = []
     stores: dict[str, DocumentStore] = {}
     queries: Queries = {}
