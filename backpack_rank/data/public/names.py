@@ -38,7 +38,7 @@ SOURCE = "source.json"
 IDENTICAL_IDS = "ignore_identical_ids"
 """Key of it: whether queries are documents of the collection."""
 GROUPS = {
-    "minilm": ("msmarco_dev600", "dl19", "trec_dl", "gender_bias_ir", "grep_biasir"),
+    "minilm": ("msmarco_dev600", "dl19", "dl20", "trec_dl", "gender_bias_ir", "grep_biasir"),
 }
 """Names for several: what ``recipe=minilm`` and its measures need."""
 _READ_WITH = {"dl19": ("trec_dl", "gender_bias_ir"), "dl20": ("trec_dl",)}
@@ -50,7 +50,7 @@ def how_to_get(path: str | Path) -> str:
 
     >>> how_to_get("/data/wikiqa/corpus.jsonl")
     '; `backpack-rank data get wikiqa` gets it'
-    >>> how_to_get("/data/dl20/corpus.jsonl")
+    >>> how_to_get("/data/dl20/corpus.jsonl").partition(", ")[0]
     '; `backpack-rank data get dl20 trec_dl` gets it'
 
     Empty where no folder of the path is a public one.
