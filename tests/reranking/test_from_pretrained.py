@@ -26,7 +26,7 @@ def folder(tmp_path: Path, make_backpack, pair_tokenizer) -> Path:
 def test_from_pretrained_is_load(folder: Path) -> None:
     loaded = backpack_rank.load(folder, device="cpu", attribute="age")
     same = Reranker.from_pretrained(folder, device="cpu", attribute="age")
-    assert same.predict(PAIRS).tolist() == loaded.predict(PAIRS).tolist()
+    assert same.predict(PAIRS) == pytest.approx(loaded.predict(PAIRS), abs=1e-6)
     assert same.attribute.name == "age"
     assert isinstance(PointwiseReranker.from_pretrained(folder, device="cpu"), PointwiseReranker)
 
@@ -58,7 +58,8 @@ def test_save_pretrained_of_a_reranker_is_that_of_the_package(folder: Path, tmp_
     backpack_rank.save_pretrained(reranker, tmp_path / "b", name="me/one")
     assert (tmp_path / "a/README.md").read_text() == (tmp_path / "b/README.md").read_text()
     again = backpack_rank.load(tmp_path / "a", device="cpu")
-    assert again.predict(PAIRS).tolist() == reranker.predict(PAIRS).tolist()
+    # Weights that lie elsewhere in memory may be multiplied in another order.
+    assert again.predict(PAIRS) == pytest.approx(reranker.predict(PAIRS), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["", " "])
