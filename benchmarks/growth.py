@@ -247,7 +247,7 @@ CURVES = {
             "backpack-rank rerank": rerank,
             "sentence-transformers": predict_theirs,
         },
-        few=(100, 1_000),
+        few=(20, 100),
     ),
     "length": Curve(
         "tokens of a pair",
