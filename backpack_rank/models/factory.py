@@ -445,6 +445,7 @@ def _similarity(
             )
         return None
     if layers_apart is None:
+        # More layers together ranked no better, and cost more: docs/results.md.
         layers_apart = backbone.config.num_hidden_layers - 1
     options: dict[str, Any] = {"scale": scale, "pooling": pooling, "apart": layers_apart}
     if token_similarity is not None:

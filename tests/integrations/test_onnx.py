@@ -263,7 +263,12 @@ def test_a_graph_with_other_scores_leaves_nothing_and_an_earlier_export_as_it_wa
     assert {path.name: path.read_bytes() for path in earlier.iterdir()} == before
 
 
-def test_what_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "message", "later"), [(signal.SIGINT, "Ctrl-C", 0), (signal.SIGTERM, "SIGTERM", 3)]
+)
+def test_what_is_stopped_leaves_nothing(
+    number: int, message: str, later: float, tmp_path: Path
+) -> None:
     program = "import sys; from backpack_rank import cli; cli.main(sys.argv[1:])"
     command = ["export", "onnx", str(FIXTURES / "backpack"), "--output", str(tmp_path / "new")]
     process = subprocess.Popen(
@@ -272,11 +277,11 @@ def test_what_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     while not list(tmp_path.glob(".new.*/new/tokenizer.json")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
-    time.sleep(1)  # torch is at work
-    process.send_signal(signal.SIGINT)
+    time.sleep(later)  # torch is at work
+    process.send_signal(number)
     _, err = process.communicate(timeout=600)
-    assert process.returncode == 128 + signal.SIGINT
-    assert err.splitlines()[-1] == "Ctrl-C: stopped before anything was written"
+    assert process.returncode == 128 + number
+    assert err.splitlines()[-1] == f"{message}: stopped before anything was written"
     assert list(tmp_path.iterdir()) == []
 
 

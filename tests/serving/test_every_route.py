@@ -99,10 +99,8 @@ def test_the_description_has_all_routes_with_a_body(server):
 @pytest.mark.parametrize(
     ("unit", "way"),
     [
-        # The dearest way with the dearest units; every unit in some way.
-        *((unit, CHUNKS) for unit in ("listed words", "words with signs", "entities")),
-        *((unit, ALPHAS) for unit in ("one word", "signs", "blanks", "letters beyond ASCII")),
-        ("listed words", "as it is"),
+        *((unit, CHUNKS) for unit in UNITS),  # the dearest way
+        *((unit, way) for unit in ("listed words", "signs") for way in ("as it is", ALPHAS)),
     ],
 )
 def test_the_largest_bodies_are_answered_by_their_deadline(server, unit, way):

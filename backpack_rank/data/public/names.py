@@ -50,8 +50,8 @@ def how_to_get(path: str | Path) -> str:
 
     >>> how_to_get("/data/wikiqa/corpus.jsonl")
     '; `backpack-rank data get wikiqa` gets it'
-    >>> how_to_get("/data/dl20/corpus.jsonl").partition(", ")[0]
-    '; `backpack-rank data get dl20 trec_dl` gets it'
+    >>> print(how_to_get("/data/dl20/corpus.jsonl"))
+    ; `backpack-rank data get dl20 trec_dl` gets it, `data get minilm` all that recipe=minilm needs
 
     Empty where no folder of the path is a public one.
     """

@@ -43,7 +43,8 @@ def load_union(
         seed: which ones, by a hash of their ids.
 
     Raises:
-        ValueError: no part, a part's name with a slash, or a sample below 1 or of no part.
+        ValueError: no part, a part's name with a slash, or a sample below 1, of no part or of one
+            that is left out.
     """
     present = {part: collection for part, collection in parts.items() if collection is not None}
     if not present or any("/" in part for part in present):
