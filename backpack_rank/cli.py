@@ -20,7 +20,6 @@ from backpack_rank._gc import exit_without_gc, without_gc
 from backpack_rank._threads import sleep_early
 from backpack_rank.checks import UsageError, is_missing_path
 from backpack_rank.commands import as_called, called, install, program
-from backpack_rank.data.public.names import NAMES
 from backpack_rank.files import resource_folder
 from backpack_rank.options import choices, groups_of, nearest
 from backpack_rank.pipelines.stopping import one_line_when_stopped
@@ -105,7 +104,6 @@ VERBS = {
     "serve": "answers rerank requests",
     "export": "writes ONNX, or vectors",
     "data": "gets public collections",
-    "completion": "for bash, zsh or fish",
 }
 
 
@@ -125,7 +123,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "serve": serve,
         "export": export,
         "data": data,
-        "completion": completion,
     }
     if not given or given[0] in ("-h", "--help"):
         print_text(_usage())
@@ -265,27 +262,6 @@ def data(arguments: Sequence[str]) -> None:
         except KeyboardInterrupt:
             print("stopped; the same command goes on", file=sys.stderr)
             raise SystemExit(130) from None
-
-
-def completion(arguments: Sequence[str]) -> None:
-    """For ``backpack-rank completion bash``: what a shell reads to complete the command.
-
-    Args:
-        arguments: a shell, or ``--words`` and the words to complete.
-    """
-    from backpack_rank import completion as shells
-
-    if arguments and arguments[0] == shells.ASKED:
-        flags: dict[str, Sequence[str]] = {"completion": list(shells.SCRIPTS)}
-        for verb, parser in PARSERS.items():
-            flags[verb] = list(parser()._option_string_actions)
-        flags["data"] = ["list", "get", *NAMES, *flags["data"]]
-        print_text("\n".join(shells.words(arguments[1:], VERBS, flags)))
-        return
-    with _print_usage_errors():
-        if len(arguments) != 1 or arguments[0] in ("-h", "--help"):
-            raise UsageError(f"{called('completion')} {'|'.join(shells.SCRIPTS)}: prints a script")
-        print_text(shells.script(arguments[0]).rstrip())
 
 
 def print_text(text: str) -> None:
@@ -430,11 +406,6 @@ def _export_parser() -> ArgumentParser:
     add("ranker", help="folder of a run or of a ranker, or hub id")
     add("--output", metavar="FOLDER", help="default: onnx in the folder of the ranker")
     add(
-        "--int8",
-        action="store_true",
-        help="also write model_int8.onnx, and say how far off it is",
-    )
-    add(
         "--wide",
         action="store_true",
         help="without senses: alpha also moves titles, occupations and kinship",
@@ -467,7 +438,6 @@ ALONE = {
 }
 """Of verbs without ``-m``: what to do instead."""
 
-PARSERS = {"serve": _serve_parser, "export": _export_parser, "data": _data_parser}
 """Of verbs that take flags in place of options of conf/."""
 
 

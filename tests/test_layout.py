@@ -22,7 +22,6 @@ FLOORS = [
         "commands",
         "options",
         "parts",
-        "completion",
         "notebook",
     ),
     ("data",),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import Protocol, TypeVar
 
@@ -51,19 +51,6 @@ class EpochSamplerBase(Sampler[Key]):
 
 
 @dataclass(frozen=True)
-class SwappedTexts:
-    """The counterfactuals of some texts of a batch, as a term of the loss reads them.
-
-    Attributes:
-        texts: S packed texts.
-        rows: index of the original of each in the batch. [S]
-    """
-
-    texts: PackedBatch
-    rows: Tensor
-
-
-@dataclass(frozen=True)
 class ListBatch:
     """What a training step reads: L lists of at most m documents.
 
@@ -75,8 +62,6 @@ class ListBatch:
         labels: relevance; 0 where there is no document. [L, m]
         mask: True where there is a document. [L, m]
         teacher: a teacher's scores, nan where it has none; None without a teacher. [L, m]
-        swapped: the texts whose words can be swapped, in swapped wording; None without a swap or
-            such a text.
         leanings: a number for each of the N texts, such as the group that its words lean to; None
             where nothing asks for it. [N]
     """
@@ -85,7 +70,6 @@ class ListBatch:
     labels: Tensor
     mask: Tensor
     teacher: Tensor | None = None
-    swapped: SwappedTexts | None = None
     leanings: Tensor | None = None
 
     def to(self, device: torch.device | str) -> ListBatch:
@@ -98,15 +82,11 @@ class ListBatch:
 
     def _changed(self, change: Callable) -> ListBatch:
         """The batch with ``change`` applied to each of its tensors and packed batches."""
-        swapped = None
-        if self.swapped is not None:
-            swapped = SwappedTexts(change(self.swapped.texts), change(self.swapped.rows))
         return ListBatch(
             texts=change(self.texts),
             labels=change(self.labels),
             mask=change(self.mask),
             teacher=None if self.teacher is None else change(self.teacher),
-            swapped=swapped,
             leanings=None if self.leanings is None else change(self.leanings),
         )
 
@@ -119,7 +99,6 @@ class EncodedList:
         sequences: of each (query, document) text.
         labels: relevance of each document.
         teacher: a teacher's score of each document, nan where it has none; None without a teacher.
-        swapped: token ids of the texts that differ in swapped wording, by place in the list.
         leanings: a number for each text, or None.
         copy: the list with all its words swapped, which is trained on too; None where no word is.
     """
@@ -127,7 +106,6 @@ class EncodedList:
     sequences: list[np.ndarray]
     labels: tuple[int, ...]
     teacher: np.ndarray | None = None
-    swapped: Mapping[int, np.ndarray] = field(default_factory=dict)
     leanings: tuple[int, ...] | None = None
     copy: EncodedList | None = None
 
@@ -150,10 +128,8 @@ class ListDataset(Dataset):
         dataset[0, "q1"].sequences  # token ids of each (query, document)
 
     Attributes:
-        swap: gives a document's counterfactual, the same text where no word can be swapped; queries
-            stay.
-        augment: the same, for counterfactual augmentation: beside a list its copy is trained on, in
-            which query and documents are swapped.
+        augment: swaps the words of a text, for counterfactual augmentation: beside a list its copy
+            is trained on, in which query and documents are swapped.
         leaning: gives a number for a document, such as the group that its words lean to.
     """
 
@@ -163,7 +139,6 @@ class ListDataset(Dataset):
         lists: TrainingLists,
         pair_tokenizer: PairTokenizer,
         teacher: Teacher | None = None,
-        swap: Callable[[str], str] | None = None,
         augment: Callable[[str], str] | None = None,
         leaning: Callable[[str], int] | None = None,
     ) -> None:
@@ -171,7 +146,6 @@ class ListDataset(Dataset):
         self.lists = lists
         self.pair_tokenizer = pair_tokenizer
         self.teacher = teacher
-        self.swap = swap
         self.augment = augment
         self.leaning = leaning
 
@@ -183,7 +157,6 @@ class ListDataset(Dataset):
         try:
             query = self.collection.queries[query_id]
             sequences = self.pair_tokenizer.pairs(query, texts)
-            swapped = self._swapped(query, texts, sequences)
             copy = self._copy(query, texts, drawn.labels)
         except ValueError as error:
             raise ValueError(f"query {query_id} of {self.collection.name}: {error}") from error
@@ -197,7 +170,6 @@ class ListDataset(Dataset):
             sequences=sequences,
             labels=drawn.labels,
             teacher=teacher,
-            swapped=swapped,
             leanings=self._leanings(texts),
             copy=copy,
         )
@@ -219,30 +191,6 @@ class ListDataset(Dataset):
         if self.leaning is None:
             return None
         return tuple(self.leaning(text) for text in texts)
-
-    def _swapped(
-        self, query: str, texts: Sequence[str], sequences: Sequence[np.ndarray]
-    ) -> dict[int, np.ndarray]:
-        """Token ids of the swapped documents, by place in the list."""
-        if self.swap is None:
-            return {}
-        places: list[int] = []
-        swapped_texts: list[str] = []
-        for place, text in enumerate(texts):
-            swapped_text = self.swap(text)
-            if swapped_text != text:
-                places.append(place)
-                swapped_texts.append(swapped_text)
-        if not places:
-            return {}
-
-        swapped_sequences: dict[int, np.ndarray] = {}
-        encoded = self.pair_tokenizer.pairs(query, swapped_texts)
-        for place, token_ids in zip(places, encoded, strict=True):
-            # The swapped word may lie in the part that was cut off: then nothing differs.
-            if not np.array_equal(token_ids, sequences[place]):
-                swapped_sequences[place] = token_ids
-        return swapped_sequences
 
 
 class EpochSampler(EpochSamplerBase[tuple[int, str]]):
@@ -276,8 +224,6 @@ def collate_lists(items: list[EncodedList]) -> ListBatch:
     if items[0].teacher is not None:
         teacher = torch.full((len(items), size), float("nan"))
     sequences: list[np.ndarray] = []
-    swapped_sequences: list[np.ndarray] = []
-    swapped_rows: list[int] = []
     leanings: list[int] = []
     for row, item in enumerate(items):
         count = len(item.labels)
@@ -285,21 +231,13 @@ def collate_lists(items: list[EncodedList]) -> ListBatch:
         mask[row, :count] = True
         if teacher is not None and item.teacher is not None:
             teacher[row, :count] = torch.from_numpy(item.teacher.astype(np.float32))
-        # The texts of earlier lists stand before those of this one.
-        swapped_rows += [len(sequences) + place for place in item.swapped]
-        swapped_sequences += item.swapped.values()
         sequences += item.sequences
         leanings += item.leanings or ()
-    swapped = None
-    if swapped_rows:
-        swapped_texts = PackedBatch.from_sequences(swapped_sequences)
-        swapped = SwappedTexts(swapped_texts, torch.tensor(swapped_rows))
     return ListBatch(
         texts=PackedBatch.from_sequences(sequences),
         labels=labels,
         mask=mask,
         teacher=teacher,
-        swapped=swapped,
         leanings=torch.tensor(leanings) if leanings else None,
     )
 
@@ -336,13 +274,11 @@ class RankingData(L.LightningDataModule):
         workers: int = 0,
         tokens_per_batch: int = CPU_TOKENS,
         teacher: Teacher | None = None,
-        swap: Callable[[str], str] | None = None,
         augment: Callable[[str], str] | None = None,
         leaning: Callable[[str], int] | None = None,
     ) -> None:
         super().__init__()
         self.teacher = teacher
-        self.swap = swap
         self.augment = augment
         self.leaning = leaning
         self.lists = lists
@@ -360,7 +296,6 @@ class RankingData(L.LightningDataModule):
             self.lists,
             self.pair_tokenizer,
             self.teacher,
-            self.swap,
             self.augment,
             self.leaning,
         )

@@ -19,7 +19,7 @@ from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.senses.views import View
 
-MODEL, INT8 = "model.onnx", "model_int8.onnx"
+MODEL = "model.onnx"
 TOLERANCE = 1e-4
 """Largest difference from torch's scores that passes, in their standard deviations."""
 _QUERIES = 8
@@ -129,7 +129,7 @@ class Check:
             view = self._view(dial)
             scores_of_torch.append(self.scorer.score_tokens(self._sequences, view))
         exact = np.stack(scores_of_torch)
-        difference = float(np.abs(self._scores(MODEL) - exact).max())
+        difference = float(np.abs(self._scores() - exact).max())
         deviation = float(exact.std())
         if not difference <= TOLERANCE * deviation:  # not >, which NaN would pass
             raise ValueError(
@@ -141,38 +141,8 @@ class Check:
             "standard_deviation_of_scores": deviation,
         }
 
-    def against_fp32(self) -> dict[str, float]:
-        """How far ``model_int8.onnx`` is from ``model.onnx``.
-
-        Differences are in standard deviations of the scores of ``model.onnx``.
-
-        Where alpha has words to move, also the correlation between what alpha = 0 changes in the
-        scores of both.
-
-        Raises:
-            ValueError: a score is not finite.
-        """
-        exact = self._scores(MODEL)
-        rough = self._scores(INT8)
-        if not np.isfinite(rough).all():
-            raise ValueError("scores of the int8 file are not finite: export without --int8")
-        differences = np.abs(rough - exact) / exact.std(axis=1, keepdims=True)
-        figures = {
-            "mean_difference_in_standard_deviations": float(differences.mean()),
-            "largest_difference_in_standard_deviations": float(differences.max()),
-        }
-        if self.shift is not None or self.attribute_senses is not None:
-            # Rows 0 and 1 are alpha = 1 and alpha = 0. Without the last text, whose words alpha
-            # moves all: it alone would decide the correlation.
-            exact_change = (exact[1] - exact[0])[:-1]
-            rough_change = (rough[1] - rough[0])[:-1]
-            if exact_change.std() > 0 and rough_change.std() > 0:
-                correlation = np.corrcoef(exact_change, rough_change)[0, 1]
-                figures["correlation_of_what_alpha_changes"] = float(correlation)
-        return figures
-
     def _dials(self) -> Iterator[Dial]:
-        """D positions of the dials. The first two are those at 1, and that of the words at 0."""
+        """D positions of the dials, the first of which leaves the ranker as it is."""
         yield Dial()
         if self.shift is not None:
             yield Dial(alpha=0.0)
@@ -201,10 +171,10 @@ class Check:
             pooled_map = replace(self.pooled_map, alpha=dial.erase_alpha)
         return View(sense_weights=sense_weights, token_shift=shift, pooled_map=pooled_map)
 
-    def _scores(self, name: str) -> np.ndarray:
-        """Scores by a file, in batches of one, of two and of many. [D, N]"""
+    def _scores(self) -> np.ndarray:
+        """Scores by the graph, in batches of one, of two and of many. [D, N]"""
         session = onnxruntime.InferenceSession(
-            str(self.folder / name), providers=["CPUExecutionProvider"]
+            str(self.folder / MODEL), providers=["CPUExecutionProvider"]
         )
         batches = (self.pairs[:1], self.pairs[1:3], self.pairs[3:])
         scores = []

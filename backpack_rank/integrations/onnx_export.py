@@ -17,14 +17,12 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import onnx
-import onnxscript  # noqa: F401  # for torch's exporter: what is missing is said before the work begins
+# For torch's exporter: what is missing is said before the work begins.
+import onnx  # noqa: F401
+import onnxscript  # noqa: F401
 import torch
-from onnxruntime.quantization import QuantType, quantize_dynamic
-from onnxruntime.quantization.shape_inference import quant_pre_process
 from tokenizers import Tokenizer
 from torch.export import Dim
 from transformers import PreTrainedTokenizerFast
@@ -34,7 +32,7 @@ from backpack_rank.checks import UsageError
 from backpack_rank.data.shared_tokenizer import shared_tokenizer
 from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.files import atomic_path
-from backpack_rank.integrations.onnx_check import INT8, MODEL, Check
+from backpack_rank.integrations.onnx_check import MODEL, Check
 from backpack_rank.integrations.onnx_graph import (
     ClassifierGraph,
     RankerGraph,
@@ -71,7 +69,7 @@ def run(options: Namespace) -> None:
             )
         folder = Path(options.output or source / "onnx").expanduser()
         reranker = load(source, attribute=options.attribute, device="cpu")
-        about = export_onnx(reranker, folder, wide=options.wide, int8=options.int8)
+        about = export_onnx(reranker, folder, wide=options.wide)
     except (OSError, ValueError) as error:
         raise UsageError(f"backpack-rank export onnx: {error}") from error
     for name, figures in about["files"].items():
@@ -82,9 +80,7 @@ def run(options: Namespace) -> None:
         print(f"{folder / name}: {figures['bytes'] / 1e6:.1f} MB, {', '.join(differences)}")
 
 
-def export_onnx(
-    reranker: Reranker, folder: str | Path, *, wide: bool = False, int8: bool = False
-) -> dict[str, Any]:
+def export_onnx(reranker: Reranker, folder: str | Path, *, wide: bool = False) -> dict[str, Any]:
     """Write the folder, complete or not at all, and give what its ``ranker.json`` says.
 
     Args:
@@ -94,7 +90,6 @@ def export_onnx(
             classes (titles, occupations, kinship). A ranker with attribute senses, on which alpha
             acts by weights per sense, has no such input, nor has one whose tokenizer has no word
             that could be moved.
-        int8: also write a quantised file.
 
     Raises:
         ValueError: the ranker does not go into a graph, or the graph's scores are not the ranker's.
@@ -111,12 +106,8 @@ def export_onnx(
         check = Check(reranker.local_scorer, temporary, shift, pooled_map)
         graph = graph_of(ranker, pair_tokenizer.tokenizer.pad_token_id or 0, shift, pooled_map)
         _save_graph(temporary / MODEL, graph, check)
-        files: dict[str, dict[str, float]] = {MODEL: check.against_torch()}
-        if int8:
-            _quantise(temporary)
-            files[INT8] = check.against_fp32()
-        for name, differences in files.items():
-            files[name] = {"bytes": (temporary / name).stat().st_size, **differences}
+        size = (temporary / MODEL).stat().st_size
+        files = {MODEL: {"bytes": size, **check.against_torch()}}
         about = {
             "format": "backpack_rank onnx 1",
             "version": __version__,
@@ -294,52 +285,6 @@ def _save_graph(path: Path, graph: RankerGraph | ClassifierGraph, check: Check) 
         raise ValueError(
             f"torch cannot export {graph.ranker.label} over this backbone: {reason}"
         ) from error
-
-
-def _quantise(folder: Path) -> None:
-    """Matrices as 8-bit integers with a scale per column.
-
-    Embeddings, and products behind activations, stay floats.
-    """
-    with _quietly(), TemporaryDirectory() as place:
-        # Torch's exporter leaves weights that several products share, as those of layers that read
-        # query and document apart, behind a node that turns them; the quantiser sees no weights
-        # behind it. Preparing works such nodes out.
-        prepared = Path(place) / MODEL
-        quant_pre_process(folder / MODEL, prepared, skip_symbolic_shape=True, skip_onnx_shape=True)
-        quantize_dynamic(
-            prepared,
-            folder / INT8,
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            op_types_to_quantize=["MatMul"],
-            nodes_to_exclude=_behind_activations(prepared),
-        )
-
-
-def _behind_activations(path: Path) -> list[str]:
-    """Products that take an inner layer back to the size of hidden states, by name.
-
-    A few values of an inner layer are far larger than the others, and leave the others few of 256
-    steps: what alpha changes is lost in them.
-    """
-    graph = onnx.load(path).graph
-    shapes = {}
-    for weights in graph.initializer:
-        if len(weights.dims) == 2:
-            shapes[weights.name] = list(weights.dims)
-    names = []
-    for node in graph.node:
-        if node.op_type not in ("MatMul", "Gemm") or node.input[1] not in shapes:
-            continue
-        rows, columns = shapes[node.input[1]]
-        if any(option.name == "transB" and option.i for option in node.attribute):
-            rows, columns = columns, rows
-        # 8 times as many rows and more are those of all senses, or of the head's last layer.
-        if columns < rows < 8 * columns:
-            # The second is the name that the quantiser gives the product of a Gemm.
-            names += [node.name, f"{node.name}_MatMul"]
-    return names
 
 
 @contextmanager

@@ -245,9 +245,7 @@ def _job_in_folder(script: str, command: Command) -> Job:
             more = [options] if script == "train" else []
             result = _function_of(script)(config, folder, *more)
         # The processes of a distributed run share the folder: the first one sets the link.
-        # An estimate leaves no ranker that a later command could take.
-        has_results = script == "evaluate" or not config.get("estimate")
-        if unfinished.finish(folder) and is_first_process() and has_results:
+        if unfinished.finish(folder) and is_first_process():
             link_latest(config.output, script, folder)
         # Of a training the best nDCG@10 on dev, for a Hydra sweeper.
         return result if script == "train" else True

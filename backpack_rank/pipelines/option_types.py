@@ -204,8 +204,6 @@ class LoopOptions(Options):
     loss: Name
     margin: Positive
     loss_weight: NonNegative
-    keep_swap: FilePath | None
-    keep_swap_weight: Positive
     attribute: Name
     augment: Annotated[str, OneOf(AUGMENTATIONS)] | None
     adversary: Positive | None
@@ -251,7 +249,6 @@ class AnyTrainingOptions(Options):
 class RankingOptions(Options):
     """Options of ``conf/train.yaml`` that a ``task=listwise`` does not have."""
 
-    estimate: bool | Count
     max_length: Count
     lists: ListOptions
     training: LoopOptions
@@ -358,11 +355,6 @@ def check_sharding(config: Mapping[str, Any]) -> None:
         raise ValueError(
             f"reconstruct.steps={steps} does not work with trainer=fsdp: give reconstruct.steps=0, "
             f"or {instead}"
-        )
-    keep_swap = config["training"]["keep_swap"]
-    if keep_swap is not None:
-        raise ValueError(
-            f"training.keep_swap={keep_swap} does not work with trainer=fsdp: {instead}"
         )
     adversary = config["training"]["adversary"]
     if adversary is not None:

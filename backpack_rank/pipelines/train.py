@@ -25,17 +25,13 @@ from backpack_rank.pipelines.libraries import quiet_libraries
 from backpack_rank.pipelines.run_folder import OVERRIDES, save_overrides
 from backpack_rank.pipelines.settings import texts_of
 from backpack_rank.pipelines.training_settings import RankingSettings, TrainingSettings
-from backpack_rank.progress import is_first_process
 from backpack_rank.training.adapters import merged
 from backpack_rank.training.checkpoints import Patience, newest_checkpoint
-from backpack_rank.training.estimate import TimedSteps, TrainingEstimate
-from backpack_rank.training.kept_swap import kept_swap, swaps_of
-from backpack_rank.training.losses import AuxiliaryLoss
 from backpack_rank.training.module import OptimizerConfig, RankingModule
 from backpack_rank.training.pretraining import LanguageModelModule, Pretraining
 from backpack_rank.training.sharding import gathered_afterwards
-from backpack_rank.training.teachers import NoTeacher, StudentData, prepare_teacher
-from backpack_rank.training.trainer import TrainerSettings, check_hardware, fit, quiet_lightning
+from backpack_rank.training.teachers import StudentData, prepare_teacher
+from backpack_rank.training.trainer import TrainerSettings, fit, quiet_lightning
 
 log = logging.getLogger(__name__)
 MONITOR = "val/nDCG@10"
@@ -71,8 +67,6 @@ def train(config: Mapping[str, Any], folder: Path, changed: Sequence[str]) -> fl
     # None is task=ranking; another is, for example, task=listwise.
     task = settings.task
     if task is not None:
-        if settings.estimate:
-            raise ValueError("estimate is about task=ranking: leave it out with task=listwise")
         return task.run(settings, folder, start)
     return train_ranker(settings, folder, start)
 
@@ -103,23 +97,17 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     student_data = StudentData(
         collection, candidates, lists, ranking.epochs, folder, trainer.device
     )
-    if settings.estimate:
-        teacher_source = NoTeacher()
     # terms: losses that are added to the ranking loss. Without a teacher: None, and no term.
     teacher, terms = prepare_teacher(teacher_source, student_data)
     # beginning: first values and reconstruction of a new Backpack over a pretrained backbone, where
     # start.weights and reconstruct.steps ask for them.
     is_new = start is None and settings.checkpoint is None
-    if is_new and not settings.estimate:
+    if is_new:
         ranking.beginning.apply(trainer, ranker, pair_tokenizer, collection, candidates, folder)
         ranker = pretrain(ranking.pretraining, trainer, ranker, pair_tokenizer, collection, folder)
     # The adversary reads the vectors of the head's last call. It stands first, because other terms
     # may call the head again, for other texts.
-    terms = (
-        *ranking.debiasing.adversaries(ranker),
-        *terms,
-        *kept_swap_terms(ranking.keep_swap, ranker, pair_tokenizer),
-    )
+    terms = (*ranking.debiasing.adversaries(ranker), *terms)
 
     data = RankingData(
         lists,
@@ -130,7 +118,6 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         workers=settings.workers,
         tokens_per_batch=CPU_TOKENS if trainer.device == "cpu" else GPU_TOKENS,
         teacher=teacher,
-        swap=None if ranking.keep_swap is None else swaps_of(ranker),
         augment=ranking.debiasing.augmentation(),
         leaning=ranking.debiasing.leaning(),
     )
@@ -138,13 +125,6 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
     # the adapter keeps frozen.
     adapter.apply(ranker)
     callbacks = ranking.freezing.apply(ranker)
-    if is_first_process():
-        log_estimate(settings, ranking.epochs, ranker, data)
-    if settings.estimate:
-        # What of the hardware is missing is an error now, as it is without the option.
-        check_hardware(trainer.options)
-        log.info("estimate=%s: nothing was trained", settings.estimate)
-        return float("nan")
     module = RankingModule(
         ranker, ranking.optimisation, dev_pairs, settings.seed, terms, ranking.loss
     )
@@ -156,7 +136,7 @@ def train_ranker(settings: TrainingSettings, folder: Path, start: Path | None = 
         monitor=MONITOR,
         epochs=ranking.epochs,
         gradient_clip=trainer.gradient_clip,
-        callbacks=[Patience(MONITOR, ranking.patience), TimedSteps(), *callbacks],
+        callbacks=[Patience(MONITOR, ranking.patience), *callbacks],
         start=start,
     )
     if fitted.trainer.is_global_zero:
@@ -183,38 +163,6 @@ def training_lists(
         lists.skipped,
     )
     return collection, candidates, lists
-
-
-def kept_swap_terms(
-    keep_swap: tuple[str, float] | None, ranker: Ranker, pair_tokenizer: PairTokenizer
-) -> tuple[AuxiliaryLoss, ...]:
-    """The loss term of ``training.keep_swap``, or none.
-
-    It keeps the difference of scores that a reference ranker has between a text and its swap.
-    """
-    if keep_swap is None:
-        return ()
-    folder_of_reference, weight = keep_swap
-    return (kept_swap(folder_of_reference, ranker, pair_tokenizer, weight),)
-
-
-def log_estimate(
-    settings: TrainingSettings, epochs: int, ranker: Ranker, data: RankingData
-) -> None:
-    """Log what the training will take, in steps, time and memory, before it starts."""
-    trainer = settings.trainer
-    # estimate=N asks for N lists; estimate=true for those of the training data.
-    asked = settings.estimate
-    estimate = TrainingEstimate(
-        ranker,
-        data,
-        epochs=epochs,
-        precision=str(trainer.options.get("precision", "32-true")),
-        on_gpu=trainer.device != "cpu",
-        lists=None if isinstance(asked, bool) else asked,
-    )
-    for line in estimate.lines():
-        log.info("estimate: %s", line)
 
 
 def build(settings: TrainingSettings, collection: Collection) -> tuple[Ranker, PairTokenizer]:

@@ -81,10 +81,8 @@ class TrainingSettings:
         check_training(config)
         settings = cls(_continued(config, changed), changed)
         check_trainer_options(settings.trainer.options)
-        # An estimate is also for who has not got the hardware yet.
-        if not settings.estimate:
-            check_hardware(settings.trainer.options)
-            check_trainer(settings.trainer.options)
+        check_hardware(settings.trainer.options)
+        check_trainer(settings.trainer.options)
         check_sharding(settings.options)
         return settings
 
@@ -143,11 +141,6 @@ class TrainingSettings:
             weight_decay=training["weight_decay"],
             gradient_clip=training["gradient_clip"],
         )
-
-    @property
-    def estimate(self) -> bool | int:
-        """Whether only to say what the training takes; a number is that of the training queries."""
-        return self.options.get("estimate") or False
 
     @property
     def seed(self) -> int:
@@ -216,8 +209,6 @@ class RankingSettings:
         lists_per_batch: training lists of a step.
         list_options: arguments of :class:`~backpack_rank.data.training_lists.TrainingLists`.
         freezing: parts of the model that stay as they are.
-        keep_swap: folder of the ranker whose changes under swaps are kept, and the weight of the
-            term, or None.
         debiasing: what the training does against bias in its data.
         beginning: first values of a new Backpack over a pretrained backbone.
         pretraining: next-token prediction on the collection's text.
@@ -233,7 +224,6 @@ class RankingSettings:
         lists_per_batch: int,
         list_options: Mapping[str, Any],
         freezing: FrozenParts,
-        keep_swap: tuple[str, float] | None,
         debiasing: Debiasing,
         beginning: WarmStart,
         pretraining: Pretraining,
@@ -245,7 +235,6 @@ class RankingSettings:
         self.lists_per_batch = lists_per_batch
         self.list_options = list_options
         self.freezing = freezing
-        self.keep_swap = keep_swap
         self.debiasing = debiasing
         self.beginning = beginning
         self.pretraining = pretraining
@@ -255,7 +244,6 @@ class RankingSettings:
         """Of all options of ``train.py``.
 
         Raises:
-            FileNotFoundError: there is no ranker in the folder of ``training.keep_swap``.
             ValueError: a wrong option.
         """
         check_ranking(options)
@@ -274,7 +262,6 @@ class RankingSettings:
             beginning=WarmStart(
                 options["start"]["weights"], build(options["reconstruct"], "reconstruct")
             ),
-            keep_swap=_kept_swap(training["keep_swap"], training["keep_swap_weight"]),
             debiasing=Debiasing(
                 training["attribute"],
                 augment=training["augment"],
@@ -293,15 +280,6 @@ class RankingSettings:
                 "seed": int(options["seed"]),
             },
         )
-
-
-def _kept_swap(folder: str | None, weight: float) -> tuple[str, float] | None:
-    if folder is None:
-        return None
-    try:
-        return str(find_ranker(folder, "")), float(weight)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"training.keep_swap: {error}") from error
 
 
 def _continued(config: Mapping[str, Any], changed: Sequence[str]) -> Mapping[str, Any]:

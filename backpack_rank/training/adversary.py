@@ -39,7 +39,6 @@ class GroupAdversary(nn.Module):
     """
 
     name = "adversary"
-    needs_senses = False
     weight = 1.0
 
     def __init__(self, ranker: Ranker, groups: int, weight: float) -> None:

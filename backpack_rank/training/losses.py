@@ -26,12 +26,10 @@ class AuxiliaryLoss(Protocol):
     Attributes:
         name: for logs, ``train/<name>``.
         weight: factor of the term in the sum.
-        needs_senses: whether ``output.senses`` must be there.
     """
 
     name: str
     weight: float
-    needs_senses: bool
 
     def loss(
         self, ranker: Ranker, batch: ListBatch, output: RankerOutput, scores: Tensor

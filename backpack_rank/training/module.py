@@ -88,8 +88,7 @@ class RankingModule(L.LightningModule):
 
     def training_step(self, batch: ListBatch, batch_index: int) -> Tensor:
         """Loss of a batch of lists. []"""
-        needs_senses = any(term.needs_senses for term in self.terms)
-        output = self.ranker(batch.texts, return_senses=needs_senses)
+        output = self.ranker(batch.texts)
         # The ranker scores the texts of all lists in one row [B]; the loss compares the scores of a
         # list, so each list becomes a row [L, m].
         scores = scatter_lists(output.scores.float(), batch.mask)

@@ -70,7 +70,6 @@ class Distillation:
     """
 
     name = "distillation"
-    needs_senses = False
 
     def __init__(
         self,

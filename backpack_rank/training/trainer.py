@@ -289,7 +289,7 @@ def check_hardware(options: Mapping[str, Any]) -> None:
         raise ValueError(
             "trainer.accelerator=gpu, but torch sees no GPU. Use trainer=cpu, or install a CUDA "
             "build of torch (`python -c 'import torch; print(torch.version.cuda)'` tells which "
-            "build is installed); estimate=true says without one what a training takes"
+            "build is installed)"
         )
     if str(options["precision"]) in ("bf16-true", "16-true"):
         raise ValueError(

@@ -10,8 +10,6 @@ audits against a reader of a few lines, folders and downloads against what they 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import math
 import os
@@ -46,7 +44,6 @@ from backpack_rank.data.public.sets import SETS, get  # noqa: E402
 from backpack_rank.data.queries import read_queries  # noqa: E402
 from backpack_rank.data.trec import read_qrels, read_run  # noqa: E402
 from backpack_rank.evaluation.group_files import GroupSource  # noqa: E402
-from backpack_rank.evaluation.label_agreement import read_labels  # noqa: E402
 from backpack_rank.models.loading import load_ranker, save_ranker  # noqa: E402
 from backpack_rank.pipelines.errors import MISTAKES, is_mistake, sentence_of  # noqa: E402
 from backpack_rank.serving.kinds import served  # noqa: E402
@@ -379,11 +376,6 @@ class Files:
                 self._groups,
                 self._groups_by_hand,
             ),
-            "labels.csv": (
-                "".join(f"d{n},{'NMF'[n % 3]}\n" for n in range(6)),
-                lambda path: read_labels(path, ("female", "male")),
-                _labels_by_hand,
-            ),
         }
 
     def case(self, rng: random.Random) -> tuple[str, Verdict]:
@@ -446,14 +438,6 @@ def _nested(text: str, columns: int, places: tuple[int, int, int], number: Any) 
         nested[query_id][doc_id] = number(value)
         assert math.isfinite(nested[query_id][doc_id])
     return nested
-
-
-def _labels_by_hand(text: str) -> dict[str, str]:
-    names = {"n": "neutral", "m": "male", "f": "female"}
-    labels = {}
-    for doc_id, label in csv.reader(io.StringIO(text)):
-        labels[doc_id.strip()] = names.get(label.strip().lower(), label.strip())
-    return labels
 
 
 class DownloadedFiles:

@@ -1,6 +1,5 @@
 """Batches of lists and of dev candidates."""
 
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -78,26 +77,6 @@ def test_a_teacher_scores_the_documents_of_a_list_and_shorter_lists_are_filled_w
     assert batch.teacher is not None
     assert batch.teacher.nan_to_num(99.0).tolist() == [[0.5, -2.0], [7.0, 99.0]]
     assert batch.to("cpu").teacher is not None
-
-
-def test_texts_whose_words_can_be_swapped_come_in_swapped_wording_too(
-    tiny_collection, pair_tokenizer, lists
-):
-    texts = dict(tiny_collection.documents)
-    marked = lists.sample("q2", 0).doc_ids[1]
-
-    def swap(text):
-        return "something else" if text == texts[marked] else text
-
-    dataset = ListDataset(tiny_collection, lists, pair_tokenizer, swap=swap)
-    items = [dataset[0, query_id] for query_id in ("q1", "q2")]
-    items[0] = replace(items[0], swapped={})  # the document may stand in both lists
-    batch = collate_lists(items)
-    assert batch.swapped is not None
-    assert batch.swapped.rows.tolist() == [len(items[0].labels) + 1]
-    (expected,) = pair_tokenizer.pairs(tiny_collection.queries["q2"], ["something else"])
-    assert batch.swapped.texts.input_ids.tolist() == expected.tolist()
-    assert collate_lists(items[:1]).swapped is None
 
 
 def test_batches_are_the_epochs_lists_in_order(data, tiny_collection, pair_tokenizer):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from backpack_rank.attributes.neutral_queries import load_neutral_queries
@@ -12,7 +10,6 @@ from backpack_rank.data.documents import read_documents
 from backpack_rank.data.queries import read_queries
 from backpack_rank.data.trec import read_qrels, read_run
 from backpack_rank.evaluation.group_files import GroupSource
-from backpack_rank.evaluation.label_agreement import read_labels
 
 COLLECTION = Collection("mine", MemoryStore({"d1": "one", "d2": "two"}), {}, {})
 # As PyTerrier, TREC Fair Ranking, BEIR, MS MARCO, ir_datasets and pandas write first cells.
@@ -51,20 +48,6 @@ def test_a_file_may_know_documents_that_a_collection_lacks(tmp_path):
     assert groups(path) == {"gender": (("female", "male"), [[1, 0], [0, 1]])}
 
 
-@pytest.mark.parametrize("cell", ID_CELLS)
-@pytest.mark.parametrize(
-    ("name", "line", "read"),
-    [
-        ("labels.tsv", "{}\tlabel\nd1\tF\n", partial(read_labels, groups=("female", "male"))),
-        ("labels.csv", "{},label\nd1,F\n", partial(read_labels, groups=("female", "male"))),
-    ],
-)
-def test_a_header_is_no_label(tmp_path, cell, name, line, read):
-    path = tmp_path / name
-    path.write_text(line.format(cell))
-    assert read(path) == {"d1": "female"}
-
-
 @pytest.mark.parametrize(
     ("name", "text", "read"),
     [
@@ -78,7 +61,6 @@ def test_a_header_is_no_label(tmp_path, cell, name, line, read):
         ("qrels.tsv", "qid\tpid\tlabel\nq1\td1\t1\n", read_qrels),
         ("qrels.txt", "qid iter docno label\nq1 0 d1 1\n", read_qrels),
         ("run.txt", "qid Q0 docno rank score tag\nq1 Q0 d1 1 2.5 bm25\n", read_run),
-        ("labels.csv", "Dokument,Geschlecht\nd1,F\n", partial(read_labels, groups=("female",))),
     ],
 )
 def test_a_file_without_headers_refuses_one(tmp_path, name, text, read):
@@ -89,9 +71,6 @@ def test_a_file_without_headers_refuses_one(tmp_path, name, text, read):
 
 
 def test_cells_in_quotes_are_read_as_csv_reads_them(tmp_path):
-    path = tmp_path / "labels.csv"
-    path.write_text('"id","label"\n"d1","F"\nd2,"M"\n')
-    assert read_labels(path, ("female", "male")) == {"d1": "female", "d2": "male"}
     path = tmp_path / "file.tsv"
     path.write_text('"id"\t"gender"\n"d1"\t"female"\n"d2"\t"male"\n')
     assert groups(path) == {"gender": (("female", "male"), [[1, 0], [0, 1]])}

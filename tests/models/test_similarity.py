@@ -402,40 +402,17 @@ def test_the_graph_for_onnx_gives_the_same_scores(folder, tokenizer, kind, pooli
 @pytest.mark.parametrize(
     ("folder", "kind"), [("bert", "backpack"), ("electra", "cross_encoder")], indirect=["folder"]
 )
-def test_an_export_says_what_stands_between_the_texts_and_has_all_layers_in_integers(
-    folder, tokenizer, kind, tmp_path
-):
+def test_an_export_says_what_stands_between_the_texts(folder, tokenizer, kind, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    import onnx
-
     from backpack_rank.integrations.onnx_export import export_onnx
 
     ranker, _ = new_ranker(folder, tokenizer, kind, trained=True)
     pair_tokenizer = make_pair_tokenizer(tokenizer, ranker, 256)
     reranker = PointwiseReranker(Scorer(ranker, pair_tokenizer))
     # It scores texts by both, and raises where they differ.
-    about = export_onnx(reranker, tmp_path / "onnx", int8=True)
+    about = export_onnx(reranker, tmp_path / "onnx")
     assert about["pair"]["separator"] == [pair_tokenizer.separator_id, pair_tokenizer.start_id]
-    graph = onnx.load(tmp_path / "onnx" / "model_int8.onnx").graph
-    widening, narrowing = [], []
-    config = ranker.config.backbone_config
-    d, inner = config.hidden_size, config.intermediate_size
-    for tensor in graph.initializer:
-        if tuple(tensor.dims) == (d, inner):
-            widening.append(tensor.data_type)
-        if tuple(tensor.dims) == (inner, d):
-            narrowing.append(tensor.data_type)
-    # Layers that read the texts apart, and copies of the last of them that read both together.
-    together = config.num_hidden_layers - ranker.config.similarity["apart"]
-    layers = config.num_hidden_layers + together
-    if kind == "cross_encoder":
-        assert len(widening) == layers
-    else:
-        # The senses have matrices of this shape too.
-        assert len(widening) > layers
-    assert set(widening) == {onnx.TensorProto.INT8}
-    assert set(narrowing) == {onnx.TensorProto.FLOAT}
 
 
 def test_what_has_no_such_layers_is_refused(tokenizer, tmp_path):

@@ -193,7 +193,6 @@ def changed_layers(weights: dict[str, torch.Tensor], encoder: Path) -> tuple[set
             ],
         ),
         ("backpack", RECONSTRUCTED),
-        ("backpack", ["training.keep_swap={reference}"]),
     ],
 )
 def test_every_option_trains_what_a_similarity_leaves_to_train(

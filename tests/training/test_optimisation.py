@@ -208,14 +208,12 @@ def test_listwise_loss_is_used(make_backpack, pair_tokenizer, jobs, candidates):
 
 
 @torch.no_grad()
-def test_a_term_is_added_with_its_weight_and_sees_senses_when_it_asks(
-    make_backpack, pair_tokenizer, jobs, candidates
-):
+def test_a_term_is_added_with_its_weight(make_backpack, pair_tokenizer, jobs, candidates):
     class HalfTheLists:
-        name, weight, needs_senses = "lists", 3.0, True
+        name, weight = "lists", 3.0
 
         def loss(self, ranker, batch, output, scores):
-            assert output.senses.shape[0] == batch.mask.sum()
+            assert output.scores.shape[0] == batch.mask.sum()
             assert scores.shape == batch.mask.shape
             return scores.new_tensor(len(batch.labels) / 2)
 
