@@ -4,6 +4,7 @@ afterwards.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,8 +68,12 @@ class Scores(L.LightningModule):
 
 @pytest.fixture
 def one_process() -> Iterator[None]:
+    before = dict(os.environ)
     yield
     torch.distributed.destroy_process_group()
+    # Lightning says here that this is a process among others; a test behind would wait for them.
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def trained(ranker: Ranker, folder: Path) -> Scores:
