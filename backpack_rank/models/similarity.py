@@ -95,9 +95,10 @@ class JointLayers(nn.Module):
         encoder_layers: Any = backbone.encoder.layer  # type: ignore[union-attr]
         for name in options:
             one_of("similarity", name, _OPTIONS)
-        self.scale: float = options["scale"]
-        self.apart: int = options["apart"]
-        self.pooling: str = options["pooling"]
+        # What a folder's options lack is None here, which the checks below refuse.
+        self.scale: Any = options.get("scale")
+        self.apart: Any = options.get("apart")
+        self.pooling: Any = options.get("pooling")
         above("similarity.scale", self.scale, 0)
         whole_number("similarity.apart", self.apart, 0, most=len(encoder_layers) - 1)
         one_of("similarity.pooling", self.pooling, POOLINGS)

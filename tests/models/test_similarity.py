@@ -320,13 +320,28 @@ def test_a_saved_folder_gives_the_same_scores(folder, tokenizer, kind, trained, 
     torch.testing.assert_close(again.eval()(batch).scores, expected)
 
 
-def test_a_folder_with_an_unknown_option_of_similarity_is_refused(folder, tokenizer, tmp_path):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"token_similarty": 20}, r"similarity=token_similarty: use one of scale, apart"),
+        ({"scale": None}, r"similarity\.scale=None must be above 0"),
+        ({"apart": None}, r"similarity\.apart=None must be a whole number"),
+        ({"pooling": None}, r"similarity\.pooling=None: use one of mean, first"),
+    ],
+)
+def test_a_folder_with_an_unknown_option_of_similarity_or_without_one_is_refused(
+    folder, tokenizer, tmp_path, change, message
+):
     save_ranker(tmp_path, *new_ranker(folder, tokenizer, "cross_encoder"))
     config = json.loads((tmp_path / "config.json").read_text())
-    config["similarity"]["token_similarty"] = 20
+    for name, value in change.items():
+        if value is None:
+            del config["similarity"][name]
+        else:
+            config["similarity"][name] = value
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "checksums.json").unlink()
-    with pytest.raises(ValueError, match=r"similarity=token_similarty: use one of scale, apart"):
+    with pytest.raises(ValueError, match=message):
         load_ranker(tmp_path)
 
 
