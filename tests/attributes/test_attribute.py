@@ -26,6 +26,16 @@ def test_every_attribute_reads_its_lists_and_swaps_its_pairs_both_ways(name):
     )
 
 
+def test_words_of_a_third_group_are_paired_with_those_of_the_two_sides():
+    religion = Attribute.named("religion")
+    pairs = religion.all_pairs()
+    assert {("christian", "jewish"), ("muslim", "jewish"), ("church", "synagogue")} <= set(pairs)
+    # Each pair once, and begun by a word of a side.
+    assert ("jewish", "christian") not in pairs
+    gender = Attribute.named("gender")
+    assert gender.all_pairs() == gender.pairs().pairs
+
+
 def test_gender_swaps_pronouns_titles_and_leaves_names_alone():
     gender = Attribute.named("gender")
     assert (gender.sides, gender.sign) == (("female", "male"), ("male", "female"))

@@ -71,6 +71,7 @@ def test_a_name_is_swapped_with_the_words_around_it(swap):
 def test_names_of_a_query_and_their_partners_stay(swap, names):
     kept = names.kept_for("who was mary wollstonecraft")
     assert kept == {"mary", "james"}
+    assert names.kept_for("did Mary know John Keats") == {"mary", "james", "john", "patricia"}
     swapped = swap("Mary Wollstonecraft and James met John Keats", kept)
     assert swapped.text == "Mary Wollstonecraft and James met Patricia Keats"
     assert swapped.names == 2

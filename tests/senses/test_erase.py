@@ -310,6 +310,24 @@ def test_no_map_and_maps_of_others_are_refused(loaded_classifier, tmp_path):
             loaded_classifier.with_policy(Erase.of(GENDER, file=broken), 0.5)
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((8,), (8, 2), (2, 9)),  # left and right do not fit together
+        ((8,), (9, 2), (2, 9)),  # nor left and the mean
+        ((8,), (8, 9), (9, 8)),  # more directions than dimensions
+        ((65_537,), (65_537, 1), (1, 65_537)),  # wider than any ranker
+    ],
+)
+def test_a_file_whose_parts_do_not_fit_together_is_refused_by_their_shapes(
+    loaded_classifier, tmp_path, shapes
+):
+    parts = zip(("mean", "left", "right"), shapes, strict=True)
+    save_file({name: np.zeros(shape) for name, shape in parts}, tmp_path / MAP_FILE)
+    with pytest.raises(ValueError, match="mean, left and right have the shapes"):
+        loaded_classifier.with_policy(Erase.of(GENDER, file=tmp_path / MAP_FILE), 0.0)
+
+
 def test_rankers_without_a_pooled_vector_are_refused():
     reranker = PointwiseReranker(Scorer(*load_ranker(FIXTURES / "knrm")))
     assert "erase" not in reranker.policies
