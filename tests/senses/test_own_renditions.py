@@ -96,8 +96,10 @@ def test_a_long_text_is_known_by_its_beginning(reranker: PointwiseReranker, tmp_
 def test_what_is_wrong_with_a_file_is_named(
     lines: list[dict[str, Any]], sentence: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        GivenTexts(file_of(tmp_path, lines))
+    path = file_of(tmp_path, lines)
+    with pytest.raises(ValueError, match=re.escape(sentence)) as raised:
+        GivenTexts(path)
+    assert str(raised.value).startswith(str(path))
 
 
 def casual(text: str, group: str) -> str:
