@@ -30,7 +30,7 @@ def test_words_of_a_third_group_are_paired_with_those_of_the_two_sides():
     religion = Attribute.named("religion")
     pairs = religion.all_pairs()
     assert {("christian", "jewish"), ("muslim", "jewish"), ("church", "synagogue")} <= set(pairs)
-    # Each pair once, and begun by a word of a side.
+    # A pair begins with a word of a side.
     assert ("jewish", "christian") not in pairs
     gender = Attribute.named("gender")
     assert gender.all_pairs() == gender.pairs().pairs
