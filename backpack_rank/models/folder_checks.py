@@ -159,9 +159,11 @@ def readable(folder: str | Path) -> Iterator[None]:
         message = " ".join(str(error).split())
         if isinstance(error, (ValueError, OSError)) and str(folder) in message:
             raise
-        raise ValueError(
-            f"{folder} cannot be loaded: {type(error).__name__}: {message[:300]}"
-        ) from error
+        # The message of a KeyError is the key alone.
+        what = (
+            "one of its files lacks" if isinstance(error, KeyError) else f"{type(error).__name__}:"
+        )
+        raise ValueError(f"{folder} cannot be loaded: {what} {message[:300]}") from error
 
 
 def _saved(file: Path) -> dict[str, dict[str, Any]]:

@@ -345,6 +345,19 @@ def test_a_folder_with_an_unknown_option_of_similarity_or_without_one_is_refused
         load_ranker(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["where", "separator_id"])
+def test_a_folder_whose_attribute_senses_lack_an_option_is_refused_by_its_name(
+    folder, tokenizer, tmp_path, name
+):
+    save_ranker(tmp_path, *new_ranker(folder, tokenizer, "backpack"))
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["attribute_senses"][name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "checksums.json").unlink()
+    with pytest.raises(ValueError, match=f"cannot be loaded: one of its files lacks '{name}'"):
+        load_ranker(tmp_path)
+
+
 def test_other_libraries_join_pairs_as_the_ranker_does(folder, tokenizer, tmp_path):
     _, pair_tokenizer = new_ranker(folder, tokenizer, "cross_encoder")
     shared_tokenizer(
