@@ -277,13 +277,12 @@ def _rankers(config: PreTrainedConfig, options: argparse.Namespace) -> dict[str,
 
 
 def _scoring(ranker: Ranker, batches: list[PackedBatch], device: str) -> Callable[[], None]:
+    # As the Scorer does it: on a GPU computing is cheaper than looking up.
+    states: dict[str, TokenStateCache] = {}
+    if isinstance(ranker, BackpackForRanking) and device == "cpu":
+        states["token_states"] = TokenStateCache(ranker.backpack)
+
     def score() -> None:
-        states: dict[str, TokenStateCache] = {}
-        # As the Scorer does it: on a GPU computing is cheaper than looking up.
-        if isinstance(ranker, BackpackForRanking) and device == "cpu":
-            states["token_states"] = TokenStateCache(
-                len(ranker.backpack.get_input_embeddings().weight)
-            )
         with torch.inference_mode(), eval_mode(ranker):
             scores = [ranker(batch.to(device), **states).scores for batch in batches]
             torch.cat(scores).float().cpu()

@@ -17,6 +17,9 @@ from torch import Tensor, nn
 from transformers.activations import GELUActivation
 from transformers.pytorch_utils import Conv1D
 
+from backpack_rank.models.sense_network import SenseProjection
+from backpack_rank.models.utils import weight_state
+
 SMALLEST = 2**17
 """Layers with fewer weights stay: preparing a multiplication costs what it saves there."""
 LIMIT = 2**28
@@ -45,7 +48,7 @@ class BlockedWeights:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self._blocks: dict[nn.Module, tuple[tuple, Tensor]] = {}
+        self._blocks: dict[nn.Module, tuple[tuple, list[Tensor]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles and copies leave out the blocks, which cannot be copied; they are made again."""
@@ -69,14 +72,15 @@ class BlockedWeights:
                     layers[layer] = gelu
                     replaced[activation] = _same  # type: ignore[index]
         for layer, gelu in layers.items():
-            replaced[layer] = self._forward(layer, gelu)
+            by_sense = type(layer) is SenseProjection
+            replaced[layer] = self._by_sense(layer) if by_sense else self._forward(layer, gelu)
         try:
-            for module, forward in replaced.items():
-                module.__dict__["forward"] = forward
+            for module, function in replaced.items():
+                module.__dict__[_method(module)] = function
             yield
         finally:
             for module in replaced:
-                module.__dict__.pop("forward", None)
+                module.__dict__.pop(_method(module), None)
 
     def _layers(self) -> dict[nn.Module, str | None]:
         """The layers that are worth a copy, each with None: no activation behind it yet."""
@@ -87,18 +91,42 @@ class BlockedWeights:
         return layers if size <= LIMIT else {}
 
     def _forward(self, layer: nn.Module, gelu: str | None) -> Callable[[Tensor], Tensor]:
-        weight: Tensor = layer.weight  # type: ignore[assignment]
+        (blocks,) = self._blocks_of(layer)
         bias: Tensor | None = layer.bias  # type: ignore[assignment]
-        # What changes when the weights do: their memory, how often they were written, their format.
-        state = weight.data_ptr(), weight._version, weight.dtype
-        if layer not in self._blocks or self._blocks[layer][0] != state:
-            rows = weight.detach().t().contiguous() if type(layer) is Conv1D else weight.detach()
-            self._blocks[layer] = state, torch.ops.mkldnn._reorder_linear_weight(rows, None)
-        blocks = self._blocks[layer][1]
         activation, form = ("none", "") if gelu is None else ("gelu", gelu)
         return lambda inputs: torch.ops.mkldnn._linear_pointwise(
             inputs, blocks, bias, activation, [], form
         )
+
+    def _by_sense(self, layer: nn.Module) -> Callable[[Tensor], Tensor]:
+        """:meth:`SenseProjection.by_sense`."""
+        blocks_of_senses = self._blocks_of(layer)
+
+        def by_sense(pooled: Tensor) -> Tensor:
+            projected = []
+            for sense, blocks in enumerate(blocks_of_senses):
+                of_sense = pooled[:, sense]
+                projected.append(
+                    torch.ops.mkldnn._linear_pointwise(of_sense, blocks, None, "none", [], "")
+                )
+            return torch.stack(projected, dim=1)
+
+        return by_sense
+
+    def _blocks_of(self, layer: nn.Module) -> list[Tensor]:
+        """The weights of a layer in blocks, or those of each sense."""
+        weight: Tensor = layer.weight  # type: ignore[assignment]
+        state = weight_state(weight)
+        if layer not in self._blocks or self._blocks[layer][0] != state:
+            if isinstance(layer, SenseProjection):
+                parts = layer.weights_by_sense().detach().transpose(1, 2)
+            else:
+                parts = (weight.t() if type(layer) is Conv1D else weight).detach()[None]
+            blocks = []
+            for rows in parts:
+                blocks.append(torch.ops.mkldnn._reorder_linear_weight(rows.contiguous(), None))
+            self._blocks[layer] = state, blocks
+        return self._blocks[layer][1]
 
 
 # These functions are not public: in a torch without them, layers multiply as usual.
@@ -109,9 +137,9 @@ _AVAILABLE = torch.backends.mkldnn.is_available() and all(
 
 def _is_worth_it(module: nn.Module) -> bool:
     # Subclasses and other layers, such as of LoRA, compute more.
-    if type(module) is not nn.Linear and type(module) is not Conv1D:
+    if type(module) not in (nn.Linear, Conv1D, SenseProjection):
         return False
-    weight: Tensor = module.weight
+    weight: Tensor = module.weight  # type: ignore[assignment]
     if weight.device.type != "cpu" or not _has_blocks(weight.dtype):
         return False
     return weight.numel() >= SMALLEST and not weight.is_inference()
@@ -130,6 +158,11 @@ def _gelu(activation: nn.Module | None) -> str | None:
         return activation.approximate
     exact = type(activation) is GELUActivation and activation.act is F.gelu
     return "none" if exact else None
+
+
+def _method(module: nn.Module) -> str:
+    """What of a module multiplies."""
+    return "by_sense" if type(module) is SenseProjection else "forward"
 
 
 def _same(values: Tensor) -> Tensor:

@@ -7,16 +7,28 @@ checkpoint ``stanfordnlp/backpack-gpt2``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from transformers.pytorch_utils import Conv1D
 
 from backpack_rank.models.attention import fast_activation
 from backpack_rank.models.configuration import BackpackConfig
+from backpack_rank.models.utils import weight_state
+
+if TYPE_CHECKING:
+    from backpack_rank.models.backpack import BackpackModel
+
+TOKENS_AT_A_TIME = 64
+"""Tokens that :class:`TokenStateCache` computes together."""
+MOST_BYTES = 2**28
+"""Of tokens' states that are kept; with more, the next batch begins anew."""
 
 
 class SenseNetwork(nn.Module):
@@ -36,7 +48,8 @@ class SenseNetwork(nn.Module):
             self.widen = nn.Linear(embedding_size, d)
         self.ln = nn.LayerNorm(d, eps=config.layer_norm_epsilon)
         self.block = _SenseBlock(config)
-        self.final_mlp = _TwoLayers(d, width, config.num_senses * d, config)
+        by_sense = partial(SenseProjection, config.num_senses)
+        self.final_mlp = _TwoLayers(d, width, config.num_senses * d, config, by_sense)
 
     def hidden(self, embeddings: Tensor) -> Tensor:
         """h(x): the last hidden layer, which depends on the token alone. [..., e] -> [..., f]"""
@@ -60,11 +73,9 @@ class SenseNetwork(nn.Module):
         Returns:
             [B, k, d]
         """
-        projection = self.final_mlp.c_proj
-        # A compiler lays gradients out as it likes.
-        project = _project_each if torch.compiler.is_compiling() else _ProjectEach.apply
-        projected = project(pooled, projection.weight.to(pooled.dtype))
-        return self.dropout(projected + projection.bias.unflatten(-1, (self.num_senses, -1)))
+        projection: SenseProjection = self.final_mlp.c_proj  # type: ignore[assignment]
+        offsets = projection.bias.unflatten(-1, (self.num_senses, -1))
+        return self.dropout(projection.by_sense(pooled) + offsets)
 
     def probes(self, direction: Tensor) -> tuple[Tensor, Tensor]:
         """How far sense vectors reach in a direction w, as a function of h(x).
@@ -90,6 +101,28 @@ class SenseNetwork(nn.Module):
         """
         weight = self.final_mlp.c_proj.weight.to(differences.dtype)
         return self.dropout(differences @ weight).unflatten(-1, (self.num_senses, -1))
+
+
+class SenseProjection(Conv1D):
+    """The last layer of the sense network: h(x) to the sense vectors of x, side by side."""
+
+    def __init__(self, senses: int, outputs: int, inputs: int) -> None:
+        super().__init__(outputs, inputs)
+        self.senses = senses
+
+    def by_sense(self, pooled: Tensor) -> Tensor:
+        """W_l p_l, each sense from a hidden layer of its own: [B, k, f] -> [B, k, d].
+
+        :mod:`backpack_rank.models.blocked_weights` computes it otherwise.
+        """
+        # A compiler lays gradients out as it likes.
+        project = _project_each if torch.compiler.is_compiling() else _ProjectEach.apply
+        projected: Tensor = project(pooled, self.weight.to(pooled.dtype))
+        return projected
+
+    def weights_by_sense(self) -> Tensor:
+        """W_l of every sense: [k, f, d], a view."""
+        return _by_sense(self.weight, self.senses)
 
 
 def _project_each(pooled: Tensor, weight: Tensor) -> Tensor:
@@ -134,10 +167,17 @@ def _by_sense(weight: Tensor, senses: int) -> Tensor:
 class _TwoLayers(nn.Module):
     """Two linear layers in GPT-2's layout ([in, out] weights) with its activation between them."""
 
-    def __init__(self, size: int, width: int, out: int, config: BackpackConfig) -> None:
+    def __init__(
+        self,
+        size: int,
+        width: int,
+        out: int,
+        config: BackpackConfig,
+        new_last: Callable[[int, int], Conv1D] = Conv1D,
+    ) -> None:
         super().__init__()
         self.c_fc = Conv1D(width, size)
-        self.c_proj = Conv1D(out, width)
+        self.c_proj = new_last(out, width)
         self.act = fast_activation(config.activation_function)
 
     def hidden(self, inputs: Tensor) -> Tensor:
@@ -164,32 +204,64 @@ class _SenseBlock(nn.Module):
 
 
 class TokenStateCache:
-    """In inference on a CPU: it computes h(x) once for each token.
+    """In inference on a CPU: h(x) of each token, computed once for weights that do not change.
 
-    An argument of a Backpack's forward pass, for weights that do not change. On a GPU computing is
-    cheaper than looking up. The table fills as tokens come; memory that no token has filled is not
-    touched.
+        states = TokenStateCache(ranker.backpack)
+        scores = [ranker(batch, token_states=states).scores for batch in batches]
+
+    On a GPU computing is cheaper than looking up.
+
+    A product of matrices may round a row otherwise where it has more rows or fewer. Here it always
+    has as many, so h(x) is the same to the last bit whichever tokens came before x or with it. A
+    text has the same score whatever was scored before.
+
+    Args:
+        backpack: whose tokens they are. Where its weights change, all is computed anew.
     """
 
-    def __init__(self, vocabulary: int) -> None:
-        self.known = torch.zeros(vocabulary, dtype=torch.bool)
-        self.table: Tensor | None = None
+    def __init__(self, backpack: BackpackModel) -> None:
+        self._backpack = backpack
+        embeddings = backpack.get_input_embeddings().weight
+        self._known = torch.zeros(len(embeddings), dtype=torch.bool)
+        # A row for each token of the vocabulary; memory that no token has filled is not touched.
+        self._table: Tensor | None = None
+        self._weights: list[tuple] = []
+        # Requests may come from several threads.
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type, tuple]:
+        """Copies and pickles begin anew."""
+        return TokenStateCache, (self._backpack,)
 
     @property
     def filled_bytes(self) -> int:
         """Memory of the tokens that have come."""
-        if self.table is None:
+        if self._table is None:
             return 0
-        return int(self.known.sum()) * self.table.shape[-1] * self.table.element_size()
+        return int(self._known.sum()) * self._table[0].nbytes
 
-    def __call__(self, input_ids: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    def __call__(self, input_ids: Tensor) -> Tensor:
         """h(x) of token ids, computed for those that are new. [...] -> [..., f]"""
-        new = input_ids[~self.known[input_ids]].unique()
-        if len(new):
-            states = compute(new)
-            if self.table is None:
-                self.table = states.new_empty((len(self.known), states.shape[-1]))
-            self.table[new] = states
-            self.known[new] = True
-        assert self.table is not None
-        return self.table[input_ids]
+        with self._lock:
+            weights = self._weights_now()
+            if weights != self._weights or self.filled_bytes > MOST_BYTES:
+                self._weights, self._table = weights, None
+                self._known.zero_()
+            new = input_ids[~self._known[input_ids]].unique()
+            for start in range(0, len(new), TOKENS_AT_A_TIME):
+                ids = new[start : start + TOKENS_AT_A_TIME]
+                # Filled up with the last one.
+                missing = TOKENS_AT_A_TIME - len(ids)
+                filled_up = F.pad(ids, (0, missing), value=int(ids[-1]))
+                states = self._backpack.token_hidden(filled_up)
+                if self._table is None:
+                    self._table = states.new_empty((len(self._known), states.shape[-1]))
+                self._table[ids] = states[: len(ids)]
+            self._known[new] = True
+            assert self._table is not None
+            return self._table[input_ids]
+
+    def _weights_now(self) -> list[tuple]:
+        weights = [self._backpack.get_input_embeddings().weight]
+        weights += self._backpack.sense_network.parameters()
+        return [weight_state(weight) for weight in weights]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from backpack_rank.checks import one_of
@@ -23,6 +23,13 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(training)
+
+
+def weight_state(weight: Tensor) -> tuple:
+    """What changes when a weight does: its memory, how often it was written, its format."""
+    # Of tensors that were made in inference mode, torch does not count how often.
+    written = None if weight.is_inference() else weight._version
+    return weight.data_ptr(), written, weight.dtype
 
 
 def gpu_has_room(device: torch.device, size: int) -> bool:

@@ -88,6 +88,9 @@ class Scorer(TextScorer):
         if settings.readout is not None:
             pair_tokenizer = with_readout(ranker, pair_tokenizer, settings.readout)
         self._blocked_weights = BlockedWeights(self.ranker)
+        self.token_states: TokenStateCache | None = None
+        if isinstance(ranker, BackpackForRanking) and self.device.type == "cpu":
+            self.token_states = TokenStateCache(ranker.backpack)
         self.pair_tokenizer = pair_tokenizer
         self.tokenizer = pair_tokenizer.tokenizer
         self._long_queries: set[str] = set()  # those of which the log has spoken
@@ -198,11 +201,10 @@ class Scorer(TextScorer):
     ) -> np.ndarray:
         """Raw logits of joined texts; ``bar`` moves on with every batch. [N] float32"""
         scores = np.empty(len(sequences), dtype=np.float32)
-        token_states = self._empty_token_states()
 
         def computed() -> Iterator[tuple[np.ndarray, Tensor]]:
             for rows, batch in self._packed(sequences):
-                yield rows, self._scores_of(batch, view, token_states)
+                yield rows, self._scores_of(batch, view)
 
         with self.inference():
             for rows, of_batch in _one_batch_behind(computed()):
@@ -258,14 +260,11 @@ class Scorer(TextScorer):
         long_documents = self.long_documents
         if starts is None:
             starts, long_documents = np.arange(len(pairs)), CUT
-        states_of_first = self._empty_token_states()
-        states_of_further = self._empty_token_states()
         kept = torch.from_numpy(out)
         with self.inference():
             for rows, chunks, texts in self._batches(pairs, long_documents):
-                token_states = states_of_first if int(chunks[0]) == 0 else states_of_further
                 places = starts[np.asarray(rows)] + np.asarray(chunks)
-                self._fill_senses(texts, token_shift, token_states, kept, places)
+                self._fill_senses(texts, token_shift, kept, places)
 
     def fill_token_senses(
         self,
@@ -282,10 +281,9 @@ class Scorer(TextScorer):
             rows: of ``out``, one for each text. [n]
             token_shift: tokens that are moved.
         """
-        token_states = self._empty_token_states()
         with self.inference():
             for places, batch in self._packed(sequences):
-                self._fill_senses(batch, token_shift, token_states, out, rows[places])
+                self._fill_senses(batch, token_shift, out, rows[places])
 
     def pooled_vectors(self, pairs: Pairs, cache: SenseCache | None = None) -> np.ndarray:
         """What the ranker's head makes the scores of all rows of, documents cut. [N, d] float32
@@ -412,16 +410,11 @@ class Scorer(TextScorer):
     def scores_of_rows(self, pairs: Pairs, view: View) -> np.ndarray:
         """Scores of all rows of a collection's pairs: of each, its best chunk's. [N]"""
         scores = np.full(len(pairs), -np.inf, dtype=np.float32)
-        # Further chunks have states of their own: in the others they would show in the last bits
-        # of the first chunks that come after them.
-        states_of_first = self._empty_token_states()
-        states_of_further = self._empty_token_states()
 
         def computed() -> Iterator[tuple[np.ndarray, Tensor]]:
-            for rows, chunks, texts in self._batches(pairs, self.long_documents):
-                token_states = states_of_first if int(chunks[0]) == 0 else states_of_further
+            for rows, _, texts in self._batches(pairs, self.long_documents):
                 # A data loader makes tensors of the rows.
-                yield np.asarray(rows), self._scores_of(texts, view, token_states)
+                yield np.asarray(rows), self._scores_of(texts, view)
 
         # A score that is no number is named later, with its pair.
         with self.inference(), np.errstate(invalid="ignore"):
@@ -429,24 +422,21 @@ class Scorer(TextScorer):
                 np.maximum.at(scores, rows, of_batch)
         return scores
 
-    def _scores_of(
-        self, batch: PackedBatch, view: View, token_states: TokenStateCache | None
-    ) -> Tensor:
+    def _scores_of(self, batch: PackedBatch, view: View) -> Tensor:
         """Raw logits of the texts of a batch, on the ranker's device. [B]"""
-        return self._forward(batch.to(self.device), view, token_states).scores
+        return self._forward(batch.to(self.device), view).scores
 
     def _fill_senses(
         self,
         batch: PackedBatch,
         token_shift: TokenShift | None,
-        token_states: TokenStateCache | None,
         out: Tensor,
         rows: np.ndarray,
     ) -> None:
         """Write the sense vectors of a batch to these rows of ``out`` [N, k, d]."""
         self._backpack()
         view = View(token_shift=token_shift)
-        output = self._forward(batch.to(self.device), view, token_states, return_senses=True)
+        output = self._forward(batch.to(self.device), view, return_senses=True)
         assert output.senses is not None
         senses = output.senses.float().to(out)
         width = senses.shape[-1]
@@ -454,23 +444,9 @@ class Scorer(TextScorer):
         # Only numbers by position are narrower: texts of a batch are shorter than others.
         out[rows, :, width:] = torch.nan
 
-    def _empty_token_states(self) -> TokenStateCache | None:
-        """A new one for each run over batches: states of another one would show in the last
-        bits.
-        """
-        if not isinstance(self.ranker, BackpackForRanking) or self.device.type != "cpu":
-            return None
-        return TokenStateCache(len(self.ranker.backpack.get_input_embeddings().weight))
-
-    def _forward(
-        self,
-        batch: PackedBatch,
-        view: View,
-        token_states: TokenStateCache | None = None,
-        return_senses: bool = False,
-    ) -> RankerOutput:
+    def _forward(self, batch: PackedBatch, view: View, return_senses: bool = False) -> RankerOutput:
         # Only a Backpack has such an argument.
-        options = {} if token_states is None else {"token_states": token_states}
+        options = {} if self.token_states is None else {"token_states": self.token_states}
         with mapped_vectors(self.ranker, view.pooled_map):
             output: RankerOutput = self.ranker(
                 batch,

@@ -178,10 +178,6 @@ class Batcher:
         while True:
             late: list[Job] = []
             with self._changed:
-                if not self._queue:
-                    # No request is under way: one that has slices left would be in the queue.
-                    for ranker in self.rankers.values():
-                        ranker.forget()
                 while not self._queue and not self._stopped:
                     self._changed.wait()
                 if self._stopped:

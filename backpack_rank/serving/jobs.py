@@ -252,9 +252,6 @@ class Served(ABC):
     def score(self, slices: Sequence[Slice]) -> None:
         """Write the scores of slices of one key; called in the thread of the model."""
 
-    def forget(self) -> None:  # noqa: B027
-        """Drop what requests share that wait together; called when none is left."""
-
     def policy_that_acts(
         self, queries: Iterable[str], policy: str | None, alphas: Sequence[float]
     ) -> str | None:

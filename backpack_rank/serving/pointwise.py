@@ -18,8 +18,6 @@ from backpack_rank.data.tokenisation import PairTokenizer
 from backpack_rank.models.backpack_encoder import SenseRanker
 from backpack_rank.models.pooled_map import mapped_vectors
 from backpack_rank.models.prompted_ranker import PromptTokenizer
-from backpack_rank.models.rankers import BackpackForRanking
-from backpack_rank.models.sense_network import TokenStateCache
 from backpack_rank.models.token_shift import TokenShift
 from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.reading_plan import Pass, ReadingPlan, TextPair
@@ -30,8 +28,6 @@ from backpack_rank.serving.jobs import Budget, Job, RequestOptions, Slice
 
 _TEXTS_PER_LOOK = 32
 """Texts that are tokenised between two looks at the clock."""
-_STATES_BYTES = 64 * 2**20
-"""States of tokens that requests share; with more, the next request begins anew."""
 
 
 class ServedPointwise(ServedWithDial):
@@ -43,9 +39,6 @@ class ServedPointwise(ServedWithDial):
         self.tokens_per_batch = self._scorer.tokens_per_batch
         self.max_length = self._scorer.pair_tokenizer.max_length
         self._tokenizers = threading.local()
-        # Of the thread of the model alone: the states, and the request that used them last.
-        self._states: TokenStateCache | None = None
-        self._last_job: Job | None = None
 
     def cut_query(self, query: str, tokens: int) -> str:
         return self._tokenizer_of_thread().first_tokens(query, tokens)
@@ -91,12 +84,11 @@ class ServedPointwise(ServedWithDial):
         plan.share([np.concatenate(of_text) for of_text in chunks])
         documents = [document for _, document in pairs]
         job = Job(self, pairs[0][0], documents, plan, truncated)
-        # First chunks before all others: they are what is read where documents are cut, and nothing
-        # that is read before them may show in their last bits.
+        # First chunks have batches of their own: they are what is read where documents are cut, and
+        # a score depends on its batch in the last bits.
         for text_pass in plan.passes():
             first = [chunks[text][0] for text in text_pass.texts]
             job.slices += self._slices(job, text_pass, text_pass.texts, first)
-        for text_pass in plan.passes():
             texts: list[int] = []
             further: list[np.ndarray] = []
             for text in text_pass.texts.tolist():
@@ -142,8 +134,8 @@ class ServedPointwise(ServedWithDial):
         batch = PackedBatch.from_sequences(sequences).to(self._scorer.device)
         ranker = self._scorer.ranker
         options: dict[str, Any] = {"token_shift": passes[0].shift}
-        if isinstance(ranker, BackpackForRanking) and self._scorer.device.type == "cpu":
-            options["token_states"] = self._token_states(ranker, slices[0].job)
+        if self._scorer.token_states is not None:
+            options["token_states"] = self._scorer.token_states
         is_mapped = False
         has_several_weights = False
         for text_pass in passes:
@@ -165,26 +157,6 @@ class ServedPointwise(ServedWithDial):
         for part, text_pass, rows in _rows_of_batch(slices):
             (column,) = text_pass.columns
             part.fill(column, scores[rows])
-
-    def _token_states(self, ranker: BackpackForRanking, job: Job) -> TokenStateCache:
-        """States of tokens, which requests share that wait together.
-
-        A request that is alone has none of others, as a reranker in Python: what they left would
-        change its last bits.
-        """
-        states = self._states
-        is_too_large = states is not None and states.filled_bytes > _STATES_BYTES
-        # A request keeps its states to its end, however large they are, as in Python.
-        if states is None or (is_too_large and job is not self._last_job):
-            states = TokenStateCache(len(ranker.backpack.get_input_embeddings().weight))
-        self._states = states
-        self._last_job = job
-        return states
-
-    def forget(self) -> None:
-        """Drop the states of tokens."""
-        self._states = None
-        self._last_job = None
 
     def _score_under_all_weights(
         self, slices: Sequence[Slice], batch: PackedBatch, options: dict[str, Any]

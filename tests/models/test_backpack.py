@@ -8,7 +8,6 @@ import torch
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.attention import _attention_per_text, _padded_attention
 from backpack_rank.models.configuration import BackpackConfig
-from backpack_rank.models.sense_network import TokenStateCache
 
 TEXTS = [[5, 9, 300, 9, 7, 41], [8], [77, 12, 5, 5, 5, 5, 5, 130, 2, 2, 6], [5, 9, 300]]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -221,34 +220,3 @@ def test_a_number_of_senses_that_does_not_divide_is_refused(senses):
         ValueError, match=rf"num_senses={senses} must be at least 1 and divide the hidden size 32"
     ):
         BackpackConfig(n_embd=32, num_senses=senses)
-
-
-def test_only_new_tokens_are_computed():
-    asked = []
-
-    def double(ids):
-        asked.append(ids.tolist())
-        return torch.stack([2.0 * ids, -1.0 * ids], dim=-1)
-
-    states = TokenStateCache(10)
-    assert states(torch.tensor([3, 1, 3]), double).tolist() == [[6, -3], [2, -1], [6, -3]]
-    assert states(torch.tensor([[1, 4]]), double).tolist() == [[[2, -1], [8, -4]]]
-    assert states(torch.tensor([4, 3]), double).tolist() == [[8, -4], [6, -3]]
-    assert asked == [[1, 3], [4]]
-
-
-@torch.no_grad()
-def test_scores_are_those_without_a_cache_and_the_sense_network_sees_each_token_once(make_backpack):
-    ranker = make_backpack()
-    batches = [
-        PackedBatch.from_sequences(texts) for texts in ([[5, 6, 7, 5], [8]], [[7, 9, 8, 3], [5, 6]])
-    ]
-    expected = [ranker(batch).scores for batch in batches]
-    seen = []
-    ranker.backpack.sense_network.ln.register_forward_hook(
-        lambda _, inputs, __: seen.append(len(inputs[0]))
-    )
-    states = TokenStateCache(ranker.config.vocab_size)
-    scores = [ranker(batch, token_states=states).scores for batch in batches]
-    assert seen == [4, 2]
-    torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-5)

@@ -87,6 +87,19 @@ def test_activations_are_computed_once(act, batch) -> None:
     torch.testing.assert_close(blocked, plain, rtol=1e-5, atol=1e-5)
 
 
+def test_sense_vectors_are_those_of_the_plain_layers(batch) -> None:
+    ranker = make()
+    projection = ranker.backpack.sense_network.final_mlp.c_proj
+    with torch.inference_mode():
+        plain = ranker(batch, return_senses=True).senses
+        with BlockedWeights(ranker).in_use():
+            assert "by_sense" in projection.__dict__
+            blocked = ranker(batch, return_senses=True).senses
+    assert "by_sense" not in projection.__dict__
+    torch.testing.assert_close(blocked, plain, rtol=1e-5, atol=1e-5)
+    assert plain.std(dim=1).min() > 1e-3, "senses differ"
+
+
 def test_changed_weights_are_read_anew_and_unchanged_ones_are_not_copied(batch) -> None:
     ranker = make()
     blocked = BlockedWeights(ranker)

@@ -107,10 +107,11 @@ def test_a_ranker_with_attribute_senses_reads_words_as_one_whatever_they_stand_b
     plain, score = unchanged.backpack.pooled_weights(batch), unchanged(batch).scores
     merged = ranker.backpack.pooled_weights(ranker.backpack.read(batch))
     at_zero = ranker(batch, sense_weights=view.sense_weights).scores
-    assert torch.equal(merged[0], merged[1])
-    assert not torch.allclose(plain[0], plain[1])
-    torch.testing.assert_close(at_zero[0], at_zero[1])  # rows of one batch differ by rounding
-    assert abs(score[0] - score[1]) > 1e-4
+    # Rows of one batch differ by rounding.
+    torch.testing.assert_close(merged[0], merged[1])
+    assert not torch.allclose(plain[0], plain[1], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(at_zero[0], at_zero[1], rtol=1e-4, atol=1e-4)
+    assert abs(score[0] - score[1]) > 1e-3
 
 
 def test_words_are_told_from_pieces_as_the_text_has_them(tokenizer):

@@ -82,7 +82,6 @@ class Gate(ServedPointwise):
         open: set while it scores.
         entered: batches that have reached the model.
         poisoned: a document that breaks the batch that it is in.
-        shares: whether there may be something that requests share.
     """
 
     def __init__(self, name: str, reranker: PointwiseReranker) -> None:
@@ -91,14 +90,8 @@ class Gate(ServedPointwise):
         self.open.set()
         self.entered: list[list[Slice]] = []
         self.poisoned: str | None = None
-        self.shares = False
-
-    def forget(self) -> None:
-        super().forget()
-        self.shares = False
 
     def score(self, slices: Sequence[Slice]) -> None:
-        self.shares = True
         self.entered.append(list(slices))
         assert self.open.wait(10)
         if any(self.poisoned in part.job.documents for part in slices):
