@@ -21,7 +21,7 @@ from backpack_rank._threads import sleep_early
 from backpack_rank.checks import UsageError, is_missing_path
 from backpack_rank.commands import as_called, called, install, program
 from backpack_rank.files import resource_folder
-from backpack_rank.options import choices, groups_of, nearest
+from backpack_rank.options import check_first_names, choices, groups_of, nearest
 from backpack_rank.pipelines.stopping import one_line_when_stopped
 from backpack_rank.progress import printable
 
@@ -470,11 +470,12 @@ def _run_options(verb: str, options: Sequence[str]) -> None:
             return
     if verb in ALONE and {"-m", "--multirun"} & set(options):
         raise UsageError(f"{called(verb)} {ALONE[verb]}")
+    check_first_names(verb, options)
     sleep_early()
     if verb != "train":
         # Loaders and loggers of a training may wait for the collector; nothing here does.
         exit_without_gc()
-    # Imported here: help and lists need no Hydra.
+    # Imported here: help, lists and mistyped names need no Hydra.
     from backpack_rank.pipelines.hydra_jobs import run
 
     run(verb, options)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from backpack_rank.checks import UsageError
+from backpack_rank.commands import program
 from backpack_rank.files import read_yaml, resource_folder
+
+OWN_FILES = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd")
+"""Flags for files of the user's own, which may have any option."""
+BRING_OPTIONS = ("experiment", "recipe")
+"""Groups whose files have options that a script does not have."""
 
 
 def groups_of(script: str) -> dict[str, str]:
@@ -41,6 +48,57 @@ def own_options(script: str) -> dict[str, Any]:
     del content["defaults"]
     groups = dict.fromkeys(_defaults_of(script))
     return {**groups, **content, "hydra": None, "list": None, "prompt": None}
+
+
+def check_first_names(script: str, arguments: Sequence[str]) -> None:
+    """Refuse, before Hydra is imported, first names and choices that a script does not have.
+
+    Names below them are looked at later, and so are those that an experiment or a recipe brings.
+
+    Raises:
+        UsageError: with the nearest name or choice that it has.
+    """
+    given = {}
+    for argument in arguments:
+        if argument.startswith(OWN_FILES):
+            return
+        marked, equals, value = argument.partition("=")
+        is_option = equals or marked.startswith("~")
+        if is_option and re.fullmatch(r"[+~]*\w+([.@/][\w.@/-]+)?", marked):
+            given[marked] = value
+
+    known = own_options(script)
+    brings_options = not given.keys().isdisjoint(BRING_OPTIONS)
+    for marked, value in given.items():
+        key = marked.lstrip("+~")
+        first = re.split("[.@/]", key)[0]
+        if first not in known and not brings_options:
+            raise no_such_option(script, marked, known)
+        if value not in ("", "null") and (resource_folder("conf") / key).is_dir():
+            check_choice(key, value)
+
+
+def check_choice(group: str, value: Any) -> None:
+    """Refuse a value that is none of a group's choices; what is no plain name is for Hydra.
+
+    Raises:
+        UsageError: with the nearest that there is.
+    """
+    if value is None:
+        raise UsageError(f"{group}=null: use one of list={group}, or leave {group} out")
+    known = choices(group)
+    name = str(value).removesuffix(".yaml")
+    # Such as ${model}, of which Hydra makes a name.
+    if name in known or not re.fullmatch(r"[\w./-]+", name):
+        return
+    listed = f" (choices: {', '.join(known)})" if len(known) <= 6 else f"; list={group} shows all"
+    raise UsageError(f"{group}={name}: there is no such choice{nearest(name, known)}{listed}")
+
+
+def no_such_option(script: str, marked: str, known: Iterable[str]) -> UsageError:
+    """The error for a name, perhaps behind ``+`` or ``~``, that is none of those known."""
+    near = nearest(marked.lstrip("+~"), known)
+    return UsageError(f"{marked}: {program(script)} has no such option{near}; see --help")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

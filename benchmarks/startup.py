@@ -190,8 +190,8 @@ def doors(
     """Name and measurement of every way in."""
     tiny, ranker = str(options.tiny.resolve()), options.ranker and str(options.ranker.resolve())
 
-    def ran(*command: str) -> Callable[[], Cost]:
-        return lambda: run(root, command)
+    def ran(*command: str, status: int = 0) -> Callable[[], Cost]:
+        return lambda: run(root, command, status)
 
     def probed(*words: str) -> Callable[[], Cost]:
         return lambda: probe(root, words, folder)
@@ -201,6 +201,7 @@ def doors(
         (BOUND, ran("-c", LIBRARIES)),
         ("backpack-rank --help", ran("-c", script, "--help")),
         ("evaluate.py --help", ran("evaluate.py", "--help")),
+        ("a mistyped option", ran("evaluate.py", "alhpa=0", status=2)),
         (FIRST, probed("--first-batch", "evaluate", f"checkpoint={tiny}", f"output={folder}/o")),
         ("load(folder).rank(...)", probed("rank", tiny)),
         ("serve until ready", lambda: served(root, script, tiny)),
@@ -217,14 +218,14 @@ def doors(
     return found
 
 
-def run(root: Path, command: Sequence[str]) -> Cost:
-    """A process to its end. Raises ``RuntimeError`` with what it said where it fails."""
+def run(root: Path, command: Sequence[str], status: int = 0) -> Cost:
+    """A process to its end. Raises ``RuntimeError`` with what it said if that is another one."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, *command], cwd=root, env=environment(root), capture_output=True, text=True
     )
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
+    if done.returncode != status:
         raise RuntimeError(f"{root}: {' '.join(command)}:\n{done.stderr[-3000:]}")
     return Cost(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall, {})
 

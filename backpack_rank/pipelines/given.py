@@ -20,9 +20,18 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from backpack_rank.checks import UsageError, is_missing_path
-from backpack_rank.commands import allow_function, program
+from backpack_rank.commands import allow_function
 from backpack_rank.files import read_text, read_yaml, resource_folder
-from backpack_rank.options import choices, groups_of, nearest, own_options
+from backpack_rank.options import (
+    BRING_OPTIONS,
+    OWN_FILES,
+    check_choice,
+    choices,
+    groups_of,
+    nearest,
+    no_such_option,
+    own_options,
+)
 
 LIBRARIES = ("trainer", "logger")
 """Nodes that are passed to a library as they are."""
@@ -69,7 +78,6 @@ PATHS_OR_NAMES = re.compile(
     r"teacher\.\w+|listwise\.ranker\.name"
 )
 """Options whose value may also name what is no file: a hub id, a list of ours, a field."""
-OWN_FILES = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd")
 _VALUED_FLAGS = ("--cfg", "--package", "--info", "-c", "-p", "-i", *OWN_FILES)
 # A value that Hydra takes as a text, or null.
 _IN_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|null""", re.DOTALL)
@@ -234,7 +242,7 @@ def check_names(script: str, arguments: Sequence[str]) -> None:
         if not (conf / override.key_or_group).is_dir() or override.is_delete():
             continue
         for value in values_of(override):
-            _check_choice(override.key_or_group, value)
+            check_choice(override.key_or_group, value)
         # A sweep has the options of its first choice.
         line, _, value = str(override.input_line).partition("=")
         groups.append(f"{line}={value.partition(',')[0]}")
@@ -259,10 +267,7 @@ def _check_name(
     top, *parts = key.split(".")
     groups = groups_of(script)
     if top not in node and top not in groups and top != "prompt":
-        raise UsageError(
-            f"{mark}{key}: {program(script)} has no such option"
-            f"{nearest(key, {*node, *groups})}; see --help"
-        )
+        raise no_such_option(script, f"{mark}{key}", {*node, *groups})
     path, below = top, node.get(top)
     if parts and top in groups and chosen.get(top) is None and parts[0] not in (below or {}):
         raise UsageError(f"{key}: no {top} is chosen; add {top}=..., one of those of list={top}")
@@ -297,18 +302,6 @@ def _check_name(
     raise UsageError(f"{key}: {path} has no option {name}{nearest(name, known)}{hint}")
 
 
-def _check_choice(group: str, value: Any) -> None:
-    if value is None:
-        raise UsageError(f"{group}=null: use one of list={group}, or leave {group} out")
-    known = choices(group)
-    name = str(value).removesuffix(".yaml")
-    # What is no plain name, such as ${model}, is for Hydra to make a name of.
-    if name in known or not re.fullmatch(r"[\w./-]+", name):
-        return
-    listed = f" (choices: {', '.join(known)})" if len(known) <= 6 else f"; list={group} shows all"
-    raise UsageError(f"{group}={name}: there is no such choice{nearest(name, known)}{listed}")
-
-
 def check_effects(script: str, given: Sequence[Override]) -> None:
     """Refuse an option that does nothing without another that is not given.
 
@@ -316,7 +309,7 @@ def check_effects(script: str, given: Sequence[Override]) -> None:
         UsageError: with both.
     """
     names = {override.key_or_group for override in given}
-    if names & {"experiment", "recipe"}:
+    if not names.isdisjoint(BRING_OPTIONS):
         return  # it may bring the option that is needed
     for override in given:
         names |= {f"{override.key_or_group}={value}" for value in values_of(override)}
