@@ -39,8 +39,16 @@ from benchmarks.timing import Times, in_turns
 from benchmarks.workload import word_pieces
 
 ROOT = Path(__file__).resolve().parents[1]
-KEYS_LAST = "backpack keys=last"
-OVER_ENCODER = ("cross_encoder", "backpack", KEYS_LAST, "bert_dot")
+KEYS_LAST = "model.ranker.keys=last"
+COSINES = "model.ranker.similarity=20 model.ranker.token_similarity=20"
+"""As in ``recipe=minilm``."""
+VARIANTS = {
+    "backpack keys=last": ("backpack", KEYS_LAST),
+    "cross_encoder cosines": ("cross_encoder", COSINES),
+    "backpack cosines": ("backpack", COSINES),
+}
+"""Name to the file of conf/model and its options."""
+OVER_ENCODER = ("cross_encoder", "backpack", *VARIANTS, "bert_dot")
 WORDS = ("tk", "conv_knrm", "pacrr", "match_pyramid", "knrm")
 MODELS = (*WORDS, "backpack_tiny", "gpt2_tiny", *OVER_ENCODER)
 
@@ -138,9 +146,8 @@ def _options() -> argparse.Namespace:
 
 def _model(name: str, folder: str) -> list[str]:
     over = [f"model.ranker.name={folder}", "max_length=192"] if name in OVER_ENCODER else []
-    if name == KEYS_LAST:
-        return ["model=backpack", "model.ranker.keys=last", *over]
-    return [f"model={name}", *over]
+    model, options = VARIANTS.get(name, (name, ""))
+    return [f"model={model}", *options.split(), *over]
 
 
 def _small_encoder(collection: Collection, folder: Path) -> None:

@@ -180,6 +180,18 @@ def distinct(batch: PackedBatch) -> tuple[PackedBatch, Tensor]:
     return picked(batch, is_first.nonzero().squeeze(-1)), numbers[first_places]
 
 
+def joined(first: PackedBatch, second: PackedBatch) -> PackedBatch:
+    """The texts of one batch, and behind them those of another."""
+    ends = second.offsets[1:] + len(first.input_ids)
+    return PackedBatch(
+        input_ids=torch.cat([first.input_ids, second.input_ids]),
+        position_ids=torch.cat([first.position_ids, second.position_ids]),
+        text_ids=torch.cat([first.text_ids, second.text_ids + len(first)]),
+        offsets=torch.cat([first.offsets, ends]),
+        max_length=max(first.max_length, second.max_length),
+    )
+
+
 def picked(batch: PackedBatch, rows: Tensor) -> PackedBatch:
     """Some texts of a batch, by number in ascending order. [b]"""
     is_picked = torch.zeros(len(batch), dtype=torch.bool, device=rows.device)

@@ -132,18 +132,19 @@ class BackboneMixin(Mixin):
         return self
 
     def read_jointly(
-        self, batch: PackedBatch, token_shift: TokenShift | None = None
+        self,
+        batch: PackedBatch,
+        token_shift: TokenShift | None = None,
+        others: PackedBatch | None = None,
     ) -> JointReading:
-        """What the joint layers read of B rows; arguments of :meth:`hidden_states`."""
-        assert self.joint is not None
-        with shifted_embeddings(self.get_input_embeddings(), token_shift):
-            return self.joint.read(self.backbone, batch, self.config.separator_id)
+        """What the joint layers read of B rows; arguments of :meth:`hidden_states`.
 
-    def text_similarity(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
-        """The similarity of B rows alone; arguments of :meth:`hidden_states`. float32 [B]"""
+        ``others`` are rows of which the similarity alone is wanted.
+        """
         assert self.joint is not None
+        separator_id = self.config.separator_id
         with shifted_embeddings(self.get_input_embeddings(), token_shift):
-            return self.joint.text_similarity(self.backbone, batch, self.config.separator_id)
+            return self.joint.read(self.backbone, batch, separator_id, others)
 
     def similarity_parts(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
         """What each token adds to the similarity; arguments of :meth:`hidden_states`. [T]"""

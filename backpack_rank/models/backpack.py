@@ -169,19 +169,26 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         if self.joint is None:
             weights = self.pooled_weights(batch, token_shift)
             return self.weighted_senses(weights, batch, token_shift, token_states, split)
-        reading = self.read_jointly(batch, token_shift)
+        # Rows with forms count in the similarity as they are written, too.
+        rows = self._rows_with_forms(batch)
+        others = None if texts is None or not len(rows) else picked(texts, rows)
+        reading = self.read_jointly(batch, token_shift, others)
         weights = self.sense_weight_net.weights(reading.pooled, reading.below, batch)
         senses = self.weighted_senses(weights, batch, token_shift, token_states, split)
-        parts = self._similarity_of_senses(reading.similarity, batch, texts, token_shift, split)
-        return with_similarity(senses, parts)
+        merged = reading.similarity[: len(batch)]
+        whole = merged
+        if others is not None:
+            whole = merged.index_copy(0, rows, reading.similarity[len(batch) :])
+        return with_similarity(senses, self._similarity_of_senses(merged, whole, batch, split))
+
+    def _rows_with_forms(self, batch: PackedBatch) -> Tensor:
+        """Which texts of a batch, as :meth:`read` gives it, have forms. [b]"""
+        if self.attribute_senses is None:
+            return batch.text_ids[:0]
+        return batch.text_ids[batch.input_ids >= self.attribute_senses.vocabulary].unique()
 
     def _similarity_of_senses(
-        self,
-        similarity: Tensor,
-        batch: PackedBatch,
-        texts: PackedBatch | None,
-        token_shift: TokenShift | None,
-        split: bool,
+        self, merged: Tensor, whole: Tensor, batch: PackedBatch, split: bool
     ) -> Tensor:
         """The part of each sense in the similarity; their sum is that of the texts as they are.
 
@@ -191,37 +198,27 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         of what a word does, linearly in alpha.
 
         Args:
-            similarity: sim_0. [B]
+            merged: sim_0. [B]
+            whole: sim. [B]
             batch: as :meth:`read` gives it.
-            texts: before that.
-            token_shift, split: as of :meth:`pooled_senses`.
+            split: as of :meth:`pooled_senses`.
 
         Returns:
             float32 [B, k + G], or [B, k] where ``split`` is False.
         """
         senses = self.config.num_senses
         groups = len(self.config.groups)
-        whole = similarity
         attribute_senses = self.attribute_senses
-        has_forms = texts is not None and texts is not batch
-        if has_forms and attribute_senses is not None:
-            assert texts is not None
-            places = (batch.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)
-            row_of_form = batch.text_ids[places]
-            rows = row_of_form.unique()
-            whole = similarity.clone()
-            whole[rows] = self.text_similarity(picked(texts, rows), token_shift)
         if not split or attribute_senses is None:
             return (whole / senses)[:, None].expand(-1, senses)
-        of_groups = similarity.new_zeros((len(batch), groups))
-        if has_forms:
-            forms = batch.input_ids[places] - attribute_senses.vocabulary
-            group_of_form = attribute_senses.group_of[forms].long()
-            cells = row_of_form * groups + group_of_form
-            counts = cells.bincount(minlength=len(batch) * groups).view(-1, groups)
-            shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
-            of_groups = (whole - similarity)[:, None] * shares
-        of_senses = (similarity / senses)[:, None].expand(-1, senses)
+        places = (batch.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)
+        forms = batch.input_ids[places] - attribute_senses.vocabulary
+        group_of_form = attribute_senses.group_of[forms].long()
+        cells = batch.text_ids[places] * groups + group_of_form
+        counts = cells.bincount(minlength=len(batch) * groups).view(-1, groups)
+        shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
+        of_groups = (whole - merged)[:, None] * shares
+        of_senses = (merged / senses)[:, None].expand(-1, senses)
         return torch.cat([of_senses, of_groups], dim=1)
 
     def similarity_parts(self, batch: PackedBatch, token_shift: TokenShift | None = None) -> Tensor:
@@ -232,13 +229,16 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             return super().similarity_parts(batch, token_shift)
 
     def read_jointly(
-        self, batch: PackedBatch, token_shift: TokenShift | None = None
+        self,
+        batch: PackedBatch,
+        token_shift: TokenShift | None = None,
+        others: PackedBatch | None = None,
     ) -> JointReading:
         """See :meth:`BackboneMixin.read_jointly`; forms are read where the batch has them."""
         if self.attribute_senses is None:
-            return super().read_jointly(batch, token_shift)
+            return super().read_jointly(batch, token_shift, others)
         with self.attribute_senses.embedded(self.get_input_embeddings()):
-            return super().read_jointly(batch, token_shift)
+            return super().read_jointly(batch, token_shift, others)
 
     def read(self, batch: PackedBatch) -> PackedBatch:
         """The batch as the other methods take it: with attribute senses, each form at one position.

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from backpack_rank.checks import above, finite, one_of, whole_number
-from backpack_rank.data.packing import PackedBatch, behind_separator, distinct
+from backpack_rank.data.packing import PackedBatch, behind_separator, distinct, joined
 from backpack_rank.models.pooled_layer import pool_layer
 from backpack_rank.models.token_similarity import best_cosines
 
@@ -55,7 +55,7 @@ class JointReading:
         pooled: last hidden states of the joint layers at each row's first token. [B, d]
         below: what the last of them reads. [T, d]
         similarity: scale * cosine of query and document, and the cosines of their tokens.
-            float32 [B]
+            float32 [B + b], behind those of the rows those of b others
     """
 
     pooled: Tensor
@@ -117,6 +117,7 @@ class JointLayers(nn.Module):
         backbone: PreTrainedModel,
         batch: PackedBatch,
         separator_id: int,
+        others: PackedBatch | None = None,
     ) -> JointReading:
         """Read rows of a query and a document.
 
@@ -124,16 +125,19 @@ class JointLayers(nn.Module):
             backbone: the encoder, whose word embeddings are moved already.
             batch: B rows.
             separator_id: token that a query ends with.
+            others: b rows of which the similarity alone is wanted.
 
         Raises:
             ValueError: a row has no document behind its query.
         """
-        texts, places = apart_texts(batch, separator_id)
+        # Together, because they have queries in common, and a text is read once.
+        rows = batch if others is None else joined(batch, others)
+        texts, places = apart_texts(rows, separator_id)
         lower = self._lower_states(backbone, texts)
         last = self._last_states(backbone, lower, texts)
         similarity = self._similarity(last, texts, places)
 
-        states = lower[rows_of_tokens(batch, texts, places, separator_id)]
+        states = lower[rows_of_tokens(batch, texts, places[: len(batch)], separator_id)]
         # Above an encoder in half precision, layers that are trained are in float32.
         states = states.to(next(self.layers.parameters()).dtype)
         for layer in self.layers[:-1]:
@@ -141,17 +145,6 @@ class JointLayers(nn.Module):
         first_tokens = batch.offsets[:-1].long()
         pooled = _layer_states(self.layers[-1], states, batch, rows=first_tokens)
         return JointReading(pooled, states, similarity)
-
-    def text_similarity(
-        self,
-        backbone: PreTrainedModel,
-        batch: PackedBatch,
-        separator_id: int,
-    ) -> Tensor:
-        """The similarity of :meth:`read` without the joint layers. float32 [B]"""
-        texts, places = apart_texts(batch, separator_id)
-        last = self._last_states(backbone, self._lower_states(backbone, texts), texts)
-        return self._similarity(last, texts, places)
 
     def token_parts(
         self,

@@ -369,8 +369,9 @@ def _similarity_parts(
         places = (read.input_ids >= attribute_senses.vocabulary).nonzero().squeeze(-1)
         row_of_form = read.text_ids[places]
         number = row_of_form.bincount(minlength=len(read))
-        similarity = of_tokens.new_zeros(len(read)).index_add(0, read.text_ids, of_tokens)
-        added = backpack.text_similarity(batch, shift).double() - similarity
+        merged = of_tokens.new_zeros(len(read)).index_add(0, read.text_ids, of_tokens)
+        as_written = backpack.similarity_parts(batch, shift).double()
+        added = (-merged).index_add(0, batch.text_ids, as_written)
         group_of_form = attribute_senses.group_of[
             read.input_ids[places] - attribute_senses.vocabulary
         ]

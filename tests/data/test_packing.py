@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backpack_rank.data.packing import PackedBatch, behind_separator
+from backpack_rank.data.packing import PackedBatch, behind_separator, joined
 
 some_texts = st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=5)
 
@@ -78,3 +78,13 @@ def test_selected_tokens_are_a_batch_of_their_own(texts, random):
 def test_document_tokens_are_those_behind_the_first_separator():
     batch = PackedBatch.from_sequences([[7, 0, 8, 0], [0, 5], [6]])
     assert behind_separator(batch, 0).tolist() == [False, False, True, True, False, True, False]
+
+
+@given(some_texts, some_texts)
+def test_two_batches_are_joined(first, second):
+    expected = PackedBatch.from_sequences(first + second)
+    found = joined(PackedBatch.from_sequences(first), PackedBatch.from_sequences(second))
+    for name in ("input_ids", "position_ids", "text_ids", "offsets"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+        assert getattr(found, name).dtype == getattr(expected, name).dtype
+    assert found.max_length == expected.max_length

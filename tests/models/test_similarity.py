@@ -194,6 +194,19 @@ def test_upper_layers_read_query_and_document_together(folder, tokenizer, apart)
     torch.testing.assert_close(vectors, torch.cat(below), atol=2e-4, rtol=1e-4)
 
 
+@torch.no_grad()
+def test_rows_whose_similarity_alone_is_wanted_are_read_along(folder, tokenizer):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "cross_encoder", trained=True)
+    batch, others = rows(pair_tokenizer), rows(pair_tokenizer, SWAPPED[:2])
+    reading = ranker.read_jointly(batch, others=others)
+    alone, of_others = ranker.read_jointly(batch), ranker.read_jointly(others)
+    assert not torch.allclose(alone.similarity[:2], of_others.similarity, atol=1e-3)
+    expected = torch.cat([alone.similarity, of_others.similarity])
+    torch.testing.assert_close(reading.similarity, expected, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(reading.pooled, alone.pooled, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(reading.below, alone.below, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("tokens", [{}, {"token_similarity": 6}])
