@@ -15,6 +15,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -190,7 +191,9 @@ def main() -> None:
 
             evaluate(given)
     except Stopped:
-        pass
+        # The end of the process is no part of its start.
+        Path(out).write_text(json.dumps(probe.clock.result()))
+        os._exit(0)
     Path(out).write_text(json.dumps(probe.clock.result()))
 
 
