@@ -225,10 +225,16 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         """
         if token_shift is not None:
             batch = token_shift.merge_ids(batch)
-        texts, batch = batch, self.backpack.read(batch)
+        texts: PackedBatch | None = batch
+        batch = self.backpack.read(batch)
         # The sum over senses is the same with attribute senses split off or not. So they are split
         # off only where they are weighed or returned, and alpha = 1 saves the work.
         split = return_senses or sense_weights is not None
+        if sense_weights is not None and not return_senses:
+            of_groups = sense_weights[..., self.config.num_senses :]
+            if not of_groups.any():
+                # At alpha = 0 nothing counts of what forms add, so no text is read as written, too.
+                texts = None
         if self.reads_all_positions:
             direction = self.head.out.weight[0]
             senses = self.backpack.logit_parts(direction, batch, token_shift, token_states, split)

@@ -20,6 +20,7 @@ from backpack_rank.models.factory import backpack_on_backbone, cross_encoder
 from backpack_rank.models.loading import load_ranker, save_ranker
 from backpack_rank.models.pair_tokenizers import make_pair_tokenizer
 from backpack_rank.models.pooled_map import kept_vectors
+from backpack_rank.models.similarity import JointLayers
 from backpack_rank.models.token_similarity import best_cosines
 from backpack_rank.position.passages.representations import representations
 from backpack_rank.reranking.pointwise import PointwiseReranker
@@ -205,6 +206,28 @@ def test_rows_whose_similarity_alone_is_wanted_are_read_along(folder, tokenizer)
     torch.testing.assert_close(reading.similarity, expected, atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(reading.pooled, alone.pooled, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(reading.below, alone.below, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_at_alpha_0_no_text_is_read_as_written(folder, tokenizer, monkeypatch):
+    ranker, pair_tokenizer = new_ranker(folder, tokenizer, "backpack", trained=True)
+    tokens = []
+    lower_states = JointLayers._lower_states
+
+    def counted(joint, backbone, texts):
+        tokens.append(len(texts.input_ids))
+        return lower_states(joint, backbone, texts)
+
+    monkeypatch.setattr(JointLayers, "_lower_states", counted)
+    batch = rows(pair_tokenizer)
+    weights = torch.cat([torch.ones(4), torch.zeros(len(ranker.config.groups))])
+    at_0 = ranker(batch, sense_weights=weights)
+    senses = ranker(batch, return_senses=True).senses
+    torch.testing.assert_close(ranker.score_senses(senses, weights), at_0.scores)
+    assert tokens[0] < tokens[1]
+    weights[-1] = 0.5
+    ranker(batch, sense_weights=weights)
+    assert tokens[2] == tokens[1]
 
 
 @pytest.mark.slow
