@@ -30,6 +30,7 @@ from backpack_rank.models.rankers import Ranker
 from backpack_rank.pipelines.output_folder import register_resolvers
 from backpack_rank.pipelines.train import build
 from backpack_rank.pipelines.training_settings import TrainingSettings
+from backpack_rank.reranking.pointwise import PointwiseReranker
 from backpack_rank.reranking.scorer import Scorer
 from backpack_rank.reranking.text_scorer import ScoringSettings
 from backpack_rank.training.losses import listwise_softmax, scatter_lists
@@ -82,7 +83,7 @@ def main() -> None:
         candidates = data.candidates("train", train)[1]
         made = {name: build(one, train) for name, one in settings.items()}
     scoring = in_turns(
-        {name: _scoring(*one, pairs) for name, one in made.items()},
+        {name: _scoring(*one, pairs, options.alpha) for name, one in made.items()},
         options.repeats,
         "scoring",
         "cpu",
@@ -129,6 +130,7 @@ def _options() -> argparse.Namespace:
         help="one of conf/data; dl19, squad ... read $BACKPACK_RANK_DATA",
     )
     add("--documents", type=int, default=None, help="candidates to score (500; quick 10)")
+    add("--alpha", type=float, default=1.0, help="of scoring, under each ranker's own policy")
     add("--lists", type=int, default=4, help="lists of a training step")
     add("--list", type=int, default=10, help="documents of a list")
     add("--repeats", type=int, default=None, help="rounds; medians are reported (5; quick 1)")
@@ -167,9 +169,13 @@ def _pairs(data: Dataset, test: Collection, count: int) -> Pairs:
     return Pairs(pairs.collection, pairs.query_ids[:count], pairs.doc_ids[:count])
 
 
-def _scoring(ranker: Ranker, pair_tokenizer: PairTokenizer, pairs: Pairs) -> Callable[[], object]:
-    scorer = Scorer(ranker, pair_tokenizer, ScoringSettings(device="cpu"))
-    return lambda: scorer.ranker.eval() and scorer.scores(pairs)
+def _scoring(
+    ranker: Ranker, pair_tokenizer: PairTokenizer, pairs: Pairs, alpha: float
+) -> Callable[[], object]:
+    scorer = Scorer(ranker.eval(), pair_tokenizer, ScoringSettings(device="cpu"))
+    reranker = PointwiseReranker(scorer)
+    texts = list(pairs.texts())
+    return lambda: scorer.ranker.eval() and reranker.predict(texts, alpha=alpha)
 
 
 def _training(
