@@ -113,7 +113,7 @@ class SenseProjection(Conv1D):
     def by_sense(self, pooled: Tensor) -> Tensor:
         """W_l p_l, each sense from a hidden layer of its own: [B, k, f] -> [B, k, d].
 
-        :mod:`backpack_rank.models.blocked_weights` computes it otherwise.
+        In inference :mod:`backpack_rank.models.blocked_weights` replaces it.
         """
         # A compiler lays gradients out as it likes.
         project = _project_each if torch.compiler.is_compiling() else _ProjectEach.apply
@@ -212,8 +212,8 @@ class TokenStateCache:
     On a GPU computing is cheaper than looking up.
 
     A product of matrices may round a row otherwise where it has more rows or fewer. Here it always
-    has as many, so h(x) is the same to the last bit whichever tokens came before x or with it. A
-    text has the same score whatever was scored before.
+    has as many, so h(x) is the same to the last bit whichever tokens came before x or with it, and
+    a batch has the same scores whatever was scored before.
 
     Args:
         backpack: whose tokens they are. Where its weights change, all is computed anew.
@@ -255,7 +255,10 @@ class TokenStateCache:
                 filled_up = F.pad(ids, (0, missing), value=int(ids[-1]))
                 states = self._backpack.token_hidden(filled_up)
                 if self._table is None:
-                    self._table = states.new_empty((len(self._known), states.shape[-1]))
+                    shape = len(self._known), states.shape[-1]
+                    # What inference mode makes can be written to in that mode alone.
+                    with torch.inference_mode(False):
+                        self._table = torch.empty(shape, dtype=states.dtype)
                 self._table[ids] = states[: len(ids)]
             self._known[new] = True
             assert self._table is not None

@@ -88,6 +88,7 @@ class Scorer(TextScorer):
         if settings.readout is not None:
             pair_tokenizer = with_readout(ranker, pair_tokenizer, settings.readout)
         self._blocked_weights = BlockedWeights(self.ranker)
+        # Kept from call to call.
         self.token_states: TokenStateCache | None = None
         if isinstance(ranker, BackpackForRanking) and self.device.type == "cpu":
             self.token_states = TokenStateCache(ranker.backpack)

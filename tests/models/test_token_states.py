@@ -89,6 +89,15 @@ def test_scores_are_those_without_a_cache(make_backpack):
         torch.testing.assert_close(scores, ranker(batch).scores, atol=1e-5, rtol=1e-5)
 
 
+def test_it_is_of_use_within_inference_mode_and_without(backpack):
+    states = TokenStateCache(backpack)
+    with torch.inference_mode():
+        states(IDS[:2])
+    with torch.no_grad():
+        expected = backpack.token_hidden(IDS)
+        torch.testing.assert_close(states(IDS), expected, atol=1e-6, rtol=1e-5)
+
+
 @pytest.mark.parametrize("part", ["embeddings", "sense network", "number format"])
 def test_changed_weights_are_read_anew(backpack, part):
     states = TokenStateCache(backpack)
