@@ -2,7 +2,7 @@
 
 From Python, ``cli.main(["evaluate", "alpha=0.5"])`` is ``backpack-rank evaluate alpha=0.5``.
 
-Help, lists of choices and mistyped options are answered from conf/ before Hydra and torch are
+Help, lists, and options and choices that conf/ lacks are answered before Hydra and torch are
 imported, so that they come in a tenth of a second.
 """
 

@@ -1,8 +1,9 @@
-"""What conf/ offers: groups and their choices, read without Hydra, for help and lists at once."""
+"""What conf/ offers, read without Hydra: help and lists, and what it lacks, come at once."""
 
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from backpack_rank.files import read_yaml, resource_folder
 
 OWN_FILES = ("--config-path", "--config-name", "--config-dir", "-cp", "-cn", "-cd")
 """Flags for files of the user's own, which may have any option."""
+VALUED_FLAGS = ("--cfg", "--package", "--info", "-c", "-p", "-i", *OWN_FILES)
 BRING_OPTIONS = ("experiment", "recipe")
 """Groups whose files have options that a script does not have."""
 
@@ -59,9 +61,11 @@ def check_first_names(script: str, arguments: Sequence[str]) -> None:
         UsageError: with the nearest name or choice that it has.
     """
     given = {}
-    for argument in arguments:
-        if argument.startswith(OWN_FILES):
+    for previous, argument in zip(["", *arguments], arguments, strict=False):
+        if argument.startswith(OWN_FILES) or "hydra.searchpath" in argument:
             return
+        if previous in VALUED_FLAGS:
+            continue
         marked, equals, value = argument.partition("=")
         is_option = equals or marked.startswith("~")
         if is_option and re.fullmatch(r"[+~]*\w+([.@/][\w.@/-]+)?", marked):
@@ -87,7 +91,7 @@ def check_choice(group: str, value: Any) -> None:
     if value is None:
         raise UsageError(f"{group}=null: use one of list={group}, or leave {group} out")
     known = choices(group)
-    name = str(value).removesuffix(".yaml")
+    name = posixpath.normpath(str(value)).removesuffix(".yaml")
     # Such as ${model}, of which Hydra makes a name.
     if name in known or not re.fullmatch(r"[\w./-]+", name):
         return

@@ -219,7 +219,7 @@ def doors(
 
 
 def run(root: Path, command: Sequence[str], status: int = 0) -> Cost:
-    """A process to its end. Raises ``RuntimeError`` with what it said if that is another one."""
+    """A process to its end. Raises ``RuntimeError`` with what it said if its status is another."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, *command], cwd=root, env=environment(root), capture_output=True, text=True

@@ -151,9 +151,7 @@ class Probe:
         return timed
 
 
-def _no_forward(
-    scorer: Any, batch: Any, view: Any, token_states: Any, return_senses: bool = False
-) -> Any:
+def _no_forward(scorer: Any, batch: Any, *_: Any, **__: Any) -> Any:
     """Values of the right shapes in place of a forward pass: they depend on lengths and first
     tokens alone.
     """

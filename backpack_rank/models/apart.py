@@ -24,6 +24,7 @@ from typing_extensions import Self
 from backpack_rank.data.packing import PackedBatch
 from backpack_rank.models.rankers import Ranker, RankerOutput
 from backpack_rank.models.token_shift import TokenShift
+from backpack_rank.models.utils import weight_state
 
 QUERY, DOCUMENT = "query", "document"
 _REMEMBERED_BYTES = 2**28
@@ -180,12 +181,7 @@ class ApartRanker(Ranker):
 
     def _state_of_weights(self) -> Hashable:
         """Differs when a weight was written to, or another tensor took its place."""
-        state = []
-        for tensor in chain(self.parameters(), self.buffers()):
-            # PyTorch counts writes in place, but not into tensors made in inference mode.
-            writes = -1 if tensor.is_inference() else tensor._version
-            state.append((tensor.data_ptr(), writes))
-        return tuple(state)
+        return tuple(weight_state(tensor) for tensor in chain(self.parameters(), self.buffers()))
 
     def _read_all(
         self,

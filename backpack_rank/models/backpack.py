@@ -38,7 +38,7 @@ is ``backbone`` here.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -423,7 +423,7 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         """
         attribute_senses = self.attribute_senses
         if attribute_senses is None:
-            hidden = self.token_hidden(ids, sparse) if token_states is None else token_states(ids)
+            hidden = self._cached_hidden(ids, token_states, sparse)
             if token_shift is not None:
                 hidden = token_shift.hidden(hidden, ids, whole_words)
             return SplitVectors(hidden, None)
@@ -432,15 +432,12 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
         count = int((ids < attribute_senses.vocabulary).sum())
         token_ids = ids[:count]
         forms = ids[count:] - attribute_senses.vocabulary
-        if token_states is not None:
-            lookup: Callable[[Tensor], Tensor] = token_states
-        else:
-            # One pass of the sense network for the tokens and the pieces of the forms together.
-            needed = torch.cat([token_ids, attribute_senses.needed_pieces(forms, split)]).unique()
-            computed = self.token_hidden(needed, sparse=sparse)
+        # One pass of the sense network for the tokens and for the pieces of the forms together.
+        needed = torch.cat([token_ids, attribute_senses.needed_pieces(forms, split)]).unique()
+        computed = self._cached_hidden(needed, token_states, sparse)
 
-            def lookup(pieces: Tensor) -> Tensor:
-                return computed[torch.searchsorted(needed, pieces)]
+        def lookup(pieces: Tensor) -> Tensor:
+            return computed[torch.searchsorted(needed, pieces)]
 
         hidden = lookup(token_ids)
         if token_shift is not None:
@@ -451,6 +448,14 @@ class BackpackModel(BackboneMixin, BackpackPreTrainedModel):
             return SplitVectors(torch.cat([hidden, unsplit]), None)
         means, differences = attribute_senses.split(forms, lookup, token_shift)
         return SplitVectors(torch.cat([hidden, means]), differences)
+
+    def _cached_hidden(
+        self, ids: Tensor, token_states: TokenStateCache | None, sparse: bool
+    ) -> Tensor:
+        """h(x) of token ids, from the cache where there is one. [U] -> [U, f]"""
+        if token_states is None:
+            return self.token_hidden(ids, sparse=sparse)
+        return token_states(ids)
 
     def _group_senses(
         self, weights: Tensor, batch: PackedBatch, rows: Tensor, vectors: SplitVectors

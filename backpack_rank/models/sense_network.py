@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,13 +22,10 @@ from backpack_rank.models.attention import fast_activation
 from backpack_rank.models.configuration import BackpackConfig
 from backpack_rank.models.utils import weight_state
 
-if TYPE_CHECKING:
-    from backpack_rank.models.backpack import BackpackModel
-
 TOKENS_AT_A_TIME = 64
 """Tokens that :class:`TokenStateCache` computes together."""
 MOST_BYTES = 2**28
-"""Of tokens' states that are kept; with more, the next batch begins anew."""
+"""Of tokens' states that are kept; with more, the next lookup begins anew."""
 
 
 class SenseNetwork(nn.Module):
@@ -203,6 +200,16 @@ class _SenseBlock(nn.Module):
         return self.ln_2(residual)
 
 
+class TokenReader(Protocol):
+    """What computes h(x): a :class:`~backpack_rank.models.backpack.BackpackModel`."""
+
+    training: bool
+    sense_network: SenseNetwork
+
+    def get_input_embeddings(self) -> nn.Module: ...
+    def token_hidden(self, input_ids: Tensor) -> Tensor: ...
+
+
 class TokenStateCache:
     """In inference on a CPU: h(x) of each token, computed once for weights that do not change.
 
@@ -215,16 +222,18 @@ class TokenStateCache:
     has as many, so h(x) is the same to the last bit whichever tokens came before x or with it, and
     a batch has the same scores whatever was scored before.
 
+    Nothing is kept in training, with gradients, or of weights that were made in inference mode.
+
     Args:
-        backpack: whose tokens they are. Where its weights change, all is computed anew.
+        backpack: whose tokens they are. Where its weights change, all is computed anew; only a
+            change through ``parameter.data`` in place is not seen.
     """
 
-    def __init__(self, backpack: BackpackModel) -> None:
+    def __init__(self, backpack: TokenReader) -> None:
         self._backpack = backpack
-        embeddings = backpack.get_input_embeddings().weight
-        self._known = torch.zeros(len(embeddings), dtype=torch.bool)
         # A row for each token of the vocabulary; memory that no token has filled is not touched.
         self._table: Tensor | None = None
+        self._known = torch.zeros(0, dtype=torch.bool)
         self._weights: list[tuple] = []
         # Requests may come from several threads.
         self._lock = threading.Lock()
@@ -242,11 +251,19 @@ class TokenStateCache:
 
     def __call__(self, input_ids: Tensor) -> Tensor:
         """h(x) of token ids, computed for those that are new. [...] -> [..., f]"""
+        embeddings: Any = self._backpack.get_input_embeddings().weight
+        weights = [embeddings, *self._backpack.sense_network.parameters()]
+        is_kept = not self._backpack.training and not torch.is_grad_enabled()
+        is_kept = is_kept and not any(weight.is_inference() for weight in weights)
+        if not is_kept or not input_ids.numel():
+            return self._backpack.token_hidden(input_ids)
+        state = [weight_state(weight) for weight in weights]
         with self._lock:
-            weights = self._weights_now()
-            if weights != self._weights or self.filled_bytes > MOST_BYTES:
-                self._weights, self._table = weights, None
-                self._known.zero_()
+            if state != self._weights or self.filled_bytes > MOST_BYTES:
+                self._weights, self._table = state, None
+                # What inference mode makes can be written to in that mode alone.
+                with torch.inference_mode(False):
+                    self._known = torch.zeros(len(embeddings), dtype=torch.bool)
             new = input_ids[~self._known[input_ids]].unique()
             for start in range(0, len(new), TOKENS_AT_A_TIME):
                 ids = new[start : start + TOKENS_AT_A_TIME]
@@ -256,15 +273,9 @@ class TokenStateCache:
                 states = self._backpack.token_hidden(filled_up)
                 if self._table is None:
                     shape = len(self._known), states.shape[-1]
-                    # What inference mode makes can be written to in that mode alone.
                     with torch.inference_mode(False):
                         self._table = torch.empty(shape, dtype=states.dtype)
                 self._table[ids] = states[: len(ids)]
             self._known[new] = True
             assert self._table is not None
             return self._table[input_ids]
-
-    def _weights_now(self) -> list[tuple]:
-        weights = [self._backpack.get_input_embeddings().weight]
-        weights += self._backpack.sense_network.parameters()
-        return [weight_state(weight) for weight in weights]

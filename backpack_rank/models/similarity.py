@@ -125,7 +125,7 @@ class JointLayers(nn.Module):
             backbone: the encoder, whose word embeddings are moved already.
             batch: B rows.
             separator_id: token that a query ends with.
-            others: b rows of which the similarity alone is wanted.
+            others: b rows of which the similarity alone is wanted; read in the same pass.
 
         Raises:
             ValueError: a row has no document behind its query.

@@ -25,6 +25,7 @@ from backpack_rank.files import read_text, read_yaml, resource_folder
 from backpack_rank.options import (
     BRING_OPTIONS,
     OWN_FILES,
+    VALUED_FLAGS,
     check_choice,
     choices,
     groups_of,
@@ -78,7 +79,6 @@ PATHS_OR_NAMES = re.compile(
     r"teacher\.\w+|listwise\.ranker\.name"
 )
 """Options whose value may also name what is no file: a hub id, a list of ours, a field."""
-_VALUED_FLAGS = ("--cfg", "--package", "--info", "-c", "-p", "-i", *OWN_FILES)
 # A value that Hydra takes as a text, or null.
 _IN_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|null""", re.DOTALL)
 # Signs that Hydra's grammar has no place for outside quotes.
@@ -126,7 +126,7 @@ def parsed(arguments: Sequence[str]) -> list[Override]:
     parser = OverridesParser.create()
     given = []
     for previous, argument in zip(["", *arguments], arguments, strict=False):
-        if argument.startswith("-") or previous in _VALUED_FLAGS:
+        if argument.startswith("-") or previous in VALUED_FLAGS:
             continue
         if argument.startswith("="):
             raise UsageError(f"{argument!r} names no option: write OPTION=VALUE; see --help")

@@ -43,6 +43,7 @@ def test_start_up_is_measured_by_door_and_part(tmp_path: Path) -> None:
         *(
             "backpack-rank --help",
             "evaluate.py --help",
+            "a mistyped option",
             "evaluate.py to the first batch",
             "load(folder).rank(...)",
         ),

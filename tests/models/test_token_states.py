@@ -35,8 +35,8 @@ def test_only_new_tokens_are_computed(backpack):
     torch.testing.assert_close(states(IDS[:4].view(2, 2)), expected[:4].view(2, 2, -1))
     assert backpack.computed == [TOKENS_AT_A_TIME] * 2
     assert states(IDS[[0, 3]]).shape == (2, expected.shape[1])
-    assert states(IDS[:0]).shape == (0, expected.shape[1])
     assert backpack.computed == [TOKENS_AT_A_TIME] * 2
+    assert states(IDS[:0]).shape == (0, expected.shape[1])
     assert states.filled_bytes == 4 * expected[0].nbytes
 
 
@@ -89,9 +89,39 @@ def test_scores_are_those_without_a_cache(make_backpack):
         torch.testing.assert_close(scores, ranker(batch).scores, atol=1e-5, rtol=1e-5)
 
 
-def test_it_is_of_use_within_inference_mode_and_without(backpack):
+@torch.inference_mode()
+def test_too_many_states_of_a_backpack_with_forms_are_dropped_between_two_batches(
+    make_backpack, pair_tokenizer, monkeypatch
+):
+    ranker = make_backpack(attribute_senses="gender")
+    states = TokenStateCache(ranker.backpack)
+    monkeypatch.setattr(sense_network, "MOST_BYTES", 1)
+    weights = torch.zeros(ranker.config.total_senses)
+    for documents in (["bread", "a bridge"], ["he saw bread", "she did"], ["a ward"]):
+        batch = PackedBatch.from_sequences(pair_tokenizer.pairs("who saw it?", documents))
+        for options in ({}, {"sense_weights": weights}):
+            scores = ranker(batch, token_states=states, **options).scores
+            torch.testing.assert_close(scores, ranker(batch, **options).scores)
+
+
+@pytest.mark.parametrize("mode", ["training", "gradients", "made in inference mode"])
+def test_nothing_is_kept_of_what_may_change(backpack, mode):
     states = TokenStateCache(backpack)
+    if mode == "training":
+        backpack.train()
+    elif mode == "made in inference mode":
+        with torch.inference_mode():
+            layer = backpack.sense_network.final_mlp.c_fc
+            layer.bias = torch.nn.Parameter(layer.bias.clone(), requires_grad=False)
+    with torch.set_grad_enabled(mode == "gradients"):
+        hidden = states(IDS)
+    assert hidden.requires_grad == (mode == "gradients")
+    assert states.filled_bytes == 0
+
+
+def test_it_is_of_use_within_inference_mode_and_without(backpack):
     with torch.inference_mode():
+        states = TokenStateCache(backpack)
         states(IDS[:2])
     with torch.no_grad():
         expected = backpack.token_hidden(IDS)
