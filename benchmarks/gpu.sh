@@ -63,6 +63,7 @@ bench backbones backbones --dtype bfloat16 "${one[@]}"
 bench decoder backbones --dtype bfloat16 "${many[@]}"
 # Goal: twice the pairs per second that sentence-transformers publishes; hours of the paper's training.
 bench pairs pairs
+[[ $DEVICE == cpu ]] || bench pairs-compiled pairs --compile
 # Goal: exact search at the speed of one product and topk; texts that an encoder reads in a second.
 bench retrieval retrieval "${encoder[@]}"
 # Goal: matrix products at .7 or more of the rate that they reach alone; with and without torch.compile.
