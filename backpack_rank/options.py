@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -91,7 +90,7 @@ def check_choice(group: str, value: Any) -> None:
     if value is None:
         raise UsageError(f"{group}=null: use one of list={group}, or leave {group} out")
     known = choices(group)
-    name = posixpath.normpath(str(value)).removesuffix(".yaml")
+    name = str(value).removesuffix(".yaml")
     # Such as ${model}, of which Hydra makes a name.
     if name in known or not re.fullmatch(r"[\w./-]+", name):
         return

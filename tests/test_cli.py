@@ -57,7 +57,7 @@ def test_help_lists_and_mistyped_names_come_before_hydra(script: str, argument: 
         ["policy=uniform,lowest_senses", "-m"],
         ["--config-dir=mine", "own.option=3"],
         ["hydra.searchpath=[file:///mine]", "data=mine"],
-        ["data=./dl19", "--package", "x=1", "--info", "y=1"],
+        ["--package", "x=1", "--info", "y=1"],
         ["data@data.dev=dl19", "hydra/launcher=joblib", "hydra.verbose=true", "prompt=plain"],
         ["--cfg", "job", "alpha", "=3"],
     ],
