@@ -230,7 +230,9 @@ class BackpackForRanking(Ranker, BackpackPreTrainedModel):
         # The sum over senses is the same with attribute senses split off or not. So they are split
         # off only where they are weighed or returned, and alpha = 1 saves the work.
         split = return_senses or sense_weights is not None
-        if sense_weights is not None and sense_weights.ndim and not return_senses:
+        has_similarity = self.backpack.joint is not None
+        if has_similarity and sense_weights is not None and not return_senses:
+            check_sense_weights(sense_weights, self.config.total_senses, len(batch))
             of_groups = sense_weights[..., self.config.num_senses :]
             if not of_groups.any():
                 # At alpha = 0 nothing counts of what forms add, so no text is read as written, too.
